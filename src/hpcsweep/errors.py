@@ -1,0 +1,113 @@
+"""Everything that hpcsweep complains about, one exit code per class.
+
+The tree (exit code in brackets)::
+
+    HpcsweepError [1]
+    |-- BadInput [2]              the user's files or arguments; nothing was started
+    |   |-- SpecError             a sweep file
+    |   |-- ProfileError          a cluster profile
+    |   `-- UsageError            arguments that do not go together, names that do not exist
+    |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
+    |-- Incomplete [4]            the command worked, some points are still to be measured
+    |-- Refused [5]               the machine is not what the profile promised, or a budget is exceeded
+    |-- ResultsError [6]          a results folder that cannot be read or written
+    |   |-- DamagedResults        shards that could be read only in part
+    |   `-- Busy                  another process holds the lock
+    |-- SchedulerError [7]        Slurm refused, or could not be asked
+    |   `-- PartlySubmitted [8]   a limit was hit half way; the same command sends the rest
+    `-- MissingDependency [9]     a library or program that this command needs is not there
+
+Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue me.
+130 is Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+EXIT_REQUEUE = 75
+EXIT_INTERRUPTED = 130
+
+
+class HpcsweepError(Exception):
+    """Root of the tree; its text is shown to the user as it is."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class BadInput(HpcsweepError):
+    """Something that the user wrote cannot be used."""
+
+    exit_code = 2
+
+
+class SpecError(BadInput):
+    """A sweep file is wrong."""
+
+
+class ProfileError(BadInput):
+    """A cluster profile is wrong."""
+
+
+class UsageError(BadInput):
+    """Arguments name something that does not exist, or do not go together."""
+
+
+class PointsFailed(HpcsweepError):
+    """Some points ended in `error`, `crashed` or `timeout`."""
+
+    exit_code = 3
+
+
+class Incomplete(HpcsweepError):
+    """Some points are still pending; the same command continues."""
+
+    exit_code = 4
+
+
+class Refused(HpcsweepError):
+    """The machine is not fit, or a limit that the user set would be exceeded."""
+
+    exit_code = 5
+
+
+class ResultsError(HpcsweepError):
+    """The results folder cannot be read or written."""
+
+    exit_code = 6
+
+
+class DamagedResults(ResultsError):
+    """Shards could be read only in part; every complete row was kept."""
+
+
+class Busy(ResultsError):
+    """Another process is in the same critical section."""
+
+
+class SchedulerError(HpcsweepError):
+    """Slurm refused a request or did not answer."""
+
+    exit_code = 7
+
+
+class PartlySubmitted(SchedulerError):
+    """Some chunks went in, then a limit was hit; the submission is recorded and resumable."""
+
+    exit_code = 8
+
+
+class MissingDependency(HpcsweepError):
+    """A library or program is missing."""
+
+    exit_code = 9
+
+
+def suggest(found: str, allowed: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the nearest allowed spelling, or nothing."""
+    near = difflib.get_close_matches(str(found).lower(), [str(a) for a in allowed], n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ""
