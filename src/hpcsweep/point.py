@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Value = str | int | float | bool | None
 ID_DIGITS = 16
@@ -25,16 +25,16 @@ ID_DIGITS = 16
 
 @dataclass(frozen=True)
 class Point:
-    """One configuration: `axes` by name (with `gpu`), `measure` settings, and its id."""
+    """One configuration: every axis of its workload by name, the `measure` settings, its id."""
 
     workload: str
     axes: Mapping[str, Any]
     measure: Mapping[str, Any] = field(default_factory=dict)
     point_id: str = ""
 
-    def label(self) -> str:
-        """Return the values in axis order, for people: ``resnet18 224 gemm cpu``."""
-        return " ".join(f"{_text(v)}" for v in self.axes.values())
+    def label(self, names: Iterable[str] = ("model", "input_size", "batch_size", "algorithm")) -> str:
+        """Return some values for people: ``resnet18 224 1 gemm``."""
+        return " ".join(_text(self.axes[name]) for name in names if name in self.axes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that crosses the pipe to the worker."""

@@ -1,0 +1,336 @@
+"""Where everything lies below `results/`: the only module that knows paths and manifests.
+
+::
+
+    results/<sweep>/
+        sweep.yaml                     as last submitted
+        submissions/<id>/              manifest.json  chunks.jsonl  jobs.jsonl  job.sbatch  logs/
+        shards/<id>/                   <chunk>.<attempt>.{overall,layers,samples}.csv  .env.json
+        overall.csv  layers.csv        written by collect only
+
+Files that are read by others while they may be rewritten (manifest, tables) are written aside,
+synced and renamed. Nothing here needs more than the standard library: compute nodes use it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from hpcsweep.errors import ResultsError, UsageError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# History of the folder's layout. 1: first release.
+LAYOUT: Final = 1
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The results folder of one sweep."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Return the sweep's name."""
+        return self.path.name
+
+    @property
+    def sweep_file(self) -> Path:
+        """Return the sweep as it was last submitted."""
+        return self.path / "sweep.yaml"
+
+    @property
+    def overall(self) -> Path:
+        """Return the merged table of points."""
+        return self.path / "overall.csv"
+
+    @property
+    def layers(self) -> Path:
+        """Return the merged table of layer calls."""
+        return self.path / "layers.csv"
+
+    @property
+    def samples(self) -> Path:
+        """Return the merged raw times."""
+        return self.path / "samples.csv"
+
+    @property
+    def collect_index(self) -> Path:
+        """Return what collect remembers, so that it reads only what grew; may be deleted."""
+        return self.path / ".collect.json"
+
+    @property
+    def lock(self) -> Path:
+        """Return the lock of submit and collect; jobs never touch it."""
+        return self.path / ".lock"
+
+    @property
+    def submissions_dir(self) -> Path:
+        """Return the folder of all submissions."""
+        return self.path / "submissions"
+
+    @property
+    def shards_dir(self) -> Path:
+        """Return the folder of all shards."""
+        return self.path / "shards"
+
+    def submission(self, submission_id: str) -> SubmissionDir:
+        """Return one submission's folder, which need not exist."""
+        return SubmissionDir(self.submissions_dir / submission_id)
+
+    def submissions(self) -> list[SubmissionDir]:
+        """Return every submission that was recorded, oldest first."""
+        return [
+            SubmissionDir(path.parent)
+            for path in sorted(self.submissions_dir.glob("*/manifest.json"))
+        ]
+
+    def shards(self) -> list[ShardPath]:
+        """Return every shard in a stable order, by listing (a stat may lie on NFS)."""
+        found = []
+        for folder in sorted(_listdir(self.shards_dir)):
+            for name in _listdir(self.shards_dir / folder):
+                match = _SHARD.fullmatch(name)
+                if match:
+                    found.append(
+                        ShardPath(self.shards_dir / folder, int(match[1]), int(match[2]))
+                    )
+        return sorted(found, key=lambda s: (s.folder.name, s.chunk, s.attempt))
+
+
+@dataclass(frozen=True)
+class SubmissionDir:
+    """The folder of one submission."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """Return the submission's id."""
+        return self.path.name
+
+    @property
+    def run(self) -> RunDir:
+        """Return the results folder that it belongs to."""
+        return RunDir(self.path.parent.parent)
+
+    @property
+    def manifest(self) -> Path:
+        """Return the file that says what was submitted; its presence is the submission."""
+        return self.path / "manifest.json"
+
+    @property
+    def chunks(self) -> Path:
+        """Return the chunk file."""
+        return self.path / "chunks.jsonl"
+
+    @property
+    def jobs(self) -> Path:
+        """Return the journal of what the launcher started, one JSON object a line."""
+        return self.path / "jobs.jsonl"
+
+    @property
+    def script(self) -> Path:
+        """Return the rendered job script."""
+        return self.path / "job.sbatch"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of logs."""
+        return self.path / "logs"
+
+    @property
+    def shards(self) -> Path:
+        """Return the folder that this submission's attempts write to."""
+        return self.run.shards_dir / self.id
+
+    def log(self, chunk: int, attempt: int) -> Path:
+        """Return the log of one attempt."""
+        return self.logs / f"{chunk}.{attempt}.log"
+
+    def attempts(self, chunk: int) -> list[ShardPath]:
+        """Return the shards of a chunk, first attempt first."""
+        prefix = f"{chunk}."
+        numbers = sorted(
+            int(match[2])
+            for name in _listdir(self.shards)
+            if name.startswith(prefix) and (match := _SHARD.fullmatch(name))
+        )
+        return [ShardPath(self.shards, chunk, number) for number in numbers]
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Return the manifest; `ResultsError` where it cannot be read or is of a newer layout."""
+        record = read_json(self.manifest)
+        if record.get("layout", 0) > LAYOUT:
+            raise ResultsError(
+                f"{self.manifest}: written by a newer hpcsweep (layout {record['layout']}, this "
+                f"one knows {LAYOUT}); update hpcsweep to read it"
+            )
+        return record
+
+    def read_jobs(self) -> list[dict[str, Any]]:
+        """Return what the launcher recorded; a torn last line is left out."""
+        try:
+            lines = self.jobs.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines[:-1] if line.strip()]
+
+    def append_job(self, record: Mapping[str, Any]) -> None:
+        """Add one line to the journal, synced before it returns."""
+        with self.jobs.open("ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@dataclass(frozen=True, order=True)
+class ShardPath:
+    """The files of one attempt of one chunk."""
+
+    folder: Path
+    chunk: int
+    attempt: int
+
+    def _file(self, suffix: str) -> Path:
+        return self.folder / f"{self.chunk}.{self.attempt}.{suffix}"
+
+    @property
+    def submission(self) -> str:
+        """Return the submission's id."""
+        return self.folder.name
+
+    @property
+    def overall(self) -> Path:
+        """Return the rows of points."""
+        return self._file("overall.csv")
+
+    @property
+    def layers(self) -> Path:
+        """Return the rows of layer calls."""
+        return self._file("layers.csv")
+
+    @property
+    def samples(self) -> Path:
+        """Return the raw times."""
+        return self._file("samples.csv")
+
+    @property
+    def env(self) -> Path:
+        """Return the attempt's provenance."""
+        return self._file("env.json")
+
+
+def open_run(root: Path, name: str) -> RunDir:
+    """Return the results folder of an existing sweep; `UsageError` names the nearest one."""
+    run = RunDir(root / name)
+    if not NAME.fullmatch(name) or not run.submissions_dir.is_dir():
+        known = [found.name for found in all_runs(root)]
+        have = f"{root} has: {', '.join(known)}" if known else f"{root} has no results yet"
+        raise UsageError(f"no results of a sweep '{name}'{suggest(name, known)} ({have})")
+    return run
+
+
+def all_runs(root: Path) -> list[RunDir]:
+    """Return every sweep that has results below `root`."""
+    return [
+        RunDir(root / name)
+        for name in sorted(_listdir(root))
+        if NAME.fullmatch(name) and (root / name / "submissions").is_dir()
+    ]
+
+
+def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> SubmissionDir:
+    """Create the folder of a new submission, `<UTC time>-<profile>`, never one that exists."""
+    stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f".{n}" for n in range(2, 100))):
+        submission = run.submission(f"{stamp}-{profile}{suffix}")
+        try:
+            submission.path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise cannot_write(run.path, error) from error
+        submission.logs.mkdir()
+        submission.shards.mkdir(parents=True, exist_ok=True)
+        return submission
+    raise ResultsError(f"{run.submissions_dir}: 99 submissions within a second; try again")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object; `ResultsError` with the file's name when it cannot be."""
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ResultsError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(record, dict):
+        raise ResultsError(f"{path}: not a JSON object")
+    return record
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write one JSON object so that a reader sees the old or the new one, never half."""
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=1).encode() + b"\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside `path`; on success sync it and rename it over `path`.
+
+    Raises:
+        ResultsError: the folder is read-only, full, or gone; `path` is as it was.
+
+    """
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            temporary = file.name
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
+
+
+def cannot_write(path: Path, error: OSError) -> ResultsError:
+    """Return the message for a disk that is full, read-only or not ours."""
+    return ResultsError(
+        f"{path}: cannot be written ({error.strerror or error}); "
+        "what was measured before is kept. Free space, or choose another folder with --results"
+    )
+
+
+def _umask() -> int:
+    value = os.umask(0)
+    os.umask(value)
+    return value
+
+
+def _listdir(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

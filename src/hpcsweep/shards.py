@@ -1,0 +1,326 @@
+"""Append rows to the shard of an attempt; read them back past any damage.
+
+The commit protocol. A shard has one writer. For each point it writes the layer rows, the raw
+samples, and last the overall row, each block with one `write()`. The overall row says where its
+blocks lie and ends in a checksum over them and itself; a point without such a row did not happen.
+So a kill at any moment loses at most the point that was being measured, and a reader needs no
+lock: it takes complete rows and names what it leaves out. `fsync` runs at most once a second and
+at the end: a killed process loses nothing that was written, it is for a machine that dies.
+
+A line is a row: cells never hold line breaks (`records.cell`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep import records
+from hpcsweep.errors import ResultsError
+from hpcsweep.records import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, STATUSES
+from hpcsweep.rundir import cannot_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hpcsweep.records import Row
+    from hpcsweep.rundir import ShardPath
+
+_ID: Final = 16
+_HEX: Final = frozenset(b"0123456789abcdef")
+_STATUS: Final = frozenset(name.encode() for name in STATUSES)
+_SYNC_SECONDS: Final = 1.0
+
+
+class ShardWriter:
+    """The only writer of one attempt's files; they are made on opening and must not exist.
+
+    Raises:
+        FileExistsError: another process took this attempt.
+        ResultsError: the disk is full, read-only or gone; rows written before stay readable.
+
+    """
+
+    def __init__(self, shard: ShardPath) -> None:
+        """Create the three files and write their headers."""
+        self._files: dict[str, _Appender] = {}
+        try:
+            for name, path, columns in (
+                ("overall", shard.overall, SHARD_COLUMNS),
+                ("layers", shard.layers, LAYER_COLUMNS),
+                ("samples", shard.samples, SAMPLE_COLUMNS),
+            ):
+                self._files[name] = _Appender(path, _line(columns))
+        except BaseException:
+            self.close()
+            raise
+        self._synced = time.monotonic()
+
+    def commit(
+        self,
+        row: Mapping[str, object],
+        layers: Sequence[Mapping[str, object]] = (),
+        samples: Sequence[float] = (),
+    ) -> None:
+        """Make a point happen: its layer rows, its samples, then its row."""
+        layer_block = _block(layers, LAYER_COLUMNS)
+        point_id = row["point_id"]
+        sample_rows = [{"point_id": point_id, "i": i, "ms": ms} for i, ms in enumerate(samples)]
+        sample_block = _block(sample_rows, SAMPLE_COLUMNS)
+        full: Row = {
+            **row,
+            "layer_rows": len(layers),
+            "layers_offset": self._files["layers"].append(layer_block),
+            "layers_bytes": len(layer_block),
+            "samples_offset": self._files["samples"].append(sample_block),
+            "samples_bytes": len(sample_block),
+        }
+        crc = zlib.crc32(sample_block, zlib.crc32(layer_block))
+        self._files["overall"].append(_sealed(full, crc))
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make everything written survive the machine: blocks before the rows that name them."""
+        for name in ("layers", "samples", "overall"):
+            self._files[name].sync()
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Sync and close; a second call does nothing."""
+        with suppress(OSError, KeyError):
+            if self._files:
+                self.sync()
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+    def __enter__(self) -> ShardWriter:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Sync and close."""
+        self.close()
+
+
+class _Appender:
+    """A file that grows by whole blocks; a block that does not fit leaves no trace."""
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        self._size = 0
+        self.append(header)
+
+    def append(self, block: bytes) -> int:
+        """Write a block; return the offset where it begins."""
+        offset = self._size
+        try:
+            written = os.write(self._fd, block) if block else 0
+            while written < len(block):
+                written += os.write(self._fd, block[written:])
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._fd, offset)
+            raise cannot_write(self._path, error) from error
+        self._size += len(block)
+        return offset
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@dataclass(frozen=True)
+class Key:
+    """What counting needs of a row."""
+
+    point_id: str
+    status: str
+
+
+@dataclass
+class Shard:
+    """What could be read of one attempt: rows in file order, and what was left out and why."""
+
+    path: ShardPath
+    columns: tuple[str, ...]
+    rows: list[Row] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    size: int = 0
+
+
+def read_keys(path: Path) -> list[Key]:
+    """Return point ids and statuses of the complete rows: the quick look that `status` takes.
+
+    Only the two leading cells are parsed, so 100,000 rows cost a fraction of a second. Rows that
+    end in a newline, lead with an id and a known status count; `collect` checks the rest.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+    end = data.rfind(b"\n") + 1
+    keys = []
+    for line in data[:end].split(b"\n"):
+        if len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID]):
+            status = line[_ID + 1 : line.find(b",", _ID + 1)]
+            if status in _STATUS and b"\0" not in line:
+                keys.append(Key(line[:_ID].decode(), status.decode()))
+    return keys
+
+
+def read(shard: ShardPath, begin: int = 0) -> Shard:
+    """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
+
+    Raises:
+        ResultsError: the file cannot be opened at all.
+
+    """
+    try:
+        with shard.overall.open("rb") as file:
+            header = file.readline() if begin else b""
+            file.seek(begin)
+            data = file.read()
+    except OSError as error:
+        raise ResultsError(
+            f"{shard.overall}: cannot be read ({error.strerror or error})"
+        ) from error
+    columns, body = _columns(header, data) if begin else _split_header(data)
+    result = Shard(shard, columns, size=begin + len(data))
+    if not begin and body is data:
+        result.problems.append(f"{shard.overall}: no header; read as the columns of this version")
+    lines = body.split(b"\n")
+    if lines[-1]:
+        result.problems.append(f"{shard.overall}: torn last line left out")
+        result.size -= len(lines[-1])
+    for number, line in enumerate(lines[:-1], start=1):
+        if not line:
+            continue
+        row, problem = _parse(line, columns)
+        if row is not None:
+            result.rows.append(row)
+        else:
+            result.problems.append(f"{shard.overall}: row {number} left out: {problem}")
+    return result
+
+
+def layer_block(shard: ShardPath, row: Row) -> bytes:
+    """Return the layer rows of a point as they lie in the shard; `ResultsError` if damaged."""
+    return _checked_block(shard.layers, row, "layers")
+
+
+def sample_block(shard: ShardPath, row: Row) -> bytes:
+    """Return the raw samples of a point as they lie in the shard; `ResultsError` if damaged."""
+    return _checked_block(shard.samples, row, "samples")
+
+
+def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Return the rows of a block by column name."""
+    for values in csv.reader(io.StringIO(block.decode("utf-8", "replace"))):
+        yield dict(zip(columns, values, strict=False))
+
+
+def columns_of(path: Path) -> tuple[str, ...]:
+    """Return the header of a shard file."""
+    with path.open("rb") as file:
+        return tuple(file.readline().decode("utf-8", "replace").rstrip("\n").split(","))
+
+
+def _line(values: Iterable[str]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue().encode()
+
+
+def _block(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> bytes:
+    if not rows:
+        return b""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(records.cells(row, columns) for row in rows)
+    return buffer.getvalue().encode()
+
+
+def _sealed(row: Row, crc: int) -> bytes:
+    """Return the row's line with the checksum over blocks and line as its last cell."""
+    text = _line(records.cells(row, SHARD_COLUMNS[:-1]))[:-1] + b","
+    return text + f"{zlib.crc32(text, crc):08x}\n".encode()
+
+
+def _split_header(data: bytes) -> tuple[tuple[str, ...], bytes]:
+    head, newline, body = data.partition(b"\n")
+    if newline and head.startswith(b"point_id,"):
+        return _names(head), body
+    return SHARD_COLUMNS, data
+
+
+def _columns(header: bytes, data: bytes) -> tuple[tuple[str, ...], bytes]:
+    named = header.startswith(b"point_id,")
+    return (_names(header.rstrip(b"\n")) if named else SHARD_COLUMNS), data
+
+
+def _names(head: bytes) -> tuple[str, ...]:
+    return tuple(head.decode("utf-8", "replace").split(","))
+
+
+def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
+    if b"\0" in line:
+        return None, "NUL bytes"
+    try:
+        values = next(csv.reader([line.decode()], strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        return None, f"not CSV ({error})"
+    if len(values) != len(columns):
+        return None, f"{len(values)} cells instead of {len(columns)}"
+    row: Row = dict(zip(columns, values, strict=True))
+    point_id = row.get("point_id", "")
+    if len(point_id) != _ID or not _HEX.issuperset(point_id.encode()):
+        return None, "no point id"
+    if row.get("status") not in STATUSES:
+        return None, f"unknown status '{row.get('status')}'"
+    row["_line"] = line
+    return row, ""
+
+
+def _checked_block(path: Path, row: Row, which: str) -> bytes:
+    offset, length = int(row.get(f"{which}_offset") or 0), int(row.get(f"{which}_bytes") or 0)
+    if not length:
+        return b""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            block = file.read(length)
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(block) != length or not block.endswith(b"\n") or b"\0" in block:
+        raise ResultsError(f"{path}: rows of point {row['point_id']} are damaged")
+    return block
+
+
+def verify_seal(row: Row, layers: bytes, samples: bytes) -> bool:
+    """Say whether a row's checksum fits its blocks and its own text; true where it has none."""
+    seal = row.get("row_crc")
+    if not seal:
+        return True
+    line: bytes = row["_line"]
+    text = line[: line.rindex(b",") + 1]
+    return f"{zlib.crc32(text, zlib.crc32(samples, zlib.crc32(layers))):08x}" == seal
