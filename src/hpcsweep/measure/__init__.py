@@ -1,0 +1,1 @@
+"""What runs on the node and needs torch: models, passes, clocks, provenance."""

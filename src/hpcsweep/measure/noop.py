@@ -1,0 +1,77 @@
+"""The `noop` workload: points that sleep, or fail on purpose. Standard library only.
+
+It tries out a cluster, a profile or a sweep's shape without torch and without a GPU, and lets
+every failure that a real point can have be rehearsed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpcsweep.point import Point
+
+_GIB = 1 << 30
+
+
+class Noop:
+    """Sleeps `measure.sleep_ms`, or fails as `measure.fail` says."""
+
+    def environment(self) -> dict[str, Any]:
+        """Return the little that there is to say without torch."""
+        return {
+            "row": {"device_name": "none"},
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
+        }
+
+    def measure(self, point: Point, tries: int) -> Measured:
+        """Sleep once and report the time that it took."""
+        for rule in point.measure.get("fail") or ():
+            if _applies(rule, point, tries):
+                _fail(rule["how"])
+        begin = time.perf_counter_ns()
+        time.sleep(float(point.measure.get("sleep_ms") or 0) / 1000)
+        ms = (time.perf_counter_ns() - begin) / 1e6
+        row = {name: ms for name in ("mean_ms", "min_ms", "max_ms", "median_ms")}
+        return Measured({**row, "n": 1, "stop_reason": "fixed", "timer": "host"}, [], [ms])
+
+
+def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:
+    """Say whether a rule injects a failure now: its axes match, and its tries are not used up."""
+    limit = rule.get("attempts")
+    if limit is not None and tries >= limit:
+        return False
+    return all(
+        point.axes.get(axis) in (wanted if isinstance(wanted, list) else [wanted])
+        for axis, wanted in rule["when"].items()
+    )
+
+
+def _fail(how: str) -> None:
+    """Fail for real: a signal is a signal, a hang does not end."""
+    if how == "error":
+        raise RuntimeError("injected error")
+    if how == "crash":
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "exit":
+        os._exit(1)
+    if how == "oom":
+        raise OutOfMemory(peak=5 * _GIB, limit=4 * _GIB)
+    if how == "unsupported":
+        raise Unsupported("injected: cannot be done here")
+    while True:
+        time.sleep(3600)
