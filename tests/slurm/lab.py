@@ -236,7 +236,8 @@ def _command(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
         database += [f"--socket={folder / 'mysql.sock'}", f"--pid-file={folder / 'run/mysql.pid'}"]
         # The data is thrown away with the directory, so nothing needs to reach the disk.
         speed = ["--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=16M"]
-        return ["mariadbd", *database, *speed, "--skip-networking", "--skip-grant-tables"], {}
+        command = ["mariadbd", *database, *speed, "--skip-networking", "--skip-grant-tables"]
+        return command, {"TMPDIR": str(folder / "tmp")}
     if name == "slurmdbd":
         # slurmdbd insists that only its user reads its file, and finds it beside slurm.conf.
         return ["slurmdbd", "-D"], {"MYSQL_UNIX_PORT": str(folder / "mysql.sock")}
@@ -247,7 +248,7 @@ def _command(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
 
 def _write_configuration(folder: Path, options: Options) -> None:
     """Fill the directory: configuration files, munge key and device files."""
-    for name in ("munge", "run", "log", "state", "dev", *(f"spool/{n}" for n in NODES)):
+    for name in ("munge", "run", "log", "tmp", "state", "dev", *(f"spool/{n}" for n in NODES)):
         (folder / name).mkdir(parents=True)
     (folder / "munge/key").write_bytes(os.urandom(128))
     (folder / "munge/key").chmod(0o600)
@@ -281,7 +282,8 @@ def _install_database(folder: Path) -> None:
             *("mariadb-install-db", "--no-defaults", f"--datadir={folder / 'mysql'}"),
             *("--user=root", "--skip-test-db", "--auth-root-authentication-method=normal"),
         ],
-        env={"PATH": PATH, MARK: str(folder)},
+        # Its own TMPDIR: a MariaDB that starts removes the temporary tables of every other there.
+        env={"PATH": PATH, MARK: str(folder), "TMPDIR": str(folder / "tmp")},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
