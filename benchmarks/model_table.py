@@ -1,0 +1,91 @@
+"""Writes the table of `src/hpcsweep/catalog_models.py` from the torchvision that is installed.
+
+Run it when torchvision has new classifiers::
+
+    python benchmarks/model_table.py > rows.txt
+
+and paste the rows. Sizes are found on the meta device by bisection and confirmed by real runs on
+the CPU at the smallest size and one below; operations are PyTorch's own count of one image.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import torch
+import torchvision
+from torch.utils.flop_counter import FlopCounterMode
+
+LARGEST = 299
+
+
+def main() -> None:
+    """Print one row per classifier."""
+    warnings.simplefilter("ignore")
+    torch.backends.mha.set_fastpath_enabled(value=False)  # its fused operator is not counted
+    for name in torchvision.models.list_models(module=torchvision.models):
+        print(row(name), flush=True)
+
+
+def row(name: str) -> str:
+    """Return ``"resnet18": Model(...)`` for a classifier."""
+    model = on_meta(name)
+    fixed = not (runs(model, LARGEST - 75) and runs(model, LARGEST))
+    smallest = 224 if fixed else bisect(model)
+    size = 224
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        model(torch.empty(1, 3, size, size, device="meta"))
+    parameters = sum(p.numel() for p in model.parameters())
+    confirm(name, smallest, fixed=fixed)
+    takes = f"{smallest}, fixed=True" if fixed else f"{smallest}"
+    facts = f"flops={counter.get_total_flops():_}, params={parameters:_}"
+    return f'    "{name}": Model({takes}, {facts}),'
+
+
+def on_meta(name: str) -> torch.nn.Module:
+    """Build a classifier without memory or time; RegNet computes its widths with tensors."""
+    block_params = torchvision.models.regnet.BlockParams
+    plain = block_params.from_init_params
+
+    def on_cpu(*args: object, **kwargs: object) -> object:
+        with torch.device("cpu"):
+            return plain(*args, **kwargs)
+
+    block_params.from_init_params = on_cpu
+    try:
+        with torch.device("meta"):
+            return torchvision.models.get_model(name, weights=None).eval()
+    finally:
+        block_params.from_init_params = plain
+
+
+def runs(model: torch.nn.Module, size: int, device: str = "meta") -> bool:
+    """Say whether a forward pass takes images of a size."""
+    try:
+        with torch.inference_mode():
+            model(torch.zeros(1, 3, size, size, device=device))
+    except (RuntimeError, AssertionError, ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
+def bisect(model: torch.nn.Module) -> int:
+    """Return the smallest size that runs."""
+    low, high = 0, LARGEST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if runs(model, middle) else (middle, high)
+    return high
+
+
+def confirm(name: str, smallest: int, *, fixed: bool) -> None:
+    """Run the real network at its smallest size, where it must work, and around, where not."""
+    model = torchvision.models.get_model(name, weights=None).eval()
+    bad = [smallest // 2, smallest * 2] if fixed else [smallest - 1]
+    if not runs(model, smallest, "cpu") or any(runs(model, size, "cpu") for size in bad if size):
+        print(f"{name}: the CPU disagrees about {smallest}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

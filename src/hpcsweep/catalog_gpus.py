@@ -1,0 +1,142 @@
+"""Peaks of GPUs, for rooflines and shares of peak: dense figures, boost clocks, no sparsity.
+
+A vendor's headline is often with 2:4 sparsity (double) or per module (MI250: two devices to every
+framework); such figures never stand here. L2 size, SM count and clock are asked of the device
+itself; this table serves the roof only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device as a framework sees it. TFLOP/s, GB/s, MB, W; None where there is no such unit.
+
+    `fp16` and `bf16` are tensor (matrix) rates; `fp64_matrix` and `fp32_matrix` where the device
+    has matrix units for them. `pattern` matches the name that the device gives itself.
+    """
+
+    name: str
+    pattern: str
+    fp64: float
+    fp64_matrix: float | None
+    fp32: float
+    fp32_matrix: float | None
+    tf32: float | None
+    fp16: float
+    bf16: float | None
+    bandwidth: float
+    l2_mb: float
+    tdp_w: float | None
+    source: str
+
+    def peak(self, dtype: str, *, tf32: bool = False) -> float | None:
+        """Return the dense peak of a dtype's convolutions, TFLOP/s; None where it is unknown."""
+        if dtype == "float32" and tf32 and self.tf32 is not None:
+            return self.tf32
+        return {
+            "float64": self.fp64_matrix or self.fp64,
+            "float32": self.fp32_matrix or self.fp32,
+            "float16": self.fp16,
+            "bfloat16": self.bf16,
+        }.get(dtype)
+
+
+_VOLTA: Final = "NVIDIA V100 datasheet; Volta whitepaper (L2)"
+_ADA: Final = "NVIDIA L40 and L40S datasheets, dense rows; FP64 is 1/64 of FP32"
+_AMPERE: Final = "NVIDIA A100 datasheet"
+_HOPPER: Final = "NVIDIA H100 datasheet, halved where it states sparse figures"
+_CDNA2: Final = "AMD MI250 and MI250X datasheets, one of the module's two GCDs; ROCm documentation"
+
+
+def _nvidia(  # noqa: PLR0913 - a table's columns
+    name: str,
+    pattern: str,
+    *,
+    fp64: tuple[float, float | None],
+    fp32: float,
+    tf32: float | None,
+    fp16: float,
+    memory: tuple[float, float],
+    tdp: float,
+    source: str,
+) -> Gpu:
+    """Return an NVIDIA GPU: no FP32 matrix units, BF16 as fast as FP16 from Ampere on."""
+    bf16 = None if tf32 is None else fp16
+    return Gpu(name, pattern, *fp64, fp32, None, tf32, fp16, bf16, *memory, tdp, source)
+
+
+# The first pattern that matches counts, so the particular stands before the general.
+# fmt: off
+GPUS: Final = (
+    _nvidia("V100S PCIe", r"V100S", fp64=(8.2, None), fp32=16.4, tf32=None, fp16=130.0,
+            memory=(1134, 6), tdp=250, source="NVIDIA V100S datasheet"),
+    _nvidia("V100 PCIe", r"V100-PCIE", fp64=(7.0, None), fp32=14.0, tf32=None, fp16=112.0,
+            memory=(900, 6), tdp=250, source=_VOLTA),
+    _nvidia("V100 SXM2", r"V100-SXM2", fp64=(7.8, None), fp32=15.7, tf32=None, fp16=125.0,
+            memory=(900, 6), tdp=300, source=_VOLTA),
+    _nvidia("L40S", r"\bL40S\b", fp64=(1.43, None), fp32=91.6, tf32=183.0, fp16=362.05,
+            memory=(864, 96), tdp=350, source=_ADA),
+    _nvidia("L40", r"\bL40\b", fp64=(1.41, None), fp32=90.5, tf32=90.5, fp16=181.05,
+            memory=(864, 96), tdp=300, source=_ADA),
+    _nvidia("A100 PCIe 80GB", r"A100 80GB PCIe", fp64=(9.7, 19.5), fp32=19.5, tf32=156.0,
+            fp16=312.0, memory=(1935, 40), tdp=300, source=_AMPERE),
+    _nvidia("A100 PCIe 40GB", r"A100-PCIE-40GB", fp64=(9.7, 19.5), fp32=19.5, tf32=156.0,
+            fp16=312.0, memory=(1555, 40), tdp=250, source=_AMPERE),
+    _nvidia("A100 SXM4 80GB", r"A100-SXM4?-80GB", fp64=(9.7, 19.5), fp32=19.5, tf32=156.0,
+            fp16=312.0, memory=(2039, 40), tdp=400, source=_AMPERE),
+    _nvidia("A100 SXM4 40GB", r"A100-SXM4?-40GB", fp64=(9.7, 19.5), fp32=19.5, tf32=156.0,
+            fp16=312.0, memory=(1555, 40), tdp=400, source=_AMPERE),
+    _nvidia("H100 PCIe", r"\bH100 PCIe", fp64=(25.6, 51.2), fp32=51.2, tf32=378.0, fp16=756.0,
+            memory=(2000, 50), tdp=350, source=_HOPPER),
+    _nvidia("H100 SXM5", r"\bH100 (80GB HBM3|SXM5)", fp64=(33.5, 66.9), fp32=66.9, tf32=494.7,
+            fp16=989.4, memory=(3350, 50), tdp=700, source=_HOPPER),
+    _nvidia("H200 SXM", r"\bH200(?! NVL)", fp64=(33.5, 66.9), fp32=66.9, tf32=494.7, fp16=989.4,
+            memory=(4800, 50), tdp=700, source="NVIDIA H200 datasheet; compute as H100 SXM5"),
+    Gpu("MI250X GCD", r"MI250X", fp64=23.9, fp64_matrix=47.9, fp32=23.9, fp32_matrix=47.9,
+        tf32=None, fp16=191.5, bf16=191.5, bandwidth=1638, l2_mb=8, tdp_w=None, source=_CDNA2),
+    Gpu("MI250 GCD", r"MI250(?!X)", fp64=22.6, fp64_matrix=45.3, fp32=22.6, fp32_matrix=45.3,
+        tf32=None, fp16=181.0, bf16=181.0, bandwidth=1638, l2_mb=8, tdp_w=None, source=_CDNA2),
+)
+# fmt: on
+
+# ROCm gives both modules one name, "AMD Instinct MI250X/MI250"; compute units tell them apart.
+_CDNA2_UNITS: Final = {110: "MI250X GCD", 104: "MI250 GCD"}
+
+# The `gpu` values of the shipped profiles, where the device's own name is not known yet.
+SHORT_NAMES: Final[Mapping[str, str]] = {
+    "v100": "V100 SXM2",
+    "l40": "L40",
+    "l40s": "L40S",
+    "a100": "A100 SXM4 80GB",
+    "h100": "H100 SXM5",
+    "h200": "H200 SXM",
+    "mi250": "MI250 GCD",
+}
+
+
+def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:
+    """Return the entry of a device by the name that it gives itself, or None.
+
+    `units` is the device's number of multiprocessors (compute units). A slice of a device (MIG)
+    has no entry.
+    """
+    if "MIG" in device_name:
+        return None
+    if re.search(r"MI250X ?/ ?MI250", device_name):
+        wanted = _CDNA2_UNITS.get(units or 0)
+        return next((gpu for gpu in GPUS if gpu.name == wanted), None)
+    return next((gpu for gpu in GPUS if re.search(gpu.pattern, device_name)), None)
+
+
+def by_short_name(short: str) -> Gpu | None:
+    """Return the entry of a sweep's `gpu` value, or None."""
+    wanted = SHORT_NAMES.get(short.lower())
+    return next((gpu for gpu in GPUS if gpu.name == wanted), None)

@@ -1,0 +1,152 @@
+"""A sweep file to a frozen `Sweep`; every complaint has file, line, key and suggestion.
+
+pydantic holds the shape of the file (which keys, of what type) and writes its JSON Schema; what
+the axes and constraints mean together is `constraints`' business.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from hpcsweep import axisvalues, lookup, schema, yamlfile
+from hpcsweep.catalog import INJECTIONS, SETTINGS, settings_of
+from hpcsweep.constraints import Reader
+from hpcsweep.errors import SpecError, suggest
+from hpcsweep.shape import check, integral
+from hpcsweep.space import Sweep
+
+if TYPE_CHECKING:
+    import os
+
+    from hpcsweep.catalog import Setting
+    from hpcsweep.yamlfile import Document
+
+# a name becomes a folder's name; the same pattern guards the results
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=False)
+
+
+class Failure(_Shape):
+    """A failure that a no-op point is made to have."""
+
+    when: dict[str, Any] = Field(default={}, description="axis to value; empty: every point")
+    how: Literal[tuple(INJECTIONS)] = Field(description="what happens")  # type: ignore[valid-type]
+    attempts: Annotated[int, BeforeValidator(integral), Field(ge=1)] | None = Field(
+        default=None, description="the first so many tries fail; left out: all of them"
+    )
+
+
+class Rule(_Shape):
+    """Other values of some axes, where others match."""
+
+    condition: dict[str, Any] = Field(alias="if", description="axis to value, list or comparison")
+    axes: dict[str, Any] = Field(description="axis to values, instead of its own")
+
+
+def _setting_type(setting: Setting) -> Any:  # noqa: ANN401 - a type
+    if setting.kind == "list":
+        return list[Failure]
+    if setting.choices:
+        return Literal[setting.choices]
+    if setting.kind == "int":
+        return Annotated[int, BeforeValidator(integral), Field(ge=setting.minimum)]
+    if setting.kind == "float":
+        return Annotated[float, Field(ge=setting.minimum, allow_inf_nan=False)]
+    return {"bool": bool, "str": str}[setting.kind]
+
+
+_SETTINGS: Any = {
+    name: (_setting_type(item), Field(default=item.default, description=item.doc))
+    for name, item in SETTINGS.items()
+}
+Measure: Any = create_model(
+    "Measure", __base__=_Shape, __doc__="How a point is measured.", **_SETTINGS
+)
+
+
+class SweepFile(_Shape):
+    """A sweep: which points are measured, and how."""
+
+    name: str = Field(default="", description="names the results folder; default: the file's name")
+    description: str = Field(default="", description="free text")
+    workload: Literal["inference", "training", "noop"] = Field(description="what a point runs")
+    axes: dict[str, Any] = Field(default={}, description="axis to values; all combinations")
+    zip: list[list[str]] = Field(default=[], description="groups of axes that move together")
+    when: list[Rule] = Field(default=[], description="axes that depend on others; the last wins")
+    exclude: list[dict[str, Any]] = Field(default=[], description="combinations to leave out")
+    include: list[dict[str, Any]] = Field(default=[], description="points to add")
+    measure: Measure = Field(default_factory=Measure, description="how a point is measured")
+    point_timeout: float = Field(
+        default=600.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds after which a point is given up",
+    )
+
+
+def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
+    """Read a sweep by name or path; `SpecError` says what is wrong with it.
+
+    `name` stands in for the file's stem where the file does not name the sweep.
+    """
+    path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
+    doc = yamlfile.read(path, SpecError)
+    file = check(SweepFile, doc)
+    settings = _settings(doc, file)
+    reader = Reader(doc, file.workload)
+    _check_failures(doc, reader)
+    return Sweep(
+        name=_name(doc, file.name or name or path.stem, given="name" in doc.data),
+        workload=file.workload,
+        space=reader.space,
+        include=reader.include,
+        measure=settings,
+        point_timeout=file.point_timeout,
+        description=file.description,
+        rules=reader.rules(),
+        path=path,
+        text=doc.text,
+    )
+
+
+def json_schema() -> str:
+    """Return the JSON Schema of sweep files, as it is committed in sweeps/schema.json."""
+    return schema.sweep(SweepFile.model_json_schema())
+
+
+def _name(doc: Document, name: str, *, given: bool) -> str:
+    if not NAME.fullmatch(name) or ".." in name:
+        allowed = "letters, digits, `_`, `-`, `.`, and begins with none of the last two"
+        where = ("name",) if given else ()
+        what = "" if given else "the file's name stands in for `name`: "
+        raise doc.complaint(where, f"{what}found {yamlfile.show(name)}, a name has {allowed}")
+    return name
+
+
+def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
+    """Return all settings of the workload, after making sure that no other is given."""
+    known = settings_of(file.workload)
+    for key in doc.data.get("measure", {}):
+        if key not in known:
+            text = f"means nothing to {file.workload}, which takes {', '.join(known)}"
+            raise doc.complaint(("measure", key), text + suggest(key, known))
+    settings = {key: getattr(file.measure, key) for key in known}
+    if "fail" in settings:
+        settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # as it was written
+    return settings
+
+
+def _check_failures(doc: Document, reader: Reader) -> None:
+    """Hold the axes and values of `measure.fail` against the sweep."""
+    for i, raw in enumerate(doc.data.get("measure", {}).get("fail", [])):
+        for name, wanted in raw.get("when", {}).items():
+            loc = ("measure", "fail", i, "when", name)
+            axis = reader.axis(loc, name)
+            for item in wanted if isinstance(wanted, list) else [wanted]:
+                axisvalues.value(doc, loc, axis, item, any_model=True)
