@@ -17,35 +17,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device as a framework sees it. TFLOP/s, GB/s, MB, W; None where there is no such unit.
+    """One device as a framework sees it; None where it has no such unit.
 
-    `fp16` and `bf16` are tensor (matrix) rates; `fp64_matrix` and `fp32_matrix` where the device
-    has matrix units for them. `pattern` matches the name that the device gives itself.
+    TF32, FP16 and BF16 are tensor (matrix) rates. `pattern` matches the device's own name.
     """
 
     name: str
     pattern: str
-    fp64: float
-    fp64_matrix: float | None
-    fp32: float
-    fp32_matrix: float | None
-    tf32: float | None
-    fp16: float
-    bf16: float | None
-    bandwidth: float
+    fp64_tflops: float
+    fp64_matrix_tflops: float | None
+    fp32_tflops: float
+    fp32_matrix_tflops: float | None
+    tf32_tflops: float | None
+    fp16_tflops: float
+    bf16_tflops: float | None
+    bandwidth_gbs: float
     l2_mb: float
-    tdp_w: float | None
+    tdp_w: float | None  # None: two devices share the module's
     source: str
 
     def peak(self, dtype: str, *, tf32: bool = False) -> float | None:
         """Return the dense peak of a dtype's convolutions, TFLOP/s; None where it is unknown."""
-        if dtype == "float32" and tf32 and self.tf32 is not None:
-            return self.tf32
+        if dtype == "float32" and tf32 and self.tf32_tflops is not None:
+            return self.tf32_tflops
         return {
-            "float64": self.fp64_matrix or self.fp64,
-            "float32": self.fp32_matrix or self.fp32,
-            "float16": self.fp16,
-            "bfloat16": self.bf16,
+            "float64": self.fp64_matrix_tflops or self.fp64_tflops,
+            "float32": self.fp32_matrix_tflops or self.fp32_tflops,
+            "float16": self.fp16_tflops,
+            "bfloat16": self.bf16_tflops,
         }.get(dtype)
 
 
@@ -73,9 +72,15 @@ def _nvidia(  # noqa: PLR0913 - a table's columns
     return Gpu(name, pattern, *fp64, fp32, None, tf32, fp16, bf16, *memory, tdp, source)
 
 
+def _gcd(name: str, pattern: str, *, vector: float, matrix: float, fp16: float) -> Gpu:
+    """Return one of the two dies of a CDNA2 module: its own memory, L2 and half of the rates."""
+    rates = (vector, matrix, vector, matrix, None, fp16, fp16)
+    return Gpu(name, pattern, *rates, bandwidth_gbs=1638, l2_mb=8, tdp_w=None, source=_CDNA2)
+
+
 # The first pattern that matches counts, so the particular stands before the general.
 # fmt: off
-GPUS: Final = (
+DEVICES: Final = (
     _nvidia("V100S PCIe", r"V100S", fp64=(8.2, None), fp32=16.4, tf32=None, fp16=130.0,
             memory=(1134, 6), tdp=250, source="NVIDIA V100S datasheet"),
     _nvidia("V100 PCIe", r"V100-PCIE", fp64=(7.0, None), fp32=14.0, tf32=None, fp16=112.0,
@@ -100,25 +105,26 @@ GPUS: Final = (
             fp16=989.4, memory=(3350, 50), tdp=700, source=_HOPPER),
     _nvidia("H200 SXM", r"\bH200(?! NVL)", fp64=(33.5, 66.9), fp32=66.9, tf32=494.7, fp16=989.4,
             memory=(4800, 50), tdp=700, source="NVIDIA H200 datasheet; compute as H100 SXM5"),
-    Gpu("MI250X GCD", r"MI250X", fp64=23.9, fp64_matrix=47.9, fp32=23.9, fp32_matrix=47.9,
-        tf32=None, fp16=191.5, bf16=191.5, bandwidth=1638, l2_mb=8, tdp_w=None, source=_CDNA2),
-    Gpu("MI250 GCD", r"MI250(?!X)", fp64=22.6, fp64_matrix=45.3, fp32=22.6, fp32_matrix=45.3,
-        tf32=None, fp16=181.0, bf16=181.0, bandwidth=1638, l2_mb=8, tdp_w=None, source=_CDNA2),
+    _gcd("MI250X GCD", r"MI250X", vector=23.9, matrix=47.9, fp16=191.5),
+    _gcd("MI250 GCD", r"MI250(?!X)", vector=22.6, matrix=45.3, fp16=181.0),
 )
 # fmt: on
 
 # ROCm gives both modules one name, "AMD Instinct MI250X/MI250"; compute units tell them apart.
 _CDNA2_UNITS: Final = {110: "MI250X GCD", 104: "MI250 GCD"}
 
-# The `gpu` values of the shipped profiles, where the device's own name is not known yet.
-SHORT_NAMES: Final[Mapping[str, str]] = {
-    "v100": "V100 SXM2",
-    "l40": "L40",
-    "l40s": "L40S",
-    "a100": "A100 SXM4 80GB",
-    "h100": "H100 SXM5",
-    "h200": "H200 SXM",
-    "mi250": "MI250 GCD",
+# By the `gpu` values of the shipped profiles, for where no device can be asked for its name.
+GPUS: Final[Mapping[str, Gpu]] = {
+    short: next(gpu for gpu in DEVICES if gpu.name == name)
+    for short, name in {
+        "v100": "V100 SXM2",
+        "l40": "L40",
+        "l40s": "L40S",
+        "a100": "A100 SXM4 80GB",
+        "h100": "H100 SXM5",
+        "h200": "H200 SXM",
+        "mi250": "MI250 GCD",
+    }.items()
 }
 
 
@@ -132,11 +138,5 @@ def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:
         return None
     if re.search(r"MI250X ?/ ?MI250", device_name):
         wanted = _CDNA2_UNITS.get(units or 0)
-        return next((gpu for gpu in GPUS if gpu.name == wanted), None)
-    return next((gpu for gpu in GPUS if re.search(gpu.pattern, device_name)), None)
-
-
-def by_short_name(short: str) -> Gpu | None:
-    """Return the entry of a sweep's `gpu` value, or None."""
-    wanted = SHORT_NAMES.get(short.lower())
-    return next((gpu for gpu in GPUS if gpu.name == wanted), None)
+        return next((gpu for gpu in DEVICES if gpu.name == wanted), None)
+    return next((gpu for gpu in DEVICES if re.search(gpu.pattern, device_name)), None)

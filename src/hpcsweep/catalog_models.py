@@ -29,9 +29,15 @@ class Model:
         """Say whether an image of this height and width can be classified."""
         return size == self.size if self.fixed else size >= self.size
 
-    def gflops(self, size: int = REFERENCE_SIZE) -> float:
-        """Return 10^9 operations of one image; other sizes are scaled by area, an estimate."""
-        return self.flops / 1e9 * (size / REFERENCE_SIZE) ** 2
+    @property
+    def gflops(self) -> float:
+        """Return 10^9 operations of one image at `gflops_size`."""
+        return self.flops / 1e9
+
+    @property
+    def gflops_size(self) -> int:
+        """Return the image size that the operations are counted at."""
+        return REFERENCE_SIZE
 
 
 MODELS: Final[Mapping[str, Model]] = {

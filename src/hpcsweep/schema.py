@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.catalog import ALGORITHMS, AXES
-from hpcsweep.catalog_gpus import SHORT_NAMES
+from hpcsweep.catalog_gpus import GPUS
 from hpcsweep.catalog_models import MODELS
 from hpcsweep.space import COMPARISONS
 
@@ -76,7 +76,7 @@ def _name(axis: Axis) -> Schema:
         return {"type": "boolean"}
     if axis.kind == "algorithm" or axis.choices:
         return {"enum": list(axis.choices or ALGORITHMS)}
-    known = {"model": list(MODELS), "gpu": list(SHORT_NAMES)}.get(axis.kind)
+    known = {"model": list(MODELS), "gpu": list(GPUS)}.get(axis.kind)
     anything = {"type": "string", "minLength": 1}
     return {"anyOf": [{"enum": known}, anything]} if known else anything
 

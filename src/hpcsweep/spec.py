@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hpcsweep.catalog import Setting
     from hpcsweep.yamlfile import Document
 
+__all__ = ["Sweep", "SweepFile", "json_schema", "load"]
+
 # a name becomes a folder's name; the same pattern guards the results
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
