@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Loc = tuple[str | int, ...]
 
 NOT: Final = "not"
+MAX_VALUES: Final = 1_000_000  # on one axis
 _FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -176,9 +177,18 @@ def _range(doc: Document, loc: Loc, axis: Axis, raw: Mapping[str, Any]) -> Seque
             raise doc.complaint(loc, f"`{key}` is missing; a range has start, stop and num or step")
     start = _integer(doc, (*loc, "start"), raw["start"], axis.minimum)
     stop = _integer(doc, (*loc, "stop"), raw["stop"], axis.minimum)
+    found: Sequence[int]
     if last == "step":
-        return _stepped(doc, loc, start, stop, _integer(doc, (*loc, "step"), raw["step"], None))
-    num = _integer(doc, (*loc, "num"), raw["num"], 1)
+        found = _stepped(doc, loc, start, stop, _integer(doc, (*loc, "step"), raw["step"], None))
+    else:
+        found = _spread(doc, loc, start, stop, _integer(doc, (*loc, "num"), raw["num"], 1))
+    if len(found) > MAX_VALUES:
+        text = f"{len(found):,} values, at most {MAX_VALUES:,} on one axis; name fewer"
+        raise doc.complaint((*loc, last), text)
+    return found
+
+
+def _spread(doc: Document, loc: Loc, start: int, stop: int, num: int) -> Spread:
     if num > abs(stop - start) + 1:
         text = (
             f"found {num}, but there are only {abs(stop - start) + 1} integers in {start}..{stop}"

@@ -209,6 +209,7 @@ class Reader:
         for i, (_, model) in enumerate(probes):
             if tally.probes[i]:
                 raise self._size_complaint(model)
+        self._check_include(grid)
 
     def _check_include(self, grid: Grid) -> None:
         seen: dict[str, int] = {}
@@ -225,6 +226,7 @@ class Reader:
                 raise self.doc.complaint((*loc, "input_size"), text)
 
     def _size_complaint(self, name: str) -> BadInput:
+        """Return the complaint about the first size that a model cannot take."""
         sizes = self.space.values("input_size")
         size = next(size for size in sizes if not MODELS[name].takes(size))
         given = self.space.axes.get("input_size")

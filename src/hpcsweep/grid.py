@@ -22,7 +22,7 @@ from hpcsweep.space import Spread
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hpcsweep.space import Condition, Space
+    from hpcsweep.space import Condition, Space, Test
 
     Indices = tuple[int, ...]
     State = frozenset[int]
@@ -55,6 +55,10 @@ class Dimension:
     def row(self, index: int) -> tuple[Any, ...]:
         """Return the values of a row."""
         return tuple(column[index] for column in self.columns)
+
+    def class_of(self, row: int) -> int:
+        """Return the class of a row."""
+        return 0 if self.classes is None else self.classes[row]
 
     def sizes(self) -> dict[int, int]:
         """Return class to number of rows."""
@@ -252,7 +256,7 @@ class _Bits:
         """Return the bits that the axes without values of their own decide."""
         named = {name for group in groups for name in group}
         rest = tuple(name for name in self.space.defaults if name not in named)
-        return self._mask(rest, tuple(self.space.defaults[name] for name in rest))
+        return _mask(self._tests(rest), [self.space.defaults[name] for name in rest])
 
     def verdict(self, state: State) -> Verdict:
         """Return what a state's bits say, over all the rows that were merged into it."""
@@ -280,23 +284,33 @@ class _Bits:
     def _classified(
         self, names: tuple[str, ...], columns: tuple[Sequence[Any], ...], extra: list[int] | None
     ) -> Dimension:
-        asked = any(name in condition for condition in self.conditions for name in names)
-        if not asked and extra is None:
+        tests = self._tests(names)
+        if not tests and extra is None:
             return Dimension(names, columns)
-        masks = (self._mask(names, row) for row in zip(*columns, strict=True))
+        masks: Iterable[int] = (_mask(tests, row) for row in zip(*columns, strict=True))
         if extra is not None:
             masks = (mask & more for mask, more in zip(masks, extra, strict=True))
         known: dict[int, int] = {}
         classes = [known.setdefault(mask, len(known)) for mask in masks]
         return Dimension(names, columns, classes, tuple(frozenset({mask}) for mask in known))
 
-    def _mask(self, names: tuple[str, ...], values: tuple[Any, ...]) -> int:
-        mask = _ALL
-        for bit, condition in enumerate(self.conditions):
-            for name, value in zip(names, values, strict=True):
-                if name in condition and not condition[name](value):
-                    mask &= ~(1 << bit)
-        return mask
+    def _tests(self, names: Sequence[str]) -> list[tuple[int, int, Test]]:
+        """Return what is asked of a group: what remains if it fails, of which axis, the test."""
+        return [
+            (~(1 << bit), i, condition[name])
+            for bit, condition in enumerate(self.conditions)
+            for i, name in enumerate(names)
+            if name in condition
+        ]
+
+
+def _mask(tests: Iterable[tuple[int, int, Test]], row: Sequence[Any]) -> int:
+    """Return a row's bits."""
+    mask = _ALL
+    for remains, i, test in tests:
+        if not test(row[i]):
+            mask &= remains
+    return mask
 
 
 def _united(sources: list[Sequence[Any]], first_bit: int) -> tuple[list[Any], list[int]]:
@@ -332,7 +346,7 @@ def _merged(dim: Dimension, merge: Mapping[str, Any]) -> Dimension:
             merge.get(name, value) for name, value in zip(dim.names, dim.row(row), strict=True)
         )
         _, masks = rows.setdefault(canonical_json(values), (values, set()))
-        masks |= dim.masks[dim.classes[row] if dim.classes is not None else 0]
+        masks |= dim.masks[dim.class_of(row)]
     columns = tuple([values[i] for values, _ in rows.values()] for i in range(len(dim.names)))
     classes: dict[State, int] = {}
     kinds = [classes.setdefault(frozenset(masks), len(classes)) for _, masks in rows.values()]

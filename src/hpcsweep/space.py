@@ -50,6 +50,12 @@ class Spread(Sequence[int]):
         gaps, i = max(self.num - 1, 1), range(self.num)[index]
         return (self.start * gaps + i * (self.stop - self.start)) // gaps
 
+    def __iter__(self) -> Iterator[int]:
+        """Yield all values, several times faster than by index."""
+        gaps, rise = max(self.num - 1, 1), self.stop - self.start
+        first = self.start * gaps
+        return ((first + i * rise) // gaps for i in range(self.num))
+
     def index(self, value: int, start: int = 0, stop: int | None = None) -> int:
         """Return where a value is, by bisection."""
         sign = 1 if self.start <= self.stop else -1
