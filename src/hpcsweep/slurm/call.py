@@ -1,0 +1,134 @@
+"""Runs one Slurm program in bounded time, without a shell; no answer is a value, not an exception.
+
+A slurmctld that is down blocks its clients for about 19 seconds each, so our patience is shorter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.slurm.text import last_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+TIMEOUT: Final = 10.0  # seconds for a question
+
+
+class Why(Enum):
+    """Why a question was not answered."""
+
+    ABSENT = "absent"  # the program is not installed
+    NO_ANSWER = "no answer"  # not within our patience
+    DOWN = "down"  # slurmctld or slurmdbd cannot be reached
+    DISABLED = "disabled"  # the cluster keeps no accounts
+    DENIED = "denied"  # the site does not let users ask
+    FAILED = "failed"  # anything else
+
+
+@dataclass(frozen=True)
+class CouldNotAsk:
+    """A question that Slurm did not answer; `str` of it is a line for the user."""
+
+    program: str
+    why: Why
+    text: str
+
+    def __str__(self) -> str:
+        """Return the program and what went wrong."""
+        return f"{self.program}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a program answered; `code` is None where it was ended because it took too long."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+_CAUSES: Final = (
+    ("storage is disabled|supported accounting_storage", Why.DISABLED, "accounting is disabled"),
+    ("ersist_conn|Problem talking to the database", Why.DOWN, "slurmdbd cannot be reached"),
+    ("Unable to contact slurm controller", Why.DOWN, "slurmctld cannot be reached"),
+    ("timed out|imeout", Why.NO_ANSWER, "no answer; is slurmctld overloaded?"),
+    ("denied|not permitted|not authorized", Why.DENIED, "this user may not ask"),
+    ("configuration source", Why.FAILED, "no slurm.conf was found; set SLURM_CONF"),
+)
+
+
+def available() -> bool:
+    """Say whether jobs can be submitted from here at all."""
+    return shutil.which("sbatch") is not None
+
+
+def run(command: Sequence[str], timeout: float, cwd: Path | None = None) -> Reply | CouldNotAsk:
+    """Run a program to its end or to the end of our patience."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment(command[0]),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError:
+        return absent(command[0])
+    except subprocess.TimeoutExpired as late:
+        return Reply(None, decoded(late.stdout), decoded(late.stderr))
+    return Reply(done.returncode, decoded(done.stdout), decoded(done.stderr))
+
+
+def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | CouldNotAsk:
+    """Return what a program prints; errors that contain `harmless` count as an empty answer."""
+    reply = run(command, timeout)
+    if isinstance(reply, CouldNotAsk) or reply.code == 0:
+        return reply if isinstance(reply, CouldNotAsk) else reply.out
+    if harmless and harmless in reply.err:
+        return ""
+    return cause(command[0], reply, timeout)
+
+
+def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
+    """Say why a reply is not an answer."""
+    if reply.code is None:
+        text = f"no answer within {timeout:g} s; `scontrol ping` says whether slurmctld is up"
+        return CouldNotAsk(program, Why.NO_ANSWER, text)
+    for pattern, why, text in _CAUSES:
+        if re.search(pattern, reply.err):
+            return CouldNotAsk(program, why, text)
+    said = re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err))
+    return CouldNotAsk(program, Why.FAILED, said or f"exit code {reply.code}")
+
+
+def absent(program: str) -> CouldNotAsk:
+    """Say that a program is not installed."""
+    return CouldNotAsk(program, Why.ABSENT, "not found; Slurm's programs are on the login nodes")
+
+
+def environment(program: str) -> dict[str, str]:
+    """Return our environment without what changes a program's answers behind our back.
+
+    sbatch: SBATCH_* would win over the script that `--dry-run` showed; the locale stays, since the
+    job inherits it (and Slurm's messages are never translated).
+    """
+    dropped = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SBATCH_", "SLURM_TIME_FORMAT")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    if program == "sbatch":
+        return kept
+    return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: lists of tasks are not cut short
+
+
+def decoded(raw: bytes | str | None) -> str:
+    """Decode output; a name in another encoding must not stop us."""
+    return raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")

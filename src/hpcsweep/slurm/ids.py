@@ -1,0 +1,116 @@
+"""Job ids in every form that Slurm prints; one parser that never raises.
+
+::
+
+    12            a job                       12_[3-9%2]      tasks that wait, two at a time
+    12_3          an array's task             12_[1,4-6:2]    lists, ranges, steps
+    12+1          a heterogeneous job's part  12_[0-99,...]   cut short by Slurm
+    12_3.batch    a step                      12;cluster      as `sbatch --parsable` names it
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_FORM: Final = re.compile(
+    r"(?P<job>\d+)"
+    r"(?:_(?:(?P<task>\d+)|\[(?P<tasks>[^\]]*)(?:\]|$)))?"
+    r"(?:\+(?P<component>\d+))?"
+    r"(?:\.(?P<step>[^;]+))?"
+    r"(?:;(?P<cluster>.+))?",
+    re.ASCII,
+)
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class JobId:
+    """One printed job id; `job` is None where the text is none of the known forms."""
+
+    text: str
+    job: int | None = None
+    task: int | None = None
+    tasks: tuple[range, ...] = ()
+    throttle: int | None = None  # the %N of an array
+    component: int | None = None  # of a heterogeneous job
+    step: str = ""
+    cluster: str = ""
+    complete: bool = True  # false where Slurm cut the list of tasks short
+
+    @classmethod
+    def of(cls, job: int, task: int | None = None, cluster: str = "") -> JobId:
+        """Make the id of a job or of an array's task."""
+        text = f"{job}" if task is None else f"{job}_{task}"
+        return cls(text + (f";{cluster}" if cluster else ""), job, task, cluster=cluster)
+
+    @property
+    def key(self) -> tuple[int | None, int | None]:
+        """Return (job, task): what tells the tasks of one cluster apart."""
+        return self.job, self.task
+
+    @property
+    def target(self) -> str:
+        """Return the form that scancel and scontrol take: no step, no cluster, nothing cut."""
+        if self.job is None:
+            return self.text
+        if self.tasks:
+            return f"{self.job}_[{task_list(chain.from_iterable(self.tasks))}]"
+        part = "" if self.component is None else f"+{self.component}"
+        return f"{self.job}{part}" if self.task is None else f"{self.job}_{self.task}{part}"
+
+    def expand(self) -> Iterator[JobId]:
+        """Yield one id per task of a range, or this id."""
+        if not self.tasks or self.job is None:
+            yield self
+        for task in chain.from_iterable(self.tasks):
+            yield JobId.of(self.job or 0, task, self.cluster)
+
+    def __str__(self) -> str:
+        """Return the id as it was printed."""
+        return self.text
+
+
+def parse_id(text: str) -> JobId:
+    """Read a job id; what is not one is kept verbatim, with `job` None."""
+    text = text.strip()
+    found = _FORM.fullmatch(text)
+    if not found:
+        return JobId(text)
+    job, task, component = (_int(found[name]) for name in ("job", "task", "component"))
+    tasks, throttle, complete = _parse_tasks(found["tasks"])
+    step, cluster = found["step"] or "", found["cluster"] or ""
+    complete = complete and ("[" not in text or "]" in text)
+    return JobId(text, job, task, tasks, throttle, component, step, cluster, complete)
+
+
+def task_list(tasks: Iterable[int]) -> str:
+    """Write task numbers as --array and scancel take them: ``1,4-6``."""
+    ordered = sorted(set(tasks))
+    runs = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
+    spans = ([task for _, task in run] for _, run in runs)
+    return ",".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
+
+
+def _parse_tasks(text: str | None) -> tuple[tuple[range, ...], int | None, bool]:
+    """Return ranges, throttle, and whether every item could be read."""
+    if text is None:
+        return (), None, True
+    items, _, throttle = text.partition("%")
+    ranges = [_RANGE.fullmatch(item) for item in items.split(",")]
+    read = tuple(_range(found) for found in ranges if found)
+    return read, _int(throttle), len(read) == len(ranges)
+
+
+def _range(found: re.Match[str]) -> range:
+    first, last, step = found.groups()
+    return range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None

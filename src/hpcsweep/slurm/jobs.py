@@ -1,0 +1,273 @@
+"""Asks how jobs are, ends them, and sends them back to the queue.
+
+squeue knows what is alive (and what ended within MinJobAge); sacct knows the past, seconds late.
+Both give one row per array task. `survey` asks both at once and merges them. What neither lists may
+still be on its way into the accounts, or is an array's task that was cancelled while it waited:
+that leaves no trace anywhere (Slurm 22.05).
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.errors import SchedulerError
+from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
+from hpcsweep.slurm.ids import JobId, parse_id
+from hpcsweep.slurm.states import Meaning, State, state_of
+from hpcsweep.slurm.text import SEPARATOR, duration, moment, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_CLOCK_SKEW: Final = timedelta(hours=1)  # between this machine and the accounts
+_MANY: Final = 1000  # more job ids than this make a command line too long
+
+# In squeue's letters: id, state, reason, nodes, partition, user, submitted, started, ended,
+# elapsed, and last what a user may fill with anything: the name.
+_QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%P", "%u", "%V", "%S", "%e", "%M", "%j"])
+_ACCOUNTING: Final = (
+    "JobID,State,Reason,NodeList,Partition,User,Submit,Start,End,ElapsedRaw,ExitCode,JobName"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState:
+    """What squeue or sacct says about one job or one array task."""
+
+    id: JobId
+    state: State
+    source: str  # squeue or sacct
+    reason: str = ""  # why it waits; squeue also says why it failed
+    nodes: str = ""  # Slurm's expression; `hostnames` expands it
+    partition: str = ""
+    user: str = ""
+    name: str = ""
+    submitted: datetime | None = None
+    expected: datetime | None = None  # of one that waits: when Slurm thinks that it will start
+    started: datetime | None = None
+    ended: datetime | None = None
+    elapsed_s: float | None = None
+    exit_code: int | None = None  # sacct only
+    signal: int | None = None  # sacct only; 0 where none ended it
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The newest state of each task by (job, task), and what could not be asked."""
+
+    jobs: dict[tuple[int | None, int | None], JobState]
+    unanswered: tuple[CouldNotAsk, ...]
+
+
+def queue(
+    job_ids: Iterable[JobId | str] | None = None, *, user: str = "", timeout: float = TIMEOUT
+) -> list[JobState] | CouldNotAsk:
+    """Return what the queue holds of these jobs, or of a user (by default, of this one).
+
+    Jobs that Slurm does not know (any more) are simply not in the list.
+    """
+    ids = _parsed(job_ids or ())
+    wanted = _bases(ids)
+    if job_ids is not None and not wanted:
+        return []
+    chosen = f"--user={user or os.getuid()}"
+    if wanted and len(wanted) <= _MANY:
+        chosen = f"--jobs={','.join(wanted)}"
+    options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
+    answer = ask("squeue", *options, timeout=timeout, harmless="Invalid job id specified")
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    found = [_queued(row) for row in rows(answer, _QUEUE.count(SEPARATOR) + 1)]
+    return found if job_ids is None else _asked_for(found, ids)
+
+
+def accounting(
+    job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT
+) -> list[JobState] | CouldNotAsk:
+    """Return the accounts' last word on each task of these jobs, all submitted after `since`.
+
+    The accounts lag: a job that has just ended may be running here, or be missing.
+    """
+    return _accounts(job_ids, since, [], timeout)
+
+
+def attempts(
+    job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT
+) -> list[JobState] | CouldNotAsk:
+    """Return every attempt of each task, the earlier ones of requeued tasks too, oldest first."""
+    answer = _accounts(job_ids, since, ["--duplicates"], timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return sorted(answer, key=lambda job: (job.started is None, job.started))
+
+
+def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
+    """Ask squeue and sacct at the same time and keep the better word on each task.
+
+    The queue wins, since the accounts lag; where both say that a task is over, the accounts know
+    more (exit code, duration).
+    """
+    ids = _parsed(job_ids)
+    with ThreadPoolExecutor(2) as pool:
+        past = pool.submit(accounting, ids, since, timeout=timeout)
+        answers = (queue(ids, timeout=timeout), past.result())
+    jobs: dict[tuple[int | None, int | None], JobState] = {}
+    for answer in answers:
+        for job in () if isinstance(answer, CouldNotAsk) else answer:
+            known = jobs.get(job.id.key)
+            if known is None or (known.state.over and job.state.over):
+                jobs[job.id.key] = job
+    # The accounts list an array as one job without a task until its last tasks are written.
+    split = {job for job, task in jobs if task is not None}
+    jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
+    return Survey(jobs, tuple(a for a in answers if isinstance(a, CouldNotAsk)))
+
+
+def cancel(
+    job_ids: Iterable[JobId | str],
+    *,
+    signal: str = "",
+    batch_only: bool = False,
+    timeout: float = TIMEOUT,
+) -> None:
+    """Cancel jobs, or send them a signal; ids that Slurm does not know are no error.
+
+    Raises:
+        SchedulerError: Slurm could not be asked, or refused.
+    """
+    options = [f"--signal={signal}"] if signal else []
+    options += ["--batch"] if batch_only else []
+    for cluster, targets in _by_cluster(_parsed(job_ids)).items():
+        for batch in _batches(targets):
+            answer = ask("scancel", *options, *cluster, *batch, timeout=timeout)
+            if isinstance(answer, CouldNotAsk):
+                raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
+
+
+def requeue(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
+    """Send jobs back to the queue; one that waits already is no error, a cancelled one runs again.
+
+    Raises:
+        SchedulerError: Slurm could not be asked, or refused (a job submitted with --no-requeue).
+    """
+    for cluster, targets in _by_cluster(_parsed(job_ids)).items():
+        for target in targets:
+            command = ("scontrol", *cluster, "requeue", target)
+            answer = ask(*command, timeout=timeout, harmless="is pending execution")
+            if isinstance(answer, CouldNotAsk):
+                raise SchedulerError(f"{answer}; job {target} was not requeued")
+
+
+def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | CouldNotAsk:
+    """Expand a node list such as ``l40sn[1-3,7]``."""
+    if not nodes or nodes in {"None assigned", "(null)"}:
+        return ()
+    if "[" not in nodes:
+        return tuple(nodes.split(","))
+    answer = ask("scontrol", "show", "hostnames", nodes, timeout=timeout)
+    return answer if isinstance(answer, CouldNotAsk) else tuple(answer.split())
+
+
+def _accounts(
+    job_ids: Iterable[JobId | str], since: datetime, options: list[str], timeout: float
+) -> list[JobState] | CouldNotAsk:
+    ids = _parsed(job_ids)
+    wanted = _bases(ids)
+    if not wanted:
+        return []
+    # Without a start time sacct forgets what ended before midnight.
+    start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
+    chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
+    fields = ["-X", "-n", "-P", f"--delimiter={SEPARATOR}", f"--format={_ACCOUNTING}"]
+    answer = ask(
+        *("sacct", *fields, f"--starttime={start}", chosen, *_clusters(ids), *options),
+        timeout=timeout,
+    )
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    found = [_accounted(row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
+    return _asked_for((job for group in found for job in group), ids)
+
+
+def _queued(row: list[str]) -> JobState:
+    job, state, reason, nodes, partition, user, submitted, started, ended, elapsed, name = row
+    known = state_of(state)
+    waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+    return JobState(
+        id=parse_id(job),
+        state=known,
+        source="squeue",
+        reason=reason if reason != "None" else "",
+        nodes=nodes,
+        partition=partition,
+        user=user,
+        name=name,
+        submitted=moment(submitted),
+        expected=moment(started) if waits else None,
+        started=None if waits else moment(started),
+        ended=moment(ended) if known.over else None,  # before, it is the end of its time limit
+        elapsed_s=duration(elapsed),
+    )
+
+
+def _accounted(row: list[str]) -> list[JobState]:
+    """Read a row of sacct, which holds all waiting tasks of an array at once."""
+    job, state, reason, nodes, partition, user, submitted, started, ended, elapsed = row[:10]
+    exit_code, _, signal = row[10].partition(":")
+    known = state_of(state)
+    waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+    return [
+        JobState(
+            id=one,
+            state=known,
+            source="sacct",
+            reason=reason if waits and reason != "None" else "",  # else it is why it once waited
+            nodes="" if nodes == "None assigned" else nodes,
+            partition=partition,
+            user=user,
+            name=row[11],
+            submitted=moment(submitted),
+            started=moment(started),
+            ended=moment(ended),
+            elapsed_s=float(elapsed) if elapsed.isdecimal() else None,
+            exit_code=int(exit_code) if exit_code.isdecimal() else None,
+            signal=int(signal) if signal.isdecimal() else None,
+        )
+        for one in parse_id(job).expand()
+    ]
+
+
+def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
+    """Keep the answers to the question, and give them the cluster's name that it had."""
+    clusters = {job.job: job.cluster for job in ids}
+    mine = (job for job in found if job.id.job in clusters)
+    return [replace(job, id=replace(job.id, cluster=clusters[job.id.job])) for job in mine]
+
+
+def _parsed(job_ids: Iterable[JobId | str]) -> list[JobId]:
+    return [job if isinstance(job, JobId) else parse_id(job) for job in job_ids]
+
+
+def _bases(ids: Iterable[JobId]) -> list[str]:
+    """Return the jobs' numbers, each once: the number stands for all tasks of an array."""
+    return list(dict.fromkeys(str(job.job) for job in ids if job.job is not None))
+
+
+def _clusters(ids: Iterable[JobId]) -> list[str]:
+    names = ",".join(dict.fromkeys(job.cluster for job in ids if job.cluster))
+    return [f"--clusters={names}"] if names else []
+
+
+def _by_cluster(ids: Iterable[JobId]) -> dict[tuple[str, ...], list[str]]:
+    grouped: dict[tuple[str, ...], list[str]] = {}
+    for job in ids:
+        grouped.setdefault(tuple(_clusters([job])), []).append(job.target)
+    return grouped
+
+
+def _batches(targets: list[str]) -> Iterable[list[str]]:
+    return (targets[i : i + _MANY] for i in range(0, len(targets), _MANY))

@@ -1,0 +1,120 @@
+"""What sbatch says when it refuses, as typed errors that say what to do next.
+
+::
+
+    SchedulerError
+    |-- Rejected      this script will never be accepted as it is; `option` is what to change
+    |-- LimitReached  no more jobs now; the same command sends the rest later
+    `-- Unanswered    nobody answered; `maybe_accepted` where the job may be in the queue
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hpcsweep.errors import SchedulerError
+
+
+class Rejected(SchedulerError):
+    """Slurm refuses the script as it is; `option` names the profile's key to change, if known."""
+
+    def __init__(self, text: str, said: str, option: str = "") -> None:
+        """Keep the text for the user, Slurm's own words, and the key to change."""
+        super().__init__(text)
+        self.said = said
+        self.option = option
+
+
+class LimitReached(SchedulerError):
+    """A limit on the number of jobs is reached; `limit` is Slurm's name for it."""
+
+    def __init__(self, text: str, limit: str) -> None:
+        """Keep the text for the user and the limit's name."""
+        super().__init__(text)
+        self.limit = limit
+
+
+class Unanswered(SchedulerError):
+    """Slurm could not be reached; `maybe_accepted` where a submission may have gone through."""
+
+    def __init__(self, text: str, *, maybe_accepted: bool) -> None:
+        """Keep the text for the user, and whether a job may have gone in."""
+        super().__init__(text)
+        self.maybe_accepted = maybe_accepted
+
+
+BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
+_LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
+_UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")
+_MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
+
+# What sbatch prints, the profile's key to blame, what to do. First match wins.
+_TABLE: Final = (
+    (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
+    (r"Required partition not available", "partition", "it is closed; `sinfo -s` lists others"),
+    (r"group not permitted", "partition", "your group may not use it; `sinfo -s` lists others"),
+    (r"Invalid feature", "constraint", "`sinfo -o '%R %f'` lists the features of each partition"),
+    (r"Invalid generic resource", "gres", "`sinfo -o '%R %G'` lists the GPUs of each partition"),
+    (r"Invalid qos", "qos", _MINE),
+    (r"Invalid account", "account", _MINE),
+    (r"Memory specification", "mem", "`sinfo -o '%R %m'` lists the memory of the nodes in MB"),
+    (r"time limit is invalid", "time", "`sinfo -o '%R %l'` lists the partitions' limits"),
+    (r"MaxWall", "time", "`sacctmgr show qos format=name,maxwall` lists the limits"),
+    (r"More processors requested", "cpus_per_task", "`sinfo -o '%R %c'` lists the nodes' CPUs"),
+    (r"Max\w*Mem\w*PerJob|MinMemory", "mem", "the account or QOS allows less for one job"),
+    (r"Max\w*Cpu\w*Per(?:Job|Node)", "cpus_per_task", "the account or QOS allows less"),
+    (r"Max\w*GRES\w*PerJob", "gres", "the account or QOS allows less for one job"),
+    (
+        r"node configuration is not available",
+        "",
+        "no node has this constraint, GRES, memory and CPUs; see `sinfo -o '%R %f %G %c %m'`",
+    ),
+    (r"Invalid node name", "exclude", "`sinfo -N` lists the nodes"),
+    (r"Invalid job array", "array", "`scontrol show config | grep MaxArraySize` is the limit"),
+    (r"Invalid --(?P<option>[\w-]+) specification", "", "correct it in the profile"),
+    (r"unrecognized option '--(?P<option>[\w-]+)", "", "correct `sbatch_options` in the profile"),
+    (r"Job dependency problem", "dependency", "the job to wait for does not exist"),
+    (r"Unable to open file|batch script", "script", "it must be a readable script with a #! line"),
+    (r"DOS line breaks", "script", "write it with UNIX line ends"),
+    (r"accounting/QOS policy", "", "a limit of the account or QOS; `sacctmgr show qos` lists them"),
+    (r"denied|not permitted|not allowed|Invalid user id", "", "ask the site for access"),
+)
+
+
+def refusal(printed: str, script: str) -> SchedulerError:
+    """Turn what sbatch printed into the error to raise."""
+    said = _said(printed)
+    if BUSY.search(printed):
+        return LimitReached(
+            f"{script}: Slurm takes no more jobs now (MaxJobCount, all users together); "
+            "type the same command again later, it sends the rest",
+            "MaxJobCount",
+        )
+    if limit := _LIMIT.search(printed):
+        return LimitReached(
+            f"{script}: your limit on jobs in the system is reached ({limit[0]}); "
+            "type the same command again later, it sends the rest",
+            limit[0],
+        )
+    if _UNREACHABLE.search(printed):
+        maybe = "timed out" in printed
+        return Unanswered(f"{script}: {said}; try again later", maybe_accepted=maybe)
+    option, advice = _blame(printed)
+    key = f" (`{option}`)" if option else ""
+    return Rejected(f"{script}: sbatch refuses{key}: {said}\n{advice}", said, option)
+
+
+def _blame(printed: str) -> tuple[str, str]:
+    for pattern, option, advice in _TABLE:
+        if found := re.search(pattern, printed):
+            return found.groupdict().get("option", option).replace("-", "_"), advice
+    return "", "the words are Slurm's own; `hpcsweep doctor` checks the profile"
+
+
+def _said(printed: str) -> str:
+    """Return Slurm's words without the names of programs, in one line."""
+    noise = r"^(?:sbatch: |error: |allocation failure: |Batch job submission failed: )+"
+    lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
+    told = [line for line in lines if line and not line.startswith('Try "')]
+    return "; ".join(dict.fromkeys(told)) or "no reason given"

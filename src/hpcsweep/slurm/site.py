@@ -1,0 +1,236 @@
+"""What the cluster is: its configuration, nodes, partitions, and what this user may ask for."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
+from hpcsweep.slurm.text import SEPARATOR, duration, number, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
+# A state of sinfo may end in a sign: `*` does not respond, `~` powered off, `#` starting ...
+_SIGNS: Final = "*~#!%$@+^-"
+_USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"}) | {
+    "powered_down",
+    "powering_down",
+    "powering_up",  # Slurm switches them on when needed
+}
+_GRES: Final = re.compile(r"(?P<name>\w+)(?::(?P<type>[^:(),]+))?:(?P<count>\d+)(?P<unit>[KMGT]?)")
+_LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
+
+
+@dataclass(frozen=True)
+class Gres:
+    """Generic resources of a node, such as two GPUs of type v100."""
+
+    name: str
+    type: str  # empty where the site gives none
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One compute node."""
+
+    name: str
+    partitions: tuple[str, ...]
+    features: tuple[str, ...]
+    gres: tuple[Gres, ...]
+    cpus: int
+    memory_mb: int
+    state: str  # as sinfo writes it, without signs
+    responds: bool
+    reason: str = ""  # why it is down or drained
+
+    @property
+    def usable(self) -> bool:
+        """Say whether jobs may start on it, now or when it is free."""
+        return self.responds and self.state in _USABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One partition; None stands for no limit, an empty tuple for everybody."""
+
+    name: str
+    default: bool
+    state: str  # UP, DOWN, DRAIN or INACTIVE
+    max_time_s: float | None
+    default_time_s: float | None
+    max_nodes: int | None
+    max_cpus_per_node: int | None
+    max_mem_per_node_mb: int | None
+    allow_accounts: tuple[str, ...]
+    deny_accounts: tuple[str, ...]
+    allow_qos: tuple[str, ...]
+    deny_qos: tuple[str, ...]
+    nodes: str  # Slurm's expression
+    settings: Mapping[str, str] = field(repr=False)  # everything, verbatim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qos:
+    """A quality of service; None stands for no limit."""
+
+    name: str
+    max_wall_s: float | None
+    max_submit_jobs_per_user: int | None
+    max_jobs_per_user: int | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Association:
+    """What a user may do under one account (and, where given, in one partition)."""
+
+    account: str
+    partition: str
+    qos: tuple[str, ...]
+    default_qos: str
+    max_submit_jobs: int | None
+    max_jobs: int | None
+    max_wall_s: float | None
+
+
+def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+    """Return `scontrol show config` as it is; `number` reads a value such as ``1001``."""
+    answer = ask("scontrol", "show", "config", timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    pairs = (line.partition("=") for line in answer.splitlines())
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
+    """Return every node, in Slurm's order; sinfo lists a node once per partition."""
+    answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    found: dict[str, list[list[str]]] = {}
+    for row in rows(answer, _NODE.count(SEPARATOR) + 1):
+        found.setdefault(row[0], []).append(row)
+    return [_node(name, listed) for name, listed in found.items()]
+
+
+def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
+    """Return every partition with its limits."""
+    answer = ask("scontrol", "--all", "--oneliner", "show", "partition", timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return [_partition(line) for line in answer.splitlines() if line.startswith("PartitionName=")]
+
+
+def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
+    """Return every quality of service; not all sites let users ask."""
+    fields = ("Name", "MaxWall", "MaxSubmitJobsPerUser", "MaxJobsPerUser", "Flags")
+    answer = _sacctmgr("qos", fields, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return [
+        Qos(
+            name=name,
+            max_wall_s=duration(wall),
+            max_submit_jobs_per_user=number(submit),
+            max_jobs_per_user=number(jobs),
+            flags=_names(flags),
+        )
+        for name, wall, submit, jobs, flags in answer
+    ]
+
+
+def associations(
+    user: str = "", cluster: str = "", *, timeout: float = TIMEOUT
+) -> list[Association] | CouldNotAsk:
+    """Return the accounts of a user (by default, of this one), on one cluster or on all."""
+    fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxSubmitJobs", "MaxJobs", "MaxWall")
+    chosen = [f"user={user or _user_name()}", *([f"cluster={cluster}"] if cluster else [])]
+    answer = _sacctmgr("assoc", fields, *chosen, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return [
+        Association(
+            account=account,
+            partition=partition,
+            qos=_names(qualities),
+            default_qos=default,
+            max_submit_jobs=number(submit),
+            max_jobs=number(jobs),
+            max_wall_s=duration(wall),
+        )
+        for account, partition, qualities, default, submit, jobs, wall in answer
+    ]
+
+
+def _node(name: str, listed: list[list[str]]) -> Node:
+    _, _, features, gres, cpus, memory, state, reason = listed[0]
+    return Node(
+        name=name,
+        partitions=tuple(row[1] for row in listed),
+        features=_names(features),
+        gres=tuple(_parse_gres(gres)),
+        cpus=number(cpus) or 0,
+        memory_mb=number(memory) or 0,
+        state=state.rstrip(_SIGNS),
+        responds="*" not in state,
+        reason="" if reason.lower() == "none" else reason,
+    )
+
+
+def _parse_gres(text: str) -> Iterable[Gres]:
+    """Read ``gpu:v100:2(S:0-1),shard:8``."""
+    units = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+    for found in _GRES.finditer(re.sub(r"\([^)]*\)", "", text)):
+        count = int(found["count"]) * units[found["unit"]]
+        yield Gres(found["name"], found["type"] or "", count)
+
+
+def _partition(line: str) -> Partition:
+    settings = dict(word.partition("=")[::2] for word in line.split())
+    return Partition(
+        name=settings["PartitionName"],
+        default=settings.get("Default") == "YES",
+        state=settings.get("State", ""),
+        max_time_s=duration(settings.get("MaxTime", "")),
+        default_time_s=duration(settings.get("DefaultTime", "")),
+        max_nodes=number(settings.get("MaxNodes")),
+        max_cpus_per_node=number(settings.get("MaxCPUsPerNode")),
+        max_mem_per_node_mb=number(settings.get("MaxMemPerNode")),
+        allow_accounts=_names(settings.get("AllowAccounts", "")),
+        deny_accounts=_names(settings.get("DenyAccounts", "")),
+        allow_qos=_names(settings.get("AllowQos", "")),
+        deny_qos=_names(settings.get("DenyQos", "")),
+        nodes=settings.get("Nodes", ""),
+        settings=settings,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Split a list of names; ALL and nothing are both an empty tuple."""
+    if text.upper() in _LIMITLESS or text == "ALL":
+        return ()
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _sacctmgr(
+    entity: str, fields: tuple[str, ...], *chosen: str, timeout: float
+) -> list[list[str]] | CouldNotAsk:
+    arguments = ["-n", "-P", "--readonly", "show", entity, *chosen, f"format={','.join(fields)}"]
+    answer = ask("sacctmgr", *arguments, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    split = (line.split("|") for line in answer.splitlines())
+    return [row for row in split if len(row) == len(fields)]
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without this user
+        return str(os.getuid())

@@ -1,0 +1,49 @@
+"""Reads the small things in Slurm's output: fields, times, numbers."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+SEPARATOR: Final = "\x1f"  # between the fields of a line: names and reasons hold every other
+
+
+def rows(text: str, fields: int) -> list[list[str]]:
+    """Split lines at the separator; a line without all its fields is not one of ours."""
+    split = (line.split(SEPARATOR, fields - 1) for line in text.split("\n"))
+    return [[field.strip() for field in row] for row in split if len(row) == fields]
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def moment(text: str) -> datetime | None:
+    """Read Slurm's local time; `N/A`, `Unknown` and `None` are no time."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def number(text: str | None) -> int | None:
+    """Read the number that a setting starts with (``300 sec``); None where there is no limit."""
+    found = re.match(r"\d+", text or "")
+    return int(found[0]) if found else None
+
+
+def duration(text: str) -> float | None:
+    """Read Slurm's times in seconds: ``90`` (minutes), ``5:00``, ``2:00:00``, ``1-12``.
+
+    None stands for no limit, and for what is no time.
+    """
+    days, dash, rest = text.strip().rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in [*parts, days or "0"]) or len(parts) > 3:
+        return None
+    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+    amount = sum(int(part) * unit for part, unit in zip(parts, units, strict=False))
+    return float(int(days or 0) * 86400 + amount)
