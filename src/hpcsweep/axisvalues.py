@@ -13,7 +13,7 @@ from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.catalog_models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
-from hpcsweep.space import COMPARISONS, Spread, Test
+from hpcsweep.space import COMPARISONS, Predicate, Spread
 from hpcsweep.yamlfile import show
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def condition(
         if isinstance(wanted, dict):
             tests[name] = _comparison(doc, here, axis, wanted, exists)
         else:
-            tests[name] = Test(values=_members(doc, here, axis, wanted, exists))
+            tests[name] = Predicate(values=_members(doc, here, axis, wanted, exists))
     return tests
 
 
@@ -119,7 +119,7 @@ def _comparison(
     axis: Axis,
     raw: Mapping[str, Any],
     exists: Callable[[str, Any], Collection[Any] | None],
-) -> Test:
+) -> Predicate:
     allowed = [*(COMPARISONS if axis.kind == "int" else ()), NOT]
     bounds = []
     for op, bound in raw.items():
@@ -129,13 +129,13 @@ def _comparison(
         if op == NOT:
             if len(raw) > 1:
                 raise doc.complaint((*loc, op), f"`{NOT}` stands alone")
-            return Test(values=_members(doc, (*loc, op), axis, bound, exists), negate=True)
+            return Predicate(values=_members(doc, (*loc, op), axis, bound, exists), negate=True)
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             raise doc.complaint((*loc, op), f"found {show(bound)}, needs a number")
         bounds.append((op, bound))
     if not bounds:
         raise doc.complaint(loc, f"found an empty map, allowed are {', '.join(allowed)}")
-    return Test(bounds=tuple(bounds))
+    return Predicate(bounds=tuple(bounds))
 
 
 def _members(

@@ -16,7 +16,7 @@ from hpcsweep.catalog_models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.grid import Grid
 from hpcsweep.point import canonical_json
-from hpcsweep.space import Rule, Space, Test, When
+from hpcsweep.space import Predicate, Rule, Space, When
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -245,12 +245,12 @@ class Reader:
             model = MODELS.get(name)
             if model is None or all(model.takes(low) and model.takes(high) for low, high in ends):
                 continue
-            condition = {"model": Test(frozenset({name}))}
+            condition = {"model": Predicate(frozenset({name}))}
             if model.fixed:  # its published weights may bring another size with them
-                condition["input_size"] = Test(frozenset({model.size}), negate=True)
-                condition["weights"] = Test(frozenset({"random"}))
+                condition["input_size"] = Predicate(frozenset({model.size}), negate=True)
+                condition["weights"] = Predicate(frozenset({"random"}))
             else:
-                condition["input_size"] = Test(bounds=(("lt", model.size),))
+                condition["input_size"] = Predicate(bounds=(("lt", model.size),))
             yield condition, name
 
     def _bad_size(self, name: str, size: int, weights: str) -> str:

@@ -22,7 +22,7 @@ from hpcsweep.space import Spread
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hpcsweep.space import Condition, Space, Test
+    from hpcsweep.space import Condition, Predicate, Space
 
     Indices = tuple[int, ...]
     State = frozenset[int]
@@ -294,7 +294,7 @@ class _Bits:
         classes = [known.setdefault(mask, len(known)) for mask in masks]
         return Dimension(names, columns, classes, tuple(frozenset({mask}) for mask in known))
 
-    def _tests(self, names: Sequence[str]) -> list[tuple[int, int, Test]]:
+    def _tests(self, names: Sequence[str]) -> list[tuple[int, int, Predicate]]:
         """Return what is asked of a group: what remains if it fails, of which axis, the test."""
         return [
             (~(1 << bit), i, condition[name])
@@ -304,7 +304,7 @@ class _Bits:
         ]
 
 
-def _mask(tests: Iterable[tuple[int, int, Test]], row: Sequence[Any]) -> int:
+def _mask(tests: Iterable[tuple[int, int, Predicate]], row: Sequence[Any]) -> int:
     """Return a row's bits."""
     mask = _ALL
     for remains, i, test in tests:

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults, setting_defaults
+from hpcsweep.errors import UsageError
 from hpcsweep.grid import Grid
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, without_defaults
 from hpcsweep.sampling import Sample, thin
@@ -66,9 +67,9 @@ class Expansion:
     ) -> None:
         """Select; costs one look at every value that a constraint may touch."""
         if gpu is not None and rehearse is not None:
-            raise ValueError("points are either taken by a profile or rehearsed")
+            raise UsageError("points are either taken by a profile or rehearsed, not both")
         if sample is not None and sample < 1:
-            raise ValueError("a sample holds one value or more")
+            raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
         self.sweep = sweep
         device = gpu if rehearse is None else rehearse
         space = sweep.space

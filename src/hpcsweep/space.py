@@ -74,7 +74,7 @@ class Spread(Sequence[int]):
 
 
 @dataclass(frozen=True)
-class Test:
+class Predicate:
     """What a constraint asks of one axis: to be one of the values, or to compare so."""
 
     values: frozenset[Any] = frozenset()
@@ -90,7 +90,7 @@ class Test:
         return found is not self.negate
 
 
-Condition = Mapping[str, Test]
+Condition = Mapping[str, Predicate]
 
 
 @dataclass(frozen=True)
