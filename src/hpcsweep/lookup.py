@@ -53,18 +53,19 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     A path is anything with a `/`, a YAML suffix, or an existing file of that very name.
     """
     text = os.fspath(name)
+    shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if "/" in text or path.suffix in SUFFIXES or _is_file(path):
         if _exists(path):
             return path
-        raise error(f"{text}: no such file{_near_file(path)}")
+        raise error(f"{shown}: no such file{_near_file(path)}")
     known = names(kind)
     if text in known:
         return known[text]
     if text and _exists(path):
         return path  # a folder: whoever reads it says so
     have = ", ".join(known) or "none"
-    raise error(f"{text}: no such name in {kind}/; there are {have}{suggest(text, known)}")
+    raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, known)}")
 
 
 def _near_file(path: Path) -> str:

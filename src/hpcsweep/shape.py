@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,6 +13,7 @@ from hpcsweep.yamlfile import show
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
     from hpcsweep.yamlfile import Document, Loc
@@ -50,9 +51,10 @@ def check(model: type[M], doc: Document) -> M:
 def explain(model: type[BaseModel], doc: Document, error: ValidationError) -> Exception:
     """Return the complaint about the first line that is wrong, and how many more there are."""
     found = error.errors(include_url=False)
-    found.sort(key=lambda item: doc.line(item["loc"]))
+    # a key that is missing is often one that is misspelt
+    found.sort(key=lambda item: (doc.line(item["loc"]), item["type"] == "missing"))
     first, more = found[0], len(found) - 1
-    text = _text(model, first) + (f"\n({more} more complaints like this one)" if more else "")
+    text = _text(model, first) + (f"\n(and {more} more of this kind)" if more else "")
     return doc.complaint(first["loc"], text)
 
 
@@ -65,23 +67,29 @@ def _text(model: type[BaseModel], error: ErrorDetails) -> str:
     """Return what was found and what is allowed."""
     loc, kind, value, context = error["loc"], error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        keys = _keys(model, loc[:-1])
+        keys = list(_fields(model, loc[:-1]))
         return f"unknown key, allowed are {', '.join(keys)}{suggest(str(loc[-1]), keys)}"
     if kind == "missing":
-        return "is missing"
+        field = _fields(model, loc[:-1])[str(loc[-1])]
+        if get_origin(field.annotation) is Literal:
+            return f"is missing, allowed are {', '.join(get_args(field.annotation))}"
+        return f"is missing: {field.description}"
+    if kind == "literal_error":
+        context = {"expected": ", ".join(_QUOTED.findall(context["expected"]))}
     needs = _NEEDS.get(kind, error["msg"]).format(**context)
-    near = suggest(str(value), _QUOTED.findall(context.get("expected", "")))
+    near = suggest(str(value), str(context.get("expected", "")).split(", "))
     return f"found {show(value)}, {needs}{near}"
 
 
-def _keys(model: type[BaseModel], loc: Loc) -> list[str]:
+def _fields(model: type[BaseModel], loc: Loc) -> dict[str, FieldInfo]:
     """Return the keys that the map at a location may have."""
     found: Any = model
     for step in loc:
-        fields = getattr(found, "model_fields", None)
-        if fields is not None:
-            names = {field.alias or name: field for name, field in fields.items()}
-            found = names[str(step)].annotation
-        else:
-            found = get_args(found)[-1]
-    return [field.alias or name for name, field in found.model_fields.items()]
+        in_model = hasattr(found, "model_fields")
+        found = _by_key(found.model_fields)[str(step)] if in_model else get_args(found)[-1]
+        found = getattr(found, "annotation", found)
+    return _by_key(found.model_fields)
+
+
+def _by_key(fields: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in fields.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from hpcsweep import axisvalues, lookup, schema, yamlfile
-from hpcsweep.catalog import INJECTIONS, SETTINGS, settings_of
+from hpcsweep.catalog import INJECTIONS, SETTINGS, WORKLOADS, settings_of
 from hpcsweep.constraints import Reader
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.shape import check, integral
@@ -99,8 +99,8 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
     doc = yamlfile.read(path, SpecError)
+    _check_settings(doc)
     file = check(SweepFile, doc)
-    settings = _settings(doc, file)
     reader = Reader(doc, file.workload)
     _check_failures(doc, reader)
     return Sweep(
@@ -108,7 +108,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         workload=file.workload,
         space=reader.space,
         include=reader.include,
-        measure=settings,
+        measure=_settings(doc, file),
         point_timeout=file.point_timeout,
         description=file.description,
         rules=reader.rules(),
@@ -124,31 +124,46 @@ def json_schema() -> str:
 
 def _name(doc: Document, name: str, *, given: bool) -> str:
     if not NAME.fullmatch(name) or ".." in name:
-        allowed = "letters, digits, `_`, `-`, `.`, and begins with none of the last two"
+        needs = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
         where = ("name",) if given else ()
-        what = "" if given else "the file's name stands in for `name`: "
-        raise doc.complaint(where, f"{what}found {yamlfile.show(name)}, a name has {allowed}")
+        what = "" if given else "the file's name is the sweep's, where it has no `name`: "
+        raise doc.complaint(where, f"{what}found {yamlfile.show(name)}, {needs}")
     return name
 
 
-def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
-    """Return all settings of the workload, after making sure that no other is given."""
-    known = settings_of(file.workload)
-    for key in doc.data.get("measure", {}):
+def _check_settings(doc: Document) -> None:
+    """Complain about a setting that the workload does not have."""
+    workload, given = doc.data.get("workload"), doc.data.get("measure")
+    if workload not in WORKLOADS or not isinstance(given, dict):
+        return  # the shape is wrong, which is told elsewhere
+    known = settings_of(workload)
+    for key in given:
         if key not in known:
-            text = f"means nothing to {file.workload}, which takes {', '.join(known)}"
-            raise doc.complaint(("measure", key), text + suggest(key, known))
-    settings = {key: getattr(file.measure, key) for key in known}
+            what = f"means nothing to {workload}" if key in SETTINGS else "unknown key"
+            allowed = f"allowed are {', '.join(known)}{suggest(key, known)}"
+            raise doc.complaint(("measure", key), f"{what}, {allowed}")
+
+
+def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
+    """Return all settings of the workload, defaults filled in."""
+    settings = {key: getattr(file.measure, key) for key in settings_of(file.workload)}
     if "fail" in settings:
         settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # as it was written
     return settings
 
 
 def _check_failures(doc: Document, reader: Reader) -> None:
-    """Hold the axes and values of `measure.fail` against the sweep."""
+    """Hold the axes and values of `measure.fail` against the sweep; any GPU may be named."""
     for i, raw in enumerate(doc.data.get("measure", {}).get("fail", [])):
         for name, wanted in raw.get("when", {}).items():
             loc = ("measure", "fail", i, "when", name)
             axis = reader.axis(loc, name)
             for item in wanted if isinstance(wanted, list) else [wanted]:
-                axisvalues.value(doc, loc, axis, item, any_model=True)
+                value = axisvalues.value(doc, loc, axis, item, any_model=True)
+                if axis.kind == "gpu" or any(value == point[name] for point in reader.include):
+                    continue
+                have = reader.has(name, value)
+                if have is not None:
+                    names = ", ".join(map(str, have))
+                    text = f"{name} has no {yamlfile.show(item)}, it has {names}"
+                    raise doc.complaint(loc, text + suggest(str(item), map(str, have)))
