@@ -1,0 +1,86 @@
+"""What a convolution back-end offers, and which one serves a device.
+
+A back-end is one file of this package that offers ``create(device_type) -> Backend``. Platforms
+without a line in `BACKENDS` get the reference back-end.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from hpcsweep.conv.shape import ConvShape
+
+# platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to file
+BACKENDS: Final[Mapping[str, str]] = {}
+REFERENCE: Final = "reference"
+FRAMEWORK: Final = "framework"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a profiled call must show, and must not, if it ran the algorithm.
+
+    Patterns are shell patterns over operator and kernel names. At least one name has to match in
+    every group of `must`, and none may match `must_not`. Where the profiler recorded shapes there
+    has to be a matrix product with inner dimension `inner` whose batch is a multiple of
+    `batch`; `products`, if given, is how many of them.
+    """
+
+    must: tuple[tuple[str, ...], ...] = ()
+    must_not: tuple[str, ...] = ()
+    inner: int | None = None
+    batch: int = 1
+    products: int | None = None
+
+
+class Backend(Protocol):
+    """Runs convolutions with an explicit algorithm on tensors of one kind of device."""
+
+    @property
+    def name(self) -> str:
+        """Return what the column `backend` says."""
+        ...
+
+    def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
+        """Return None if the algorithm can do the shape, else the reason in a few words."""
+        ...
+
+    def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
+        """Return the bytes of scratch memory that a call needs; None is unknown."""
+        ...
+
+    def forward(
+        self,
+        algorithm: str,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        shape: ConvShape,
+    ) -> torch.Tensor:
+        """Convolve; the call was found supported before."""
+        ...
+
+    def expected(self, algorithm: str, shape: ConvShape) -> Expected:
+        """Return what the profiler must see in such a call."""
+        ...
+
+
+def choose(device_type: str) -> Backend:
+    """Return the back-end of a device type as torch names it (`cpu`, `cuda`, `mps`)."""
+    module = importlib.import_module(
+        f"hpcsweep.conv.{BACKENDS.get(_platform(device_type), REFERENCE)}"
+    )
+    return cast("Backend", module.create(device_type))
+
+
+def _platform(device_type: str) -> str:
+    import torch  # noqa: PLC0415 - a login node may ask for the protocol without torch
+
+    return "hip" if device_type == "cuda" and torch.version.hip else device_type

@@ -1,0 +1,280 @@
+"""Proof of what each convolution call ran, from one profiled pass.
+
+Hooks open a profiler range around every `nn.Conv2d` call, in this pass only. What the profiler saw
+inside a range is held against what the back-end expects of the algorithm: operators (and kernels)
+that must appear, others that must not, and the size of the matrix product, which is what tells
+Winograd (one per interpolation point) from im2col (over channels x taps) from a sum over taps.
+
+A cell reads ``profiler: aten::unfold aten::bmm[1,64,576,3136]``; the numbers of a product are
+[batch, m, k, n], those of a transform its last two dimensions. Where oneDNN ran, its own line
+follows: ``onednn: jit:avx512_core convolution_direct``.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from hpcsweep.conv import onednn
+from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.choice import FRAMEWORK_CHOICES
+from hpcsweep.conv.reference import DIRECT
+from hpcsweep.conv.reference_gemm import CONVOLUTIONS, PRODUCTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hpcsweep.conv.backend import Backend
+    from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.conv.onednn import Primitive
+
+NONE: Final = "none"
+_RANGE: Final = "hpcsweep.conv|"
+_TRANSFORMS: Final = ("aten::_fft_*",)
+_TELLING: Final = (
+    *PRODUCTS,
+    *_TRANSFORMS,
+    *CONVOLUTIONS,
+    "aten::unfold",
+    "aten::im2col",
+    "aten::index_select",
+)
+_FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
+_MOST_SHOWN: Final = 6
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one convolution call ran: `text` for the tables, `problem` where it contradicts."""
+
+    layer: str
+    text: str = NONE
+    problem: str | None = None
+
+    @property
+    def mismatch(self) -> bool:
+        """Say whether the profiler saw something else than the algorithm."""
+        return self.problem is not None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One entry per choice, and the convolutions that ran outside of every layer."""
+
+    calls: list[Evidence]
+    outside: list[str]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the profiler saw in one range; products are (batch, m, k, n)."""
+
+    layer: str
+    names: list[str]
+    told: list[str]
+    products: list[tuple[int, int, int, int]]
+
+
+def prove(
+    model: nn.Module,
+    run: Callable[[], object],
+    picked: Sequence[LayerChoice],
+    backend: Backend,
+) -> Proof:
+    """Profile one pass of `run` and say what each convolution call of `picked` did."""
+    activities = [ProfilerActivity.CPU]
+    if any(p.device.type == "cuda" for p in model.parameters()):
+        activities.append(ProfilerActivity.CUDA)
+    with (
+        onednn.listening() as lines,
+        ranges(model),
+        profile(activities=activities, record_shapes=True) as profiler,
+    ):
+        run()
+    return read(profiler.events(), picked, backend, onednn.parse(lines))
+
+
+@contextmanager
+def ranges(model: nn.Module) -> Iterator[None]:
+    """Mark every convolution call with a profiler range while the block runs."""
+    opened: list[Any] = []
+    count = 0
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(*_: object) -> None:
+            nonlocal count
+            opened.append(record_function(f"{_RANGE}{count}|{name}"))
+            opened[-1].__enter__()
+            count += 1
+
+        return hook
+
+    def leave(*_: object) -> None:
+        opened.pop().__exit__(None, None, None)
+
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d):
+            handles.append(module.register_forward_pre_hook(enter(name)))
+            handles.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def read(
+    events: Iterable[Any],
+    picked: Sequence[LayerChoice],
+    backend: Backend,
+    primitives: Sequence[Primitive] = (),
+) -> Proof:
+    """Hold profiler events of one pass against the choices, which are in call order."""
+    events = list(events)
+    seen = {_index(event): _look_into(event) for event in events if _is_range(event)}
+    said = _align(picked, seen, primitives)
+    return Proof(
+        [_judge(item, seen.get(i), backend, said.get(i)) for i, item in enumerate(picked)],
+        _outside(events),
+    )
+
+
+def _judge(
+    item: LayerChoice, seen: _Seen | None, backend: Backend, primitive: Primitive | None
+) -> Evidence:
+    if seen is None or seen.layer != item.layer:
+        return Evidence(item.layer)
+    framework = item.used in FRAMEWORK_CHOICES
+    expected = _FRAMEWORK if framework else backend.expected(item.used, item.shape)
+    problem = _contradiction(seen, expected)
+    text = f"profiler: {' '.join(seen.told) or NONE}"
+    if primitive is not None:
+        text += f"; onednn: {primitive.implementation} {primitive.algorithm}"
+        if item.used == DIRECT and not primitive.is_direct:
+            problem = f"oneDNN ran {primitive.implementation}"
+    return Evidence(item.layer, text, problem)
+
+
+def _contradiction(seen: _Seen, expected: Expected) -> str | None:
+    """Return the first thing that does not fit, or None."""
+    for name in seen.names:
+        if _any_matches(name, expected.must_not):
+            return f"ran {name}"
+    for group in expected.must:
+        if not any(_any_matches(name, group) for name in seen.names):
+            return f"no {group[0]}"
+    return _wrong_product(seen.products, expected)
+
+
+def _wrong_product(products: Sequence[tuple[int, int, int, int]], expected: Expected) -> str | None:
+    """Look for the product that makes the algorithm; without recorded sizes say nothing."""
+    if expected.inner is None or not products:
+        return None
+    fitting = [
+        k for batch, _, k, _ in products if k == expected.inner and not batch % expected.batch
+    ]
+    if not fitting:
+        return f"no product over {expected.inner} in batches of {expected.batch}"
+    if expected.products is not None and len(fitting) != expected.products:
+        return f"{len(fitting)} products over {expected.inner} instead of {expected.products}"
+    return None
+
+
+def _align(
+    picked: Sequence[LayerChoice], seen: dict[int, _Seen], primitives: Sequence[Primitive]
+) -> dict[int, Primitive]:
+    """Give each call that reached oneDNN the next of its lines that has the call's sizes."""
+    found: dict[int, Primitive] = {}
+    rest = list(primitives)
+    for index, item in enumerate(picked):
+        if index not in seen or "aten::mkldnn_convolution" not in seen[index].names:
+            continue
+        place = next((i for i, one in enumerate(rest) if one.does(item.shape)), None)
+        if place is not None:
+            found[index] = rest[place]
+            rest = rest[place + 1 :]
+    return found
+
+
+def _is_range(event: Any) -> bool:  # noqa: ANN401 - the profiler's own record
+    """Leave out the copy of a range that the profiler draws on a GPU's time line."""
+    return event.name.startswith(_RANGE) and event.device_type == torch.autograd.DeviceType.CPU
+
+
+def _index(event: Any) -> int:  # noqa: ANN401
+    return int(event.name.split("|", 2)[1])
+
+
+def _look_into(event: Any) -> _Seen:  # noqa: ANN401
+    inside = list(_descendants(event))
+    names = [one.name for one in inside]
+    kernels = [kernel.name for one in inside for kernel in one.kernels]
+    told: dict[str, str] = {}
+    for one in inside:
+        if one.name not in told and _tells(one):
+            told[one.name] = _told(one)
+    shown = [*told.values(), *dict.fromkeys(name[:60] for name in kernels)]
+    products = [size for one in inside if (size := _product_size(one))]
+    layer = event.name.split("|", 2)[2]
+    return _Seen(layer, [*names, *kernels], shown[:_MOST_SHOWN], products)
+
+
+def _descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
+    for child in event.cpu_children:
+        yield child
+        yield from _descendants(child)
+
+
+def _tells(event: Any) -> bool:  # noqa: ANN401
+    """Say whether an operator belongs into the text: telling, and nothing inside it is more so."""
+    if not _any_matches(event.name, _TELLING):
+        return False
+    return not any(_any_matches(inner.name, _TELLING) for inner in _descendants(event))
+
+
+def _told(event: Any) -> str:  # noqa: ANN401
+    size = _product_size(event)
+    if size is None and _any_matches(event.name, _TRANSFORMS) and event.input_shapes:
+        size = tuple(event.input_shapes[0][-2:])
+    return event.name if size is None else f"{event.name}[{','.join(map(str, size))}]"
+
+
+def _product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN401
+    """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
+    if not _any_matches(event.name, PRODUCTS):
+        return None
+    operands = [size for size in event.input_shapes or () if len(size) >= 2][-2:]
+    if len(operands) != 2:
+        return None
+    left, right = operands
+    return prod(left[:-2]), left[-2], left[-1], right[-1]
+
+
+def _outside(events: Iterable[Any]) -> list[str]:
+    """Return the convolutions that no layer made: a functional call in a model's own code."""
+    names = (
+        event.name
+        for event in events
+        if fnmatchcase(event.name, "aten::*convolution*") and not _within_range(event)
+    )
+    return list(dict.fromkeys(names))
+
+
+def _within_range(event: Any) -> bool:  # noqa: ANN401
+    while event is not None:
+        if event.name.startswith(_RANGE):
+            return True
+        event = event.cpu_parent
+    return False
+
+
+def _any_matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

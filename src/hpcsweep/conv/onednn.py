@@ -1,0 +1,113 @@
+"""oneDNN's own word on what it ran: its verbose lines, read while a pass runs.
+
+A line names the implementation and the algorithm of each primitive, which no profiler sees::
+
+    onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,...,
+    alg:convolution_direct,mb1_ic64oc64_ih56oh56kh3sh1dh0ph1_iw56ow56kw3sw1dw0pw1,0.518
+
+The library prints to the process's standard output, so that is redirected for the pass; lines that
+are not the library's are passed on afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hpcsweep.conv.shape import ConvShape
+
+_STDOUT: Final = 1
+_MARK: Final = b"onednn_verbose"
+_CONVOLUTION: Final = re.compile(
+    r",exec,\w+,convolution,(?P<implementation>[^,]+),.*"
+    r",alg:(?P<algorithm>\w+),(?:g\d+)?mb(?P<n>\d+)_ic(?P<in_c>\d+)oc(?P<out_c>\d+)"
+    r"_ih(?P<in_h>\d+)oh\d+kh(?P<kernel_h>\d+)sh\d+dh\d+ph\d+"
+    r"_iw(?P<in_w>\d+)ow\d+kw(?P<kernel_w>\d+)"
+)
+_SIZES: Final = ("n", "in_c", "out_c", "in_h", "in_w", "kernel_h", "kernel_w")
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One convolution that oneDNN ran; `sizes` are n, in_c, out_c, in_h, in_w, kernel_h, kernel_w.
+
+    `implementation` is like ``jit:avx512_core``, ``brgconv:avx512_core`` or ``gemm:jit``.
+    """
+
+    implementation: str
+    algorithm: str
+    sizes: tuple[int, ...]
+
+    @property
+    def is_direct(self) -> bool:
+        """Say whether it is the direct algorithm, and not an im2col GEMM under that name."""
+        return self.algorithm == "convolution_direct" and "gemm:" not in self.implementation
+
+    def does(self, shape: ConvShape) -> bool:
+        """Say whether this may be the convolution of that shape."""
+        return self.sizes == tuple(getattr(shape, name) for name in _SIZES)
+
+
+def parse(lines: Iterable[str]) -> list[Primitive]:
+    """Return the convolutions among verbose lines, in order of execution."""
+    found = (_CONVOLUTION.search(line) for line in lines)
+    return [
+        Primitive(m["implementation"], m["algorithm"], tuple(int(m[name]) for name in _SIZES))
+        for m in found
+        if m
+    ]
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Yield a list that holds oneDNN's lines once the block has ended."""
+    lines: list[str] = []
+    if not torch.backends.mkldnn.is_available():
+        yield lines
+        return
+    with tempfile.TemporaryFile() as heard:
+        try:
+            with _redirected(heard.fileno()), _verbose():
+                yield lines
+        finally:
+            heard.seek(0)
+            everything = heard.readlines()
+            lines.extend(line.decode(errors="replace") for line in everything if _MARK in line)
+            os.write(_STDOUT, b"".join(line for line in everything if _MARK not in line))
+
+
+@contextmanager
+def _redirected(descriptor: int) -> Iterator[None]:
+    """Send what Python and C write to standard output elsewhere."""
+    _flush()
+    saved = os.dup(_STDOUT)
+    os.dup2(descriptor, _STDOUT)
+    try:
+        yield
+    finally:
+        _flush()
+        os.dup2(saved, _STDOUT)
+        os.close(saved)
+
+
+@contextmanager
+def _verbose() -> Iterator[None]:
+    mkldnn = torch.backends.mkldnn
+    with mkldnn.verbose(mkldnn.VERBOSE_ON):
+        yield
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)

@@ -1,0 +1,156 @@
+"""The shape of one convolution call: all that changes the kernel that a library picks.
+
+Padding that no library call can express (asymmetric `padding="same"`, or any `padding_mode` but
+zeros) is done by the layer before the call, as the framework does it; the shape is then that of
+the padded input, with `pad_h = pad_w = 0`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """A two-dimensional convolution: input `n, in_c, in_h, in_w`, filters and geometry.
+
+    Sizes are elements; `dtype` is the name of the type that the call computes with (`float32`).
+    """
+
+    n: int
+    in_c: int
+    in_h: int
+    in_w: int
+    out_c: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_h: int = 0
+    pad_w: int = 0
+    dilation_h: int = 1
+    dilation_w: int = 1
+    groups: int = 1
+    bias: bool = False
+    dtype: str = "float32"
+
+    @classmethod
+    def of(cls, module: nn.Conv2d, x: torch.Tensor) -> ConvShape:
+        """Return the shape of calling `module` on `x`; a 3-dimensional `x` is a batch of one."""
+        n, (in_c, in_h, in_w) = (x.shape[0] if x.dim() == 4 else 1), x.shape[-3:]
+        left, right, top, bottom = padding_of(module)
+        explicit = needs_explicit_padding(module)
+        return cls(
+            n=n,
+            in_c=in_c,
+            in_h=in_h + top + bottom if explicit else in_h,
+            in_w=in_w + left + right if explicit else in_w,
+            out_c=module.out_channels,
+            kernel_h=module.kernel_size[0],
+            kernel_w=module.kernel_size[1],
+            stride_h=module.stride[0],
+            stride_w=module.stride[1],
+            pad_h=0 if explicit else top,
+            pad_w=0 if explicit else left,
+            dilation_h=module.dilation[0],
+            dilation_w=module.dilation[1],
+            groups=module.groups,
+            bias=module.bias is not None,
+            dtype=str(compute_dtype(x)).removeprefix("torch."),
+        )
+
+    @property
+    def out_h(self) -> int:
+        """Output height."""
+        return _out(self.in_h, self.kernel_h, self.stride_h, self.pad_h, self.dilation_h)
+
+    @property
+    def out_w(self) -> int:
+        """Output width."""
+        return _out(self.in_w, self.kernel_w, self.stride_w, self.pad_w, self.dilation_w)
+
+    @property
+    def group_in(self) -> int:
+        """Input channels of one group."""
+        return self.in_c // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of one group."""
+        return self.out_c // self.groups
+
+    @property
+    def taps(self) -> int:
+        """Samples of one filter in one channel."""
+        return self.kernel_h * self.kernel_w
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of one image."""
+        return self.out_h * self.out_w
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of the definition, whatever the algorithm saves; bias not counted."""
+        return self.n * self.out_c * self.pixels * self.group_in * self.taps
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: 2 per multiply-add."""
+        return 2 * self.macs
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return {"float64": 8, "float32": 4}.get(self.dtype, 2)
+
+    @property
+    def unique_key(self) -> str:
+        """Readable, stable text of all fields: equal keys are equal work.
+
+        No spaces and nothing that a shell pattern would read as special, so that
+        ``conv2d_*_3x3_s1x1_*`` selects shapes in a map of algorithms.
+        """
+        return (
+            f"conv2d_n{self.n}_c{self.in_c}_{self.in_h}x{self.in_w}"
+            f"_k{self.out_c}_{self.kernel_h}x{self.kernel_w}_s{self.stride_h}x{self.stride_w}"
+            f"_p{self.pad_h}x{self.pad_w}_d{self.dilation_h}x{self.dilation_w}_g{self.groups}"
+            f"_{'bias' if self.bias else 'nobias'}_{self.dtype}"
+        )
+
+
+def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:
+    """Return the padding of a layer as (left, right, top, bottom); `same` may be asymmetric."""
+    if module.padding == "valid":
+        return 0, 0, 0, 0
+    if module.padding == "same":
+        across = module.dilation[1] * (module.kernel_size[1] - 1)
+        down = module.dilation[0] * (module.kernel_size[0] - 1)
+        return across // 2, across - across // 2, down // 2, down - down // 2
+    pad_h, pad_w = module.padding
+    return pad_w, pad_w, pad_h, pad_h
+
+
+def needs_explicit_padding(module: nn.Conv2d) -> bool:
+    """Say whether the layer pads by itself, since a convolution call could not."""
+    left, right, top, bottom = padding_of(module)
+    return module.padding_mode != "zeros" or left != right or top != bottom
+
+
+def compute_dtype(x: torch.Tensor) -> torch.dtype:
+    """Return the type that a convolution of `x` computes with: autocast may lower it."""
+    import torch  # noqa: PLC0415 - who has a tensor has torch; the shape alone needs none
+
+    kind = x.device.type
+    if x.dtype != torch.float64 and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+def _out(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
+    return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1

@@ -1,0 +1,200 @@
+"""Gives the convolutions of a model an explicit algorithm, and takes it away again.
+
+`swap` turns every plain `nn.Conv2d` into an `ExplicitConv2d`. The module object stays the same,
+only its class changes: parameters, hooks, state dict, sharing, and references that others hold are
+untouched, and `restore` changes the class back. Then `assign` decides per call, from the shapes
+that a shape pass saw; for the next point it is called again and costs no more than asking.
+
+A class of its own that derives from `nn.Conv2d` (or a parametrised layer) may compute anything; it
+is left alone, and recorded as a fallback.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
+
+from hpcsweep import catalog
+from hpcsweep.conv import choice as choices
+from hpcsweep.conv.errors import AlgorithmError, Unsupported
+from hpcsweep.conv.shape import ConvShape, compute_dtype, needs_explicit_padding, padding_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpcsweep.conv.backend import Backend
+    from hpcsweep.conv.choice import Algorithm, LayerChoice
+
+FALLBACK: Final = "fallback"
+SKIP: Final = "skip"
+ERROR: Final = "error"
+
+
+@dataclass
+class _Assignment:
+    """What one layer was told: its name, the request, and what was decided per shape.
+
+    `by_input` is the same by what a call can look up at once: input size and type.
+    """
+
+    layer: str
+    algorithm: Algorithm
+    backend: Backend
+    decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
+    by_input: dict[tuple[tuple[int, ...], torch.dtype], LayerChoice] = field(default_factory=dict)
+    late: list[LayerChoice] = field(default_factory=list)
+
+
+class ExplicitConv2d(nn.Conv2d):
+    """An `nn.Conv2d` that runs the algorithm it was assigned; without one it runs as before."""
+
+    assigned: _Assignment | None = None
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the framework's name
+        """Convolve; a shape that was never announced is decided, and recorded, here and now."""
+        assigned = self.assigned
+        if assigned is None:
+            return super().forward(input)
+        picked = assigned.by_input.get((input.shape, input.dtype))
+        if picked is None:
+            picked = self._look_up(assigned, input)
+        if picked.used == catalog.AUTO:
+            return super().forward(input)
+        if picked.used == catalog.AUTOTUNE:
+            with _benchmarking():
+                return super().forward(input)
+        return self._explicitly(input, picked, assigned.backend)
+
+    def _look_up(self, assigned: _Assignment, x: torch.Tensor) -> LayerChoice:
+        shape = ConvShape.of(self, x)
+        picked = assigned.decided.get(shape)
+        if picked is None:
+            picked = choices.decide(
+                assigned.algorithm, assigned.layer, shape, assigned.backend, x.device.type
+            )
+            assigned.decided[shape] = picked
+            assigned.late.append(picked)
+        assigned.by_input[x.shape, x.dtype] = picked
+        return picked
+
+    def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:
+        """Run the back-end, having done what the framework's layer does around its call."""
+        if torch.is_autocast_enabled(x.device.type):
+            return self._under_autocast(x, picked, backend)
+        return self._run(x, self.weight, self.bias, picked, backend)
+
+    def _under_autocast(
+        self, x: torch.Tensor, picked: LayerChoice, backend: Backend
+    ) -> torch.Tensor:
+        """Cast once, as autocast does for a convolution; what the back-end does inside is its."""
+        dtype = compute_dtype(x)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            return self._run(x.to(dtype), self.weight.to(dtype), bias, picked, backend)
+
+    def _run(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        picked: LayerChoice,
+        backend: Backend,
+    ) -> torch.Tensor:
+        if needs_explicit_padding(self):
+            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+            x = F.pad(x, padding_of(self), mode=mode)
+        if x.dim() == 3:
+            return backend.forward(picked.used, x[None], weight, bias, picked.shape)[0]
+        return backend.forward(picked.used, x, weight, bias, picked.shape)
+
+
+def swap(model: nn.Module) -> list[str]:
+    """Make every plain convolution explicit and return the names; do so again without harm."""
+    for module in model.modules():
+        if type(module) is nn.Conv2d:
+            module.__class__ = ExplicitConv2d
+    return [name for name, m in model.named_modules() if isinstance(m, ExplicitConv2d)]
+
+
+def restore(model: nn.Module) -> None:
+    """Undo `swap`."""
+    for module in model.modules():
+        if isinstance(module, ExplicitConv2d):
+            module.__dict__.pop("assigned", None)
+            module.__class__ = nn.Conv2d
+
+
+def assign(
+    model: nn.Module,
+    calls: Sequence[tuple[str, ConvShape]],
+    algorithm: Algorithm,
+    policy: str,
+    backend: Backend,
+) -> list[LayerChoice]:
+    """Decide what each convolution call of a swapped model runs, and tell the layers.
+
+    `calls` are (layer name, shape) in call order; the answer has the same order. Raises
+    `UnknownAlgorithm`, and, when a call cannot run as asked, `Unsupported` for the policy `skip` or
+    `AlgorithmError` for `error`; the layers then keep what they had.
+    """
+    choices.check(algorithm)
+    picked = [
+        replace(_decide(model, layer, shape, algorithm, backend), call_index=index)
+        for index, (layer, shape) in enumerate(calls)
+    ]
+    refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
+    if refused and policy != FALLBACK:
+        raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
+    _tell(model, picked, algorithm, backend)
+    return picked
+
+
+def late_choices(model: nn.Module) -> list[LayerChoice]:
+    """Return what was decided in the middle of a pass, since the shape pass had not seen it."""
+    return [
+        picked
+        for module in model.modules()
+        if isinstance(module, ExplicitConv2d) and module.assigned is not None
+        for picked in module.assigned.late
+    ]
+
+
+def _decide(
+    model: nn.Module, layer: str, shape: ConvShape, algorithm: Algorithm, backend: Backend
+) -> LayerChoice:
+    module = model.get_submodule(layer)
+    device_type = module.weight.device.type
+    picked = choices.decide(algorithm, layer, shape, backend, device_type)
+    if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
+        return picked
+    reason = f"{type(module).__name__} is not a plain nn.Conv2d"
+    return choices.refused(layer, shape, picked.requested, reason)
+
+
+def _tell(
+    model: nn.Module, picked: Sequence[LayerChoice], algorithm: Algorithm, backend: Backend
+) -> None:
+    """Give each layer its decisions; one that is called under two names has one assignment."""
+    for name, module in model.named_modules():
+        if isinstance(module, ExplicitConv2d):
+            module.assigned = _Assignment(name, algorithm, backend)
+    for item in picked:
+        module = model.get_submodule(item.layer)
+        if isinstance(module, ExplicitConv2d) and module.assigned is not None:
+            module.assigned.decided[item.shape] = item
+
+
+@contextmanager
+def _benchmarking() -> Iterator[None]:
+    """Switch the framework's autotuner on for one call; nothing else of its flags changes."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,78 @@
+"""Padding and sliding windows that the families of the reference back-end share."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.conv.shape import ConvShape
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# a block of work that stays in a core's second-level cache, roughly
+BLOCK_BYTES = 1 << 22
+
+
+def constant(make: Callable[P, R]) -> Callable[P, R]:
+    """Cache tensors that depend on the shape alone.
+
+    They are made outside inference mode: a tensor born inside it can never take part in autograd,
+    and the first caller may well be in it.
+    """
+
+    @functools.wraps(make)
+    def ordinary(*args: P.args, **kwargs: P.kwargs) -> R:
+        with torch.inference_mode(mode=False), torch.no_grad():
+            return make(*args, **kwargs)
+
+    return functools.lru_cache(maxsize=512)(ordinary)  # type: ignore[return-value]
+
+
+def pad(x: torch.Tensor, shape: ConvShape, height: int, width: int) -> torch.Tensor:
+    """Return the zero-padded input, `height` x `width`, the shape's padding at top and left.
+
+    What is asked for may be more than the shape's own padding (tiles that hang over) or less
+    (pixels that a stride never reaches).
+    """
+    bottom = height - shape.in_h - shape.pad_h
+    right = width - shape.in_w - shape.pad_w
+    if (shape.pad_w, right, shape.pad_h, bottom) == (0, 0, 0, 0):
+        return x
+    return F.pad(x, (shape.pad_w, right, shape.pad_h, bottom))
+
+
+def pad_fully(x: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Return the input with the shape's padding on all four sides."""
+    return pad(x, shape, shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w)
+
+
+def tiles(
+    x: torch.Tensor, shape: ConvShape, size: tuple[int, int], step: tuple[int, int]
+) -> torch.Tensor:
+    """Return overlapping tiles that cover the output: a view (n, in_c, rows, columns, *size).
+
+    Tile (i, j) starts at (i * step[0], j * step[1]) of the padded input and yields `step` output
+    pixels each way.
+    """
+    rows, columns = tile_count(shape, step)
+    x = pad(x, shape, (rows - 1) * step[0] + size[0], (columns - 1) * step[1] + size[1])
+    return x.unfold(2, size[0], step[0]).unfold(3, size[1], step[1])
+
+
+def tile_count(shape: ConvShape, step: tuple[int, int]) -> tuple[int, int]:
+    """Return how many tiles cover the output, down and across."""
+    return -(-shape.out_h // step[0]), -(-shape.out_w // step[1])
+
+
+def join(y: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Lay output tiles (n, out_c, rows, height, columns, width) side by side and crop."""
+    n, out_c, rows, height, columns, width = y.shape
+    image = y.reshape(n, out_c, rows * height, columns * width)
+    return image[:, :, : shape.out_h, : shape.out_w]
