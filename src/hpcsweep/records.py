@@ -57,6 +57,20 @@ FLAGS: Final[Mapping[str, str]] = {
     "version_mix": "measured with other library versions than most rows of this sweep",
 }
 
+# Flags that put a row's times in doubt: `valid` is false. The others explain.
+DOUBTFUL: Final = frozenset(
+    {
+        "very_noisy",
+        "algorithm_mismatch",
+        "shared_cpu",
+        "throttled",
+        "shared_gpu",
+        "clock_drift",
+        "launch_bound",
+        "inaccurate",
+    }
+)
+
 
 @dataclass(frozen=True)
 class Column:

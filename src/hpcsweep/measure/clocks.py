@@ -1,0 +1,243 @@
+"""Times one pass: by the host's clock, or by events on the GPU's own time line.
+
+Why not simply events. An event pair around a short pass on an empty queue measures how fast the
+host issues work, not how fast the GPU does it. So a delay is queued on the device before each
+pass, long enough for the host to issue the whole pass meanwhile: the pass then runs as from a full
+queue. One synchronisation ends a block. Where the host did not keep ahead all the same, the pass
+counts as *starved*, and the point is flagged.
+
+The GPU is reached through `Runtime`, five calls, so that the logic is tried out on a simulated
+queue where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+
+from hpcsweep.measure import stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+_MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
+_MOST_DELAY_MS: Final = 100.0
+_CALIBRATION_CYCLES: Final = 20_000_000
+_STARVED: Final = 0.9
+_CAPTURE_WARM_UPS: Final = 3
+
+
+def nothing() -> None:
+    """Prepare nothing before a pass."""
+
+
+class HostClock:
+    """`perf_counter_ns` around a pass; `finish` waits for a device that works asynchronously."""
+
+    timer: Final = "host"
+
+    def __init__(
+        self, prepare: Callable[[], object] = nothing, finish: Callable[[], object] = nothing
+    ) -> None:
+        """Call `prepare` before each pass, outside the time."""
+        self._prepare, self._finish = prepare, finish
+
+    def block(self, run: Callable[[], object], count: int) -> list[float]:
+        """Run `count` passes and return the milliseconds of each."""
+        now, prepare, finish = time.perf_counter_ns, self._prepare, self._finish
+        times = []
+        for _ in range(count):
+            prepare()
+            begin = now()
+            run()
+            finish()
+            times.append((now() - begin) / 1e6)
+        return times
+
+
+class Event(Protocol):
+    """A point on the device's time line."""
+
+    def record(self) -> None:
+        """Queue the event."""
+        ...
+
+    def query(self) -> bool:
+        """Say whether the device has passed it."""
+        ...
+
+    def elapsed_time(self, end: Any) -> float:  # noqa: ANN401 - an event of the same kind
+        """Return milliseconds to a later event."""
+        ...
+
+
+class Runtime(Protocol):
+    """The little that a device clock needs of a GPU."""
+
+    def event(self) -> Event:
+        """Return a new timing event."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        ...
+
+    def delay(self, ms: float) -> None:
+        """Queue work that does nothing for about that long."""
+        ...
+
+    def host_now(self) -> float:
+        """Return the host's time in milliseconds."""
+        ...
+
+
+class Cuda:
+    """The GPU that torch uses; CUDA or HIP."""
+
+    def event(self) -> Event:
+        """Return a new timing event."""
+        event: Event = torch.cuda.Event(enable_timing=True)
+        return event
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        torch.cuda.synchronize()
+
+    def delay(self, ms: float) -> None:
+        """Queue a spinning kernel of one thread."""
+        torch.cuda._sleep(int(ms * _cycles_per_ms()))  # noqa: SLF001 - torch has no public one
+
+    def host_now(self) -> float:
+        """Return the host's time in milliseconds."""
+        return time.perf_counter_ns() / 1e6
+
+
+@lru_cache(maxsize=1)
+def _cycles_per_ms() -> float:
+    """Return the cycles that the delay kernel spins in a millisecond, measured on this device."""
+    rates = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        torch.cuda._sleep(_CALIBRATION_CYCLES)  # noqa: SLF001
+        end.record()
+        torch.cuda.synchronize()
+        rates.append(_CALIBRATION_CYCLES / max(begin.elapsed_time(end), 1e-3))
+    return stats.median(rates)
+
+
+class DeviceClock:
+    """An event pair around each pass, behind a delay; one synchronisation per block."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        prepare: Callable[[], object] = nothing,
+        *,
+        timer: str = "events",
+    ) -> None:
+        """Call `prepare` before each pass, outside the time; it may queue work of its own."""
+        self.timer = timer
+        self.host_ms = 0.0
+        self.passes = self.starved = 0
+        self._runtime, self._prepare = runtime, prepare
+        self._pairs: list[tuple[Event, Event]] = []
+
+    def calibrate(self, run: Callable[[], object], passes: int = 3) -> None:
+        """Find the host's time to issue a pass, from an idle device."""
+        times = []
+        for _ in range(passes):
+            self._runtime.synchronize()
+            begin = self._runtime.host_now()
+            run()
+            times.append(self._runtime.host_now() - begin)
+        self._runtime.synchronize()
+        self.host_ms = stats.median(times)
+        self.passes = self.starved = 0
+
+    def block(self, run: Callable[[], object], count: int) -> list[float]:
+        """Run `count` passes and return the device's milliseconds of each."""
+        while len(self._pairs) < count:
+            self._pairs.append((self._runtime.event(), self._runtime.event()))
+        pairs = self._pairs[:count]
+        delay = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS)
+        issued = [self._issue(run, begin, end, delay) for begin, end in pairs]
+        self._runtime.synchronize()
+        times = [begin.elapsed_time(end) for begin, end in pairs]
+        self._count_starved(times, issued, delay)
+        return times
+
+    def _issue(
+        self, run: Callable[[], object], begin: Event, end: Event, delay: float
+    ) -> tuple[float, bool]:
+        """Queue one pass; return the host's ms for it, and whether the device was there first."""
+        self._prepare()
+        self._runtime.delay(delay)
+        started = self._runtime.host_now()
+        begin.record()
+        run()
+        end.record()
+        return self._runtime.host_now() - started, begin.query()
+
+    def _count_starved(
+        self, times: list[float], issued: list[tuple[float, bool]], delay: float
+    ) -> None:
+        """Count the passes whose time is the host's.
+
+        That the device began before the host was done is not enough: with a thousand launches
+        queued the driver makes the host wait. Then the host ends well before the device does.
+        """
+        self.passes += len(times)
+        self.starved += sum(
+            device_first and host - delay > _STARVED * ms
+            for ms, (host, device_first) in zip(times, issued, strict=True)
+        )
+
+    def launch_bound(self, median_ms: float) -> bool:
+        """Say whether issuing a pass takes the host longer than the device needs for it."""
+        return self.host_ms > median_ms
+
+    @property
+    def mostly_starved(self) -> bool:
+        """Say whether the times are the host's after all."""
+        return self.starved * 10 > self.passes
+
+
+def capture(
+    run: Callable[[], object],
+    around_capture: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Callable[[], object]:
+    """Return one replay of a CUDA graph of the pass.
+
+    The pass runs on a side stream first, as capture wants it: libraries allocate and choose
+    there. Memory and results of the captured pass stay with the graph. `around_capture` is
+    entered for the capture alone.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_CAPTURE_WARM_UPS):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with around_capture(), torch.cuda.graph(graph):
+        kept = run()
+
+    def replay(_kept: object = kept) -> None:
+        graph.replay()
+
+    return replay
+
+
+def external_event() -> Event | None:
+    """Return an event that a graph may hold, or None where this torch cannot make one."""
+    try:
+        event: Event = torch.cuda.Event(enable_timing=True, external=True)
+    except TypeError:
+        return None
+    return event

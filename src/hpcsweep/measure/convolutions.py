@@ -1,0 +1,85 @@
+"""What each convolution of a point runs: asked for, decided, and told in columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcsweep.conv import choice, swap
+from hpcsweep.conv.errors import Unsupported as CannotRun
+from hpcsweep.measure.outcome import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import nn
+
+    from hpcsweep.conv.backend import Backend
+    from hpcsweep.conv.choice import Algorithm, LayerChoice
+    from hpcsweep.measure.shapes import Shapes
+    from hpcsweep.records import Row
+
+
+def choose(
+    model: nn.Module, shapes: Shapes, algorithm: Algorithm, policy: str, backend: Backend
+) -> list[LayerChoice]:
+    """Make the network run an algorithm; return what each convolution call got, in order.
+
+    The framework's own choices run on its own layers, untouched.
+
+    Raises:
+        Unsupported: a call cannot, and the policy is `skip`.
+        AlgorithmError: a call cannot, and the policy is `error`.
+
+    """
+    swap.restore(model)
+    calls = shapes.convolutions
+    if algorithm in choice.FRAMEWORK_CHOICES:
+        return [choice.decide(algorithm, *call, backend, _device_type(model)) for call in calls]
+    swap.swap(model)
+    try:
+        return swap.assign(model, calls, algorithm, policy, backend)
+    except CannotRun as error:
+        raise Unsupported(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a point's convolutions ran the algorithm that was asked for."""
+
+    choices: Sequence[LayerChoice]
+    mean_ms: Sequence[float]  # of each convolution call in the layer pass; empty without one
+
+    def cells(self) -> Row:
+        """Return the algorithm columns, but those that need evidence."""
+        reasons = Counter(c.reason for c in self.choices if c.reason)
+        workspaces = [c.workspace_bytes for c in self.choices if c.workspace_bytes is not None]
+        return {
+            "backend": joined(c.backend for c in self.choices),
+            "algorithm_used": joined(c.used for c in self.choices),
+            "algorithm_coverage_pct": self._share([c.shape.flops for c in self.choices]),
+            "algorithm_coverage_time_pct": self._share(self.mean_ms),
+            "conv_calls": len(self.choices),
+            "conv_fallbacks": sum(c.fallback for c in self.choices),
+            "fallback_reason": reasons.most_common(1)[0][0] if reasons else None,
+            "workspace_bytes": max(workspaces, default=None),
+        }
+
+    def _share(self, weights: Sequence[float]) -> float | None:
+        """Return the share of the request by weight; None without weights."""
+        total = sum(weights)
+        if not total:
+            return None
+        pairs = zip(self.choices, weights, strict=True)
+        return 100 * sum(weight for c, weight in pairs if c.used == c.requested) / total
+
+
+def joined(names: Iterable[str]) -> str | None:
+    """Return distinct names joined by `+`, the commonest first; None without any."""
+    counted = Counter(names)
+    return "+".join(name for name, _ in counted.most_common()) or None
+
+
+def _device_type(model: nn.Module) -> str:
+    return next((p.device.type for p in model.parameters()), "cpu")

@@ -1,0 +1,64 @@
+"""torch's own switches, set explicitly for every point, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+THREADS_VARIABLE: Final = "HPCSWEEP_THREADS"
+_USUAL_THREADS: Final = torch.get_num_threads()
+# How allocators and libraries say it, besides the exception types for it.
+_NO_MEMORY: Final = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "_STATUS_ALLOC_FAILED",
+)
+_NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupported dtype")
+
+
+def apply(axes: Mapping[str, Any]) -> None:
+    """Set threads, TF32 and autotuning as a point wants them, whatever the last one wanted."""
+    torch.set_num_threads(axes["num_threads"] or default_threads())
+    _allow_tf32(allowed=axes["tf32"])
+    torch.backends.cudnn.benchmark = axes["algorithm"] == catalog.AUTOTUNE
+    torch.backends.cudnn.deterministic = False
+
+
+def default_threads() -> int:
+    """Return the threads of a point that does not say: the launcher's share, else torch's."""
+    return int(os.environ.get(THREADS_VARIABLE) or _USUAL_THREADS)
+
+
+def shares_cpu() -> bool:
+    """Say whether the launcher runs several workers on this machine."""
+    return bool(os.environ.get(THREADS_VARIABLE))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an exception means that memory ran out, on the device or on the host."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+
+
+def is_missing_operator(error: BaseException) -> bool:
+    """Say whether an exception means that an operator lacks this dtype or device."""
+    return any(text in str(error) for text in _NO_OPERATOR)
+
+
+def _allow_tf32(*, allowed: bool) -> None:
+    """Set TF32 of convolutions and matrix products, through the switches that this torch has."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if hasattr(getattr(cudnn, "conv", None), "fp32_precision"):  # torch 2.9; the old ones warn
+        precision = "tf32" if allowed else "ieee"
+        cudnn.conv.fp32_precision = precision
+        matmul.fp32_precision = precision
+    else:
+        cudnn.allow_tf32 = allowed
+        matmul.allow_tf32 = allowed

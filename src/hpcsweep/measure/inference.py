@@ -1,0 +1,266 @@
+"""The `inference` workload: one point in, its overall row, layer rows and raw times out.
+
+Every question has a pass of its own:
+
+* **overall**: no hook anywhere; this is the number to quote;
+* **layers**: timers around every layer call, and nothing else; its blocks take turns with those
+  of the overall pass (see `loop`), so that both see the same machine, and hooks are attached for
+  its own blocks alone;
+* **evidence**: one pass under the profiler, to prove which algorithm ran;
+* **numerics**: one pass against float64.
+
+Shapes and work come from a shape pass on the meta device. Only the first two are timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hpcsweep.conv import backend as backends
+from hpcsweep.conv import evidence, swap
+from hpcsweep.measure import (
+    caches,
+    convolutions,
+    framework,
+    loop,
+    machine,
+    memory,
+    models,
+    numerics,
+    stats,
+    work,
+)
+from hpcsweep.measure import lanes as lanes_of
+from hpcsweep.measure.convolutions import Coverage
+from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT, LayerTable
+from hpcsweep.measure.shapes import Shapes, shape_pass
+from hpcsweep.measure.telemetry import Telemetry
+from hpcsweep.records import DOUBTFUL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor, nn
+
+    from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.conv.evidence import Proof
+    from hpcsweep.measure.lanes import Lanes
+    from hpcsweep.measure.machine import Device
+    from hpcsweep.point import Point
+    from hpcsweep.records import Row
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A point whose network is ready to run."""
+
+    point: Point
+    model: nn.Module
+    image: Tensor
+    run: Callable[[], object]
+    shapes: Shapes
+    choices: Sequence[LayerChoice]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.point.measure)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """The times of the overall pass, and of the layer pass where there was one."""
+
+    clean: stats.Summary
+    samples: list[float]
+    table: LayerTable | None
+    lanes: Lanes
+    cells: Row
+
+
+class Inference:
+    """Measures inference points on one device; keeps the network while points share it."""
+
+    def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
+        """Take a kind of device: cpu, cuda or mps."""
+        self.device: Device = machine.device(device)
+        self._telemetry = telemetry or Telemetry()
+        self._memory = memory.watch(self.device.torch_device)
+        self._models = models.ModelCache(self.device.torch_device)
+        self._reference = numerics.Reference(self.device.torch_device)
+        self._backend = backends.choose(self.device.type)
+        self._shapes: dict[tuple[int, int], Shapes] = {}
+        self._profiled = False
+
+    def environment(self) -> dict[str, Any]:
+        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
+        return machine.environment(self.device, self._telemetry)
+
+    def measure(self, point: Point, tries: int = 0) -> Measured:  # noqa: ARG002 - the no-op's business
+        """Measure one point.
+
+        Raises:
+            Unsupported: the device, the network or the algorithm cannot do it.
+            OutOfMemory: it did not fit.
+
+        """
+        try:
+            with torch.inference_mode():
+                return self._measure(point)
+        except (RuntimeError, MemoryError) as error:
+            if framework.is_out_of_memory(error):
+                peak, limit = self._memory.peak(), self._memory.limit()
+                self._forget()
+                raise OutOfMemory(peak, limit, str(error).splitlines()[0]) from error
+            if framework.is_missing_operator(error):
+                raise Unsupported(str(error).splitlines()[0]) from error
+            raise
+
+    def _measure(self, point: Point) -> Measured:
+        self._refuse_early(point)
+        framework.apply(point.axes)
+        load = machine.load_average()
+        ready = self._prepare(point)
+        timed = self._time(ready)
+        proof = self._prove(ready)
+        error = self._error(ready)
+        flags = self._flags(ready, timed, proof, error)
+        table = timed.table
+        row: Row = {
+            **timed.cells,
+            **timed.clean.row(),
+            "throughput_ips": 1000 * point.axes["batch_size"] / timed.clean.median,
+            **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
+            "algorithm_evidence": "profiler" if proof else "none",
+            "max_rel_error": error,
+            **(table.overall_cells(timed.clean) if table else {}),
+            **self._work(ready, timed.clean.median),
+            "threads": torch.get_num_threads(),
+            "load_avg_1min": load,
+            "flags": ";".join(flags),
+            "valid": DOUBTFUL.isdisjoint(flags),
+        }
+        layers = table.rows(point, ready.choices, proof.calls if proof else ()) if table else []
+        return Measured(row, layers, timed.samples)
+
+    def _refuse_early(self, point: Point) -> None:
+        if point.axes["launch"] != "graph":
+            return
+        if self.device.type != "cuda":
+            raise Unsupported(f"launch: graph needs a GPU; this is {self.device.type}")
+        if point.axes["cache_state"] == "rotated":
+            raise Unsupported("a graph replays one input; cache_state: cold is the alternative")
+
+    def _prepare(self, point: Point) -> _Prepared:
+        """Build or take the network, look at its shapes, give it its algorithm."""
+        model, is_new = self._models.get(models.ModelKey.of(point))
+        if is_new:
+            self._shapes.clear()
+        swap.restore(model)
+        state, device = point.axes["cache_state"], self.device.torch_device
+        count = caches.input_count(state, device, models.input_bytes(point))
+        images = models.make_inputs(point, device, count)
+        key = (point.axes["input_size"], point.axes["batch_size"])
+        if key not in self._shapes:
+            self._shapes[key] = shape_pass(model, images[0])
+        shapes = self._shapes[key]
+        choices = convolutions.choose(
+            model, shapes, point.axes["algorithm"], point.measure["unsupported"], self._backend
+        )
+        turns = itertools.cycle(images)
+        return _Prepared(point, model, images[0], lambda: model(next(turns)), shapes, choices)
+
+    def _time(self, ready: _Prepared) -> _Timed:
+        """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
+        settings, device = ready.settings, self.device.torch_device
+        wait = lanes_of.synchronizer(device)
+        self._memory.reset()
+        first_ms = _once(ready.run, wait)
+        todo = lanes_of.Pass(
+            ready.model,
+            ready.run,
+            caches.preparation(ready.point.axes["cache_state"], device),
+            ready.shapes.calls if settings["layers"] else (),
+        )
+        lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
+        warm = loop.collect([lanes.clean], loop.warm_up_rule(settings))
+        self._telemetry.begin()
+        done = loop.collect(
+            lanes.all(), loop.stopping_rule(settings), at_block_end=self._telemetry.sample
+        )
+        clean = stats.summarise(done.times[0])
+        table = LayerTable(lanes.layer_timer, done.times[1]) if lanes.layer_timer else None
+        cells: Row = {
+            "warmup_n": len(warm.times[0]),
+            "stop_reason": done.reason,
+            "timer": lanes.timer_name,
+            "first_call_ms": first_ms,
+            **memory.cells(self._memory),
+            **self._telemetry.cells(),
+            **self._telemetry.energy_of(lanes.clean.run, wait),
+        }
+        if lanes.device_clock:
+            cells["host_ms"] = lanes.device_clock.host_ms
+            cells["launch_bound"] = lanes.device_clock.launch_bound(clean.median)
+        return _Timed(clean, done.times[0], table, lanes, cells)
+
+    def _prove(self, ready: _Prepared) -> Proof | None:
+        """Profile one pass; on a GPU the first session of a process may lose kernels: not that one."""
+        if not ready.settings["evidence"] or not ready.choices:
+            return None
+        sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
+        self._profiled = True
+        for _ in range(sessions):
+            proof = evidence.prove(ready.model, ready.run, ready.choices, self._backend)
+        return proof
+
+    def _error(self, ready: _Prepared) -> float | None:
+        """Return the largest relative error against float64; leaves the network plain."""
+        if not ready.settings["numerics"]:
+            return None
+        output = ready.model(ready.image)
+        swap.restore(ready.model)
+        return self._reference.error(ready.point, ready.model, output)
+
+    def _work(self, ready: _Prepared, median_ms: float) -> Row:
+        params = sum(p.numel() for p in ready.model.parameters())
+        return work.cells(ready.shapes, params, median_ms, ready.point.axes, self.device)
+
+    def _flags(
+        self, ready: _Prepared, timed: _Timed, proof: Proof | None, error: float | None
+    ) -> list[str]:
+        axes, clock = ready.point.axes, timed.lanes.device_clock
+        overhead = timed.table.overall_cells(timed.clean)["hook_overhead_pct"] if timed.table else 0
+        found = {
+            "hook_overhead": overhead > HOOK_OVERHEAD_PCT,
+            "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),
+            "fallback": any(choice.fallback for choice in ready.choices),
+            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
+            "launch_bound": clock is not None and clock.mostly_starved,
+            "inaccurate": numerics.inaccurate(error, axes["dtype"], tf32=axes["tf32"]),
+        }
+        return [
+            *timed.clean.flags(),
+            *self._telemetry.flags(),
+            *(name for name, raised in found.items() if raised),
+        ]
+
+    def _forget(self) -> None:
+        """Give memory back after it ran out."""
+        self._reference.drop()
+        self._shapes.clear()
+        self._models.drop()
+
+
+def _once(run: Callable[[], object], wait: Callable[[], object]) -> float:
+    """Return the milliseconds of one pass by the host's clock."""
+    wait()
+    begin = time.perf_counter_ns()
+    run()
+    wait()
+    return (time.perf_counter_ns() - begin) / 1e6

@@ -1,0 +1,240 @@
+"""Networks by name, ready to be timed, and the tensors that go in.
+
+A name is a torchvision classifier's or `package.module:factory`. Weights are random from a seed,
+a torchvision weights name, or the path of a state dict.
+
+Random weights get two repairs, since an untrained network in evaluation mode is no fair stand-in
+for a trained one: its batch norms do nothing, so that activations grow to 1e8 (ResNet-152) or fade
+to 1e-14 (EfficientNet) and leave half precision's range; and some torchvision heads are all zero.
+So each batch norm gets the scale of one small image, and all-zero weight matrices are drawn anew.
+Shapes, operators and counts stay the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+
+from hpcsweep.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from torch import Tensor
+
+    from hpcsweep.point import Point
+
+RANDOM: Final = "random"
+_CHANNELS: Final = 3
+# Both ask for a decision, else they warn.
+_EXTRA: Final[Mapping[str, dict[str, Any]]] = {
+    "googlenet": {"init_weights": True},
+    "inception_v3": {"init_weights": True},
+}
+# Sizes for the pass that scales batch norms: the first that the network takes.
+_SETTLING_SIZES: Final = (96, 224, 299)
+_LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+
+
+@dataclass(frozen=True)
+class ModelKey:
+    """What a network in memory depends on; points that agree in it share the network."""
+
+    name: str
+    weights: str
+    seed: int
+    dtype: str
+    memory_format: str
+
+    @classmethod
+    def of(cls, point: Point) -> ModelKey:
+        """Return the key of a point's network."""
+        axes = point.axes
+        return cls(
+            axes["model"], axes["weights"], axes["seed"], axes["dtype"], axes["memory_format"]
+        )
+
+
+class ModelCache:
+    """Keeps the last network, for the next point that wants the same."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Build on this device."""
+        self._device = device
+        self._key: ModelKey | None = None
+        self._model: nn.Module | None = None
+
+    def get(self, key: ModelKey) -> tuple[nn.Module, bool]:
+        """Return the network of a key, and whether it is a new one."""
+        if self._model is not None and key == self._key:
+            return self._model, False
+        self.drop()
+        self._model, self._key = build(key, self._device), key
+        return self._model, True
+
+    def drop(self) -> None:
+        """Forget the network and give its memory back."""
+        self._model = self._key = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def build(key: ModelKey, device: torch.device) -> nn.Module:
+    """Return the network in evaluation mode, on the device, in its dtype and layout.
+
+    Raises:
+        UsageError: no such network, factory or weights.
+
+    """
+    model = build_float32(key.name, key.weights, key.seed)
+    model = model.to(device=device, dtype=getattr(torch, key.dtype))
+    return model.to(memory_format=_LAYOUTS[key.memory_format])
+
+
+def build_float32(name: str, weights: str = RANDOM, seed: int = 0) -> nn.Module:
+    """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
+        model = model.float().eval().requires_grad_(requires_grad=False)
+        if _is_path(weights):
+            _load(model, Path(weights))
+        elif weights == RANDOM and ":" not in name:
+            _enliven(model)
+        elif weights != RANDOM and ":" in name:
+            raise UsageError(
+                f"weights '{weights}': '{name}' is your own factory, so weights are "
+                f"'{RANDOM}' (what it returns) or the path of a state dict"
+            )
+    return model
+
+
+def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tensor]:
+    """Return images from the point's seed; the first ones do not depend on how many there are."""
+    axes = point.axes
+    generator = torch.Generator().manual_seed(axes["seed"])
+    shape = (axes["batch_size"], _CHANNELS, axes["input_size"], axes["input_size"])
+    return [
+        _fill(shape, axes["input_fill"], generator).to(
+            device=device,
+            dtype=getattr(torch, axes["dtype"]),
+            memory_format=_LAYOUTS[axes["memory_format"]],
+        )
+        for _ in range(count)
+    ]
+
+
+def input_bytes(point: Point) -> int:
+    """Return the size of one input."""
+    axes = point.axes
+    numbers = axes["batch_size"] * _CHANNELS * axes["input_size"] ** 2
+    return int(numbers * getattr(torch, axes["dtype"]).itemsize)
+
+
+def tensors_in(value: object) -> Iterable[Tensor]:
+    """Return the tensors in what a network returns: alone, or in tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def _fill(shape: tuple[int, ...], fill: str, generator: torch.Generator) -> Tensor:
+    if fill == "zeros":
+        return torch.zeros(shape)
+    draw = torch.rand if fill == "uniform" else torch.randn
+    return draw(shape, generator=generator)
+
+
+def _from_torchvision(name: str, weights: str) -> nn.Module:
+    from torchvision import models  # noqa: PLC0415 - two seconds that a factory does not need
+
+    known = models.list_models(module=models)
+    if name not in known:
+        raise UsageError(
+            f"model '{name}': torchvision has no such classifier{suggest(name, known)}"
+        )
+    if weights == RANDOM or _is_path(weights):
+        model: nn.Module = models.get_model(name, weights=None, **_EXTRA.get(name, {}))
+        return model
+    named = models.get_model_weights(name)
+    wanted = weights.rpartition(".")[2]
+    if wanted not in {*named.__members__, "DEFAULT"}:
+        allowed = ", ".join(named.__members__)
+        raise UsageError(
+            f"weights '{weights}': {name} has {allowed}{suggest(wanted, named.__members__)}"
+        )
+    trained: nn.Module = models.get_model(name, weights=named[wanted])
+    return trained
+
+
+def _from_factory(path: str) -> nn.Module:
+    module_name, _, attribute = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"model '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
+        ) from error
+    except AttributeError as error:
+        raise UsageError(f"model '{path}': module '{module_name}' has no '{attribute}'") from error
+    model = factory()
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model '{path}': returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _is_path(weights: str) -> bool:
+    return "/" in weights or weights.endswith((".pt", ".pth", ".bin"))
+
+
+def _load(model: nn.Module, path: Path) -> None:
+    """Load a state dict, as it is or below `state_dict` or `model`, as checkpoints have it."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UsageError(f"weights '{path}': {error.strerror or error}") from error
+    for key in ("state_dict", "model"):
+        state = state.get(key, state) if isinstance(state, dict) else state
+    try:
+        model.load_state_dict(state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        first = str(error).splitlines()[:2]
+        raise UsageError(f"weights '{path}': do not fit the model: {' '.join(first)}") from error
+
+
+@torch.no_grad()
+def _enliven(model: nn.Module) -> None:
+    """Give an untrained network activations of a trained one's size; see the module's docstring."""
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not parameter.any():
+            nn.init.normal_(parameter, std=0.02)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    handles = [norm.register_forward_pre_hook(_scale) for norm in norms]
+    try:
+        for size in _SETTLING_SIZES if norms else ():
+            with suppress(RuntimeError, ValueError, AssertionError):
+                model(torch.randn(1, _CHANNELS, size, size))
+                break
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _scale(norm: nn.BatchNorm2d, args: tuple[Tensor, ...]) -> None:
+    """Make a batch norm's output of unit size: one scale for all channels, and no shift.
+
+    Statistics of a batch would do that too, but a deep network of random weights is chaotic under
+    them: rounding grows a thousandfold on its way through a ResNet-152.
+    """
+    if norm.running_var is not None:
+        norm.running_var.fill_(args[0].square().mean())

@@ -1,0 +1,115 @@
+"""How far the output is from the truth: the same network in float64, by the plain framework.
+
+`max_rel_error` is the largest deviation over the largest magnitude of the float64 output. The
+reference starts from the float32 weights and inputs, so what half precision loses by rounding
+those counts as error too. It is kept while consecutive points agree in network, size, batch and
+inputs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.func import functional_call
+
+from hpcsweep.measure import models
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from hpcsweep.point import Point
+
+# What a deep network may lose: the type's own rounding, a few hundred layers of it. Measured on
+# torchvision's networks at 224: float32 up to 4e-6, bfloat16 up to 0.05; Winograd loses more.
+TOLERANCE: Final[Mapping[str, float]] = {
+    "float64": 1e-10,
+    "float32": 2e-4,
+    "float16": 0.05,
+    "bfloat16": 0.3,
+}
+TF32_TOLERANCE: Final = 0.05
+# Types that still hold the weights as they were drawn or trained.
+_LOSSLESS: Final = frozenset({"float32", "float64"})
+_log = logging.getLogger(__name__)
+
+
+class Reference:
+    """Computes float64 outputs, and keeps the last one."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Compute on this device, or on the CPU where it knows no float64."""
+        self._device = torch.device("cpu") if device.type == "mps" else device
+        self._key: tuple[object, ...] | None = None
+        self._outputs: list[Tensor] = []
+
+    def error(self, point: Point, network: nn.Module, output: object) -> float | None:
+        """Return `max_rel_error` of an output of the point's network.
+
+        The network must run the plain framework by now. None: the float64 pass is not possible
+        here, or its output is all zero.
+        """
+        try:
+            wanted = self._for(point, network)
+        except RuntimeError as error:
+            _log.warning("no float64 reference: %s", error)
+            return None
+        found = [tensor.to(self._device).double() for tensor in models.tensors_in(output)]
+        return relative_error(found, wanted)
+
+    def drop(self) -> None:
+        """Forget the output."""
+        self._key, self._outputs = None, []
+
+    def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
+        """Return the outputs in float64 for a point's network and first input."""
+        names = ("model", "weights", "seed", "input_size", "batch_size", "input_fill")
+        key = tuple(point.axes[name] for name in names)
+        if key != self._key:
+            self.drop()
+            with torch.inference_mode():
+                self._outputs = list(models.tensors_in(self._run(point, network)))
+            self._key = key
+        return self._outputs
+
+    def _run(self, point: Point, network: nn.Module) -> object:
+        exact = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
+        (image,) = models.make_inputs(exact, self._device)
+        if point.axes["dtype"] not in _LOSSLESS or self._device.type != image_device(network):
+            return models.build(models.ModelKey.of(exact), self._device)(image)
+        tensors = [*network.named_parameters(), *network.named_buffers()]
+        return functional_call(network, {name: _double(t) for name, t in tensors}, (image,))
+
+
+def relative_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float | None:
+    """Return the largest deviation over the largest magnitude wanted; None where that is zero."""
+    largest = max((t.abs().max().item() for t in wanted if t.numel()), default=0.0)
+    if not largest:
+        return None
+    deviations = [(a - b).abs().max().item() for a, b in zip(found, wanted, strict=True)]
+    return math.nan if any(map(math.isnan, deviations)) else max(deviations) / largest
+
+
+def image_device(network: nn.Module) -> str:
+    """Return the device type that a network wants its images on."""
+    first = next(network.parameters(), None)
+    return first.device.type if first is not None else "cpu"
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.double().contiguous() if tensor.is_floating_point() else tensor
+
+
+def inaccurate(error: float | None, dtype: str, *, tf32: bool) -> bool:
+    """Say whether an error is more than the dtype explains."""
+    if error is None:
+        return False
+    limit = TOLERANCE[dtype]
+    if tf32 and dtype == "float32":
+        limit = TF32_TOLERANCE
+    return not error <= limit  # not a number is inaccurate, too

@@ -1,0 +1,107 @@
+"""Turns what was measured of a point into its layer rows and the columns about the layer pass."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hpcsweep import records
+from hpcsweep.measure import stats
+from hpcsweep.measure.layers import OTHER
+from hpcsweep.measure.shapes import kernel_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.conv.evidence import Evidence
+    from hpcsweep.measure.layers import LayerTimer
+    from hpcsweep.measure.shapes import Call
+    from hpcsweep.measure.stats import Summary
+    from hpcsweep.point import Point
+    from hpcsweep.records import Row
+
+_SHARED = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "dtype")
+HOOK_OVERHEAD_PCT = 5.0
+
+
+class LayerTable:
+    """The layer pass of a point: one summary per call, and one for the rest of the pass."""
+
+    def __init__(self, timer: LayerTimer, pass_times: Sequence[float]) -> None:
+        """Summarise the times of the layer lane."""
+        self._calls = timer.calls
+        self._timer = timer.marks.timer
+        self.whole = stats.summarise(pass_times)
+        self.of_calls = [stats.summarise(times) for times in timer.times]
+        self.other = stats.summarise(timer.rest(pass_times))
+
+    def rows(
+        self, point: Point, choices: Sequence[LayerChoice], proofs: Sequence[Evidence]
+    ) -> list[Row]:
+        """Return the layer rows in call order, `__other__` last."""
+        cells = records.axis_cells(point.axes)
+        shared: Row = {name: cells.get(name) for name in _SHARED}
+        shared |= {"point_id": point.point_id, "layer_timer": self._timer}
+        convolutions = convolution_cells(self._calls, choices, proofs)
+        rows = [
+            {**shared, **self._times(summary), **_call_cells(index, call), **about}
+            for index, (call, summary, about) in enumerate(
+                zip(self._calls, self.of_calls, convolutions, strict=True)
+            )
+        ]
+        last = {"layer": OTHER, "op": OTHER, "call_index": len(rows)}
+        return [*rows, {**shared, **self._times(self.other), **last}]
+
+    def convolution_means(self) -> list[float]:
+        """Return the means of the convolution calls, in order."""
+        pairs = zip(self._calls, self.of_calls, strict=True)
+        return [summary.mean for call, summary in pairs if call.conv is not None]
+
+    def overall_cells(self, clean: Summary) -> Row:
+        """Return the columns that hold the layer pass against the clean pass."""
+        return {
+            "layer_pass_mean_ms": self.whole.mean,
+            "hook_overhead_pct": 100 * (self.whole.median / clean.median - 1),
+            "layer_sum_over_total": math.fsum(s.mean for s in self.of_calls) / clean.mean,
+            "other_pct": 100 * self.other.mean / self.whole.mean,
+        }
+
+    def _times(self, summary: Summary) -> Row:
+        return {**summary.layer_row(), "percentage": 100 * summary.mean / self.whole.mean}
+
+
+def convolution_cells(
+    calls: Iterable[Call], choices: Sequence[LayerChoice], proofs: Sequence[Evidence]
+) -> list[Row]:
+    """Return the algorithm cells of every call; empty for what is no convolution."""
+    chosen = iter(choices)
+    proven = iter(proofs)
+    return [
+        _convolution_cells(next(chosen), next(proven, None)) if call.conv is not None else {}
+        for call in calls
+    ]
+
+
+def _convolution_cells(choice: LayerChoice, proof: Evidence | None) -> Row:
+    text = proof.text if proof else "none"
+    if proof and proof.problem:
+        text = f"mismatch ({proof.problem}); {text}"
+    return {
+        "backend": choice.backend,
+        "algorithm_used": choice.used,
+        "algorithm_evidence": text,
+        "fallback_reason": choice.reason,
+        "workspace_bytes": choice.workspace_bytes,
+    }
+
+
+def _call_cells(index: int, call: Call) -> Row:
+    return {
+        "layer": call.layer or call.op,
+        "call_index": index,
+        "params": call.params,
+        "flops": call.flops,
+        "bytes_min": call.bytes_min,
+        **kernel_cells(call),
+    }
