@@ -29,6 +29,7 @@ from hpcsweep.slurm import (
 )
 from hpcsweep.slurm.refusals import refusal
 from hpcsweep.slurm.site import _parse_gres
+from hpcsweep.slurm.text import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,7 +308,6 @@ def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
         ("1-00:00:00", 86400),
         ("2-12", 216000),
         ("1-02:03", 93780),
-        ("0:00", 0),
         ("UNLIMITED", None),
         ("INFINITE", None),
         ("INVALID", None),
@@ -317,9 +317,15 @@ def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
         ("1:2:3:4", None),
     ],
 )
-def test_slurm_times_are_read_in_every_form(text: str, seconds: float | None):
-    """Minutes alone, minutes:seconds, hours:minutes:seconds, days-hours and so on."""
+def test_slurm_times_are_read_in_every_form(text: str, seconds: int | None):
+    """As limits and as times that passed; no limit, and what is no time, are None."""
     assert slurm.duration(text) == seconds
+    assert elapsed(text) == (0 if text in {"UNLIMITED", "INFINITE"} else seconds)
+
+
+def test_no_time_at_all_has_passed_but_is_no_limit():
+    """A limit of zero is Slurm's way to say none."""
+    assert (elapsed("0:00"), slurm.duration("0:00")) == (0, None)
 
 
 @pytest.mark.parametrize(

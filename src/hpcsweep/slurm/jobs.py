@@ -18,7 +18,7 @@ from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.states import Meaning, State, state_of
-from hpcsweep.slurm.text import SEPARATOR, duration, moment, rows
+from hpcsweep.slurm.text import SEPARATOR, elapsed, moment, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,7 +194,7 @@ def _accounts(
 
 
 def _queued(row: list[str]) -> JobState:
-    job, state, reason, nodes, partition, user, submitted, started, ended, elapsed, name = row
+    job, state, reason, nodes, partition, user, submitted, started, ended, passed, name = row
     known = state_of(state)
     waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
     return JobState(
@@ -210,13 +210,13 @@ def _queued(row: list[str]) -> JobState:
         expected=moment(started) if waits else None,
         started=None if waits else moment(started),
         ended=moment(ended) if known.over else None,  # before, it is the end of its time limit
-        elapsed_s=duration(elapsed),
+        elapsed_s=elapsed(passed),
     )
 
 
 def _accounted(row: list[str]) -> list[JobState]:
     """Read a row of sacct, which holds all waiting tasks of an array at once."""
-    job, state, reason, nodes, partition, user, submitted, started, ended, elapsed = row[:10]
+    job, state, reason, nodes, partition, user, submitted, started, ended, passed = row[:10]
     exit_code, _, signal = row[10].partition(":")
     known = state_of(state)
     waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
@@ -233,7 +233,7 @@ def _accounted(row: list[str]) -> list[JobState]:
             submitted=moment(submitted),
             started=moment(started),
             ended=moment(ended),
-            elapsed_s=float(elapsed) if elapsed.isdecimal() else None,
+            elapsed_s=float(passed) if passed.isdecimal() else None,
             exit_code=int(exit_code) if exit_code.isdecimal() else None,
             signal=int(signal) if signal.isdecimal() else None,
         )

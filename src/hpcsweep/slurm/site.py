@@ -62,8 +62,8 @@ class Partition:
     name: str
     default: bool
     state: str  # UP, DOWN, DRAIN or INACTIVE
-    max_time_s: float | None
-    default_time_s: float | None
+    max_time_s: int | None
+    default_time_s: int | None
     max_nodes: int | None
     max_cpus_per_node: int | None
     max_mem_per_node_mb: int | None
@@ -80,7 +80,7 @@ class Qos:
     """A quality of service; None stands for no limit."""
 
     name: str
-    max_wall_s: float | None
+    max_wall_s: int | None
     max_submit_jobs_per_user: int | None
     max_jobs_per_user: int | None
     flags: tuple[str, ...]
@@ -96,7 +96,7 @@ class Association:
     default_qos: str
     max_submit_jobs: int | None
     max_jobs: int | None
-    max_wall_s: float | None
+    max_wall_s: int | None
 
 
 def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:

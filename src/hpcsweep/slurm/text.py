@@ -6,6 +6,8 @@ import re
 from datetime import datetime
 from typing import Final
 
+from hpcsweep import limits
+
 SEPARATOR: Final = "\x1f"  # between the fields of a line: names and reasons hold every other
 
 
@@ -35,15 +37,17 @@ def number(text: str | None) -> int | None:
     return int(found[0]) if found else None
 
 
-def duration(text: str) -> float | None:
-    """Read Slurm's times in seconds: ``90`` (minutes), ``5:00``, ``2:00:00``, ``1-12``.
-
-    None stands for no limit, and for what is no time.
-    """
-    days, dash, rest = text.strip().rpartition("-")
-    parts = rest.split(":")
-    if not all(part.isdecimal() for part in [*parts, days or "0"]) or len(parts) > 3:
+def duration(text: str) -> int | None:
+    """Read a time limit in seconds; None stands for no limit, and for what is no time."""
+    try:
+        return limits.seconds(text)
+    except ValueError:
         return None
-    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
-    amount = sum(int(part) * unit for part, unit in zip(parts, units, strict=False))
-    return float(int(days or 0) * 86400 + amount)
+
+
+def elapsed(text: str) -> float | None:
+    """Read a time that passed, in seconds; None for what is no time."""
+    try:
+        return float(limits.seconds(text) or 0)
+    except ValueError:
+        return None
