@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Loc = tuple[str | int, ...]
 
 MAX_POINTS: Final = 10_000_000
+_PROBED: Final = 100  # sizes that are looked at one by one for the sake of a message
 
 
 class Reader:
@@ -206,9 +207,9 @@ class Reader:
         for i in range(len(self.space.whens)):
             if not tally.set_by[i]:
                 raise doc.complaint(("when", i), "matches no combination; remove or correct it")
-        for i, (_, model) in enumerate(probes):
+        for i in range(len(probes)):
             if tally.probes[i]:
-                raise self._size_complaint(model)
+                raise self._size_complaint(*probes[i])
         self._check_include(grid)
 
     def _check_include(self, grid: Grid) -> None:
@@ -225,16 +226,25 @@ class Reader:
             if text:
                 raise self.doc.complaint((*loc, "input_size"), text)
 
-    def _size_complaint(self, name: str) -> BadInput:
-        """Return the complaint about the first size that a model cannot take."""
-        sizes = self.space.values("input_size")
-        size = next(size for size in sizes if not MODELS[name].takes(size))
-        given = self.space.axes.get("input_size")
-        loc: Loc = ("axes", "model" if given is None else "input_size")
-        if isinstance(given, list) and size in given:
-            loc = (*loc, given.index(size))
+    def _size_complaint(self, combinations: Condition, name: str) -> BadInput:
+        """Return the complaint about the first size that a model has and cannot take."""
+        sizes = dict.fromkeys(self.space.values("input_size"))
+        bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
+        probes = [{**combinations, "input_size": Predicate(frozenset({size}))} for size in bad]
+        counts = Grid(self.space, probes=probes).tally().probes
+        size = next((size for i, size in enumerate(bad) if counts[i]), bad[-1])
         text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
-        return self.doc.complaint(loc, text)
+        return self.doc.complaint(self._source("input_size", size), text)
+
+    def _source(self, name: str, value: object) -> Loc:
+        """Return where an axis gets a value from: its own values, a rule's, or the default."""
+        places: dict[Loc, Sequence[Any]] = {("axes", name): self.space.axes.get(name, ())}
+        for i, rule in enumerate(self.space.whens):
+            places["when", i, "axes", name] = rule.axes.get(name, ())
+        for loc, found in places.items():
+            if value in found:
+                return (*loc, found.index(value)) if isinstance(found, list) else loc
+        return ("axes", "model")
 
     def _bad_sizes(self) -> Iterator[tuple[Condition, str]]:
         """Yield the combinations with an image that their model cannot take, model by model."""
