@@ -17,13 +17,13 @@ import torch
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
 
+REFERENCE = 224
 LARGEST = 299
 
 
 def main() -> None:
     """Print one row per classifier."""
     warnings.simplefilter("ignore")
-    torch.backends.mha.set_fastpath_enabled(value=False)  # its fused operator is not counted
     for name in torchvision.models.list_models(module=torchvision.models):
         print(row(name), flush=True)
 
@@ -31,16 +31,25 @@ def main() -> None:
 def row(name: str) -> str:
     """Return ``"resnet18": Model(...)`` for a classifier."""
     model = on_meta(name)
-    fixed = not (runs(model, LARGEST - 75) and runs(model, LARGEST))
-    smallest = 224 if fixed else bisect(model)
-    size = 224
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        model(torch.empty(1, 3, size, size, device="meta"))
-    parameters = sum(p.numel() for p in model.parameters())
+    fixed = not (runs(model, REFERENCE + 1) and runs(model, LARGEST))
+    smallest = REFERENCE if fixed else bisect(model)
     confirm(name, smallest, fixed=fixed)
+    flops, params = work(model)
     takes = f"{smallest}, fixed=True" if fixed else f"{smallest}"
-    facts = f"flops={counter.get_total_flops():_}, params={parameters:_}"
-    return f'    "{name}": Model({takes}, {facts}),'
+    return f'    "{name}": Model({takes}, flops={flops:_}, params={params:_}),'
+
+
+def work(model: torch.nn.Module) -> tuple[int, int]:
+    """Return the operations of one image at the reference size, and the parameters."""
+    image = torch.empty(1, 3, REFERENCE, REFERENCE, device="meta")
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(value=False)  # its fused operator is not counted
+    try:
+        with FlopCounterMode(display=False) as counter, torch.inference_mode():
+            model(image)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(value=fused)
+    return counter.get_total_flops(), sum(p.numel() for p in model.parameters())
 
 
 def on_meta(name: str) -> torch.nn.Module:
