@@ -102,8 +102,13 @@ def read(path: Path, error: type[BadInput]) -> Document:
 
 def dotted(loc: Loc) -> str:
     """Return ``axes.input_size[2]`` for a location."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{_key(step)}" for step in loc)
     return text.removeprefix(".")
+
+
+def _key(key: str) -> str:
+    """Return a key as it stands; one that would break a message apart is quoted and cut."""
+    return key if key and key.isprintable() and len(key) <= 60 else show(key)
 
 
 def show(value: object) -> str:
@@ -213,7 +218,8 @@ class _Builder:
                 raise self._fail(event, "a key must be a plain word")
             key, line = event.value, _line(event)
             if key in node.keys:
-                raise self._fail(event, f"{key}: repeated key, first in line {node.keys[key]}")
+                first = node.keys[key]
+                raise self._fail(event, f"{_key(key)}: repeated key, first in line {first}")
             node.keys[key] = line
             child = node.value[key] = self._node(next(events), events, depth + 1)
             node.height = max(node.height, child.height + 1)
