@@ -75,7 +75,7 @@ def _digits(value: object) -> object:
 
 
 Line = Annotated[str, AfterValidator(_line)]
-Count = Annotated[int, BeforeValidator(integral), Field(ge=1)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(integral)]
 
 
 class ProfileFile(BaseModel):
@@ -136,7 +136,7 @@ class ProfileFile(BaseModel):
     kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=30.0, description="seconds between the scheduler's SIGTERM and its SIGKILL"
     )
-    signal_lead: Annotated[int, BeforeValidator(integral), Field(ge=0, le=65535)] = Field(
+    signal_lead: Annotated[int, Field(ge=0, le=65535), BeforeValidator(integral)] = Field(
         default=120, description="seconds before the time limit when a job is told to finish"
     )
     chunk_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(

@@ -31,6 +31,7 @@ _NEEDS: Final[Mapping[str, str]] = {
     "greater_than_equal": "needs at least {ge}",
     "int_from_float": "needs a whole number",
     "int_type": "needs a whole number",
+    "less_than_equal": "needs at most {le}",
     "list_type": "needs a list, such as [a, b]",
     "literal_error": "allowed are {expected}",
     "model_type": "needs a map of keys to values",

@@ -39,7 +39,7 @@ class Failure(_Shape):
 
     when: dict[str, Any] = Field(default={}, description="axis to value; empty: every point")
     how: Literal[tuple(INJECTIONS)] = Field(description="what happens")  # type: ignore[valid-type]
-    attempts: Annotated[int, BeforeValidator(integral), Field(ge=1)] | None = Field(
+    attempts: Annotated[int, Field(ge=1), BeforeValidator(integral)] | None = Field(
         default=None, description="the first so many tries fail; left out: all of them"
     )
 
@@ -57,7 +57,7 @@ def _setting_type(setting: Setting) -> Any:  # noqa: ANN401 - a type
     if setting.choices:
         return Literal[setting.choices]
     if setting.kind == "int":
-        return Annotated[int, BeforeValidator(integral), Field(ge=setting.minimum)]
+        return Annotated[int, Field(ge=setting.minimum), BeforeValidator(integral)]
     if setting.kind == "float":
         return Annotated[float, Field(ge=setting.minimum, allow_inf_nan=False)]
     return {"bool": bool, "str": str}[setting.kind]

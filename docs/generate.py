@@ -1,0 +1,184 @@
+"""Writes what the documentation takes from the code: tables, and the JSON Schemas.
+
+::
+
+    python docs/generate.py
+
+A table stands between ``<!-- NAME: generated -->`` and ``<!-- end -->`` in a page. The tests
+compare every page and schema with what this would write.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from hpcsweep import profile, spec
+from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS
+from hpcsweep.catalog_models import MODELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pydantic.fields import FieldInfo
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- ([a-z ]+): generated -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> None:
+    """Bring every generated file up to date."""
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def files() -> dict[Path, str]:
+    """Return the files that hold generated text, as they should be."""
+    pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/*.md")}
+    return {
+        **pages,
+        ROOT / "sweeps" / "schema.json": spec.json_schema(),
+        ROOT / "cluster_profiles" / "schema.json": profile.json_schema(),
+    }
+
+
+def page(text: str) -> str:
+    """Return a page with its tables made anew."""
+    return BLOCK.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines
+    )
+
+
+def axes() -> str:
+    """Return the axes with their values and defaults."""
+    return table(
+        ("axis", "values", "default", "meaning"),
+        (
+            (
+                f"`{axis.name}`",
+                _values(axis.kind, axis.choices, axis.minimum),
+                _default(axis.default),
+                axis.doc,
+            )
+            for axis in AXES.values()
+        ),
+    )
+
+
+def settings() -> str:
+    """Return the keys of `measure`."""
+    return table(
+        ("key", "values", "default", "workloads", "meaning"),
+        (
+            (
+                f"`{item.name}`",
+                _values(item.kind, item.choices, item.minimum),
+                _default(item.default),
+                ", ".join(item.workloads),
+                item.doc,
+            )
+            for item in SETTINGS.values()
+        ),
+    )
+
+
+def algorithms() -> str:
+    """Return the taxonomy of algorithms."""
+    return table(("algorithm", "meaning"), ((f"`{n}`", doc) for n, doc in ALGORITHMS.items()))
+
+
+def injections() -> str:
+    """Return the failures that a no-op point can have."""
+    return table(("`how`", "what happens"), ((f"`{n}`", doc) for n, doc in INJECTIONS.items()))
+
+
+def models() -> str:
+    """Return the networks with their sizes and work."""
+    return table(
+        ("model", "image size", "GFLOPs at 224", "million parameters"),
+        (
+            (
+                f"`{name}`",
+                f"{model.size} only" if model.fixed else f"{model.size} and up",
+                f"{model.gflops:.2f}",
+                f"{model.params / 1e6:.2f}",
+            )
+            for name, model in MODELS.items()
+        ),
+    )
+
+
+def sweep_keys() -> str:
+    """Return the keys of a sweep file."""
+    return _fields(spec.SweepFile.model_fields)
+
+
+def profile_keys() -> str:
+    """Return the keys of a profile."""
+    return _fields(profile.ProfileFile.model_fields)
+
+
+def _fields(fields: dict[str, FieldInfo]) -> str:
+    rows = (
+        (f"`{name}`", _field_default(field), f"{field.description or ''}{_choices(field)}")
+        for name, field in fields.items()
+    )
+    return table(("key", "default", "meaning"), rows)
+
+
+def _field_default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return "" if field.default_factory else _default(field.default)
+
+
+def _choices(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is not Literal:
+        return ""
+    return ": " + ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+
+
+def _values(kind: str, choices: tuple[Any, ...], minimum: float | None) -> str:
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if kind in {"int", "float"}:
+        name = "whole number" if kind == "int" else "number"
+        return name if minimum is None else f"{name} from {minimum:g}"
+    names = {
+        "str": "text",
+        "bool": "`true`, `false`",
+        "list": "list",
+        "gpu": "name",
+        "model": "name",
+    }
+    return names.get(kind, "name, or map of layers to names")
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return "" if value in ("", [], (), {}) else f"`{value}`"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "axes": axes,
+    "settings": settings,
+    "algorithms": algorithms,
+    "injections": injections,
+    "models": models,
+    "sweep keys": sweep_keys,
+    "profile keys": profile_keys,
+}
+
+
+if __name__ == "__main__":
+    main()
