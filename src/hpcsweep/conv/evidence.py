@@ -12,6 +12,7 @@ follows: ``onednn: jit:avx512_core convolution_direct``.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -25,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from hpcsweep.conv import onednn
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES
-from hpcsweep.conv.reference import DIRECT
+from hpcsweep.conv.reference import DIRECT, ONEDNN
 from hpcsweep.conv.reference_gemm import CONVOLUTIONS, PRODUCTS
 
 if TYPE_CHECKING:
@@ -139,18 +140,27 @@ def read(
 ) -> Proof:
     """Hold profiler events of one pass against the choices, which are in call order."""
     events = list(events)
-    seen = {_index(event): _look_into(event) for event in events if _is_range(event)}
+    marks = sorted((event for event in events if _is_range(event)), key=_index)
+    seen = _pair(picked, [_look_into(event) for event in marks])
     said = _align(picked, seen, primitives)
-    return Proof(
-        [_judge(item, seen.get(i), backend, said.get(i)) for i, item in enumerate(picked)],
-        _outside(events),
-    )
+    calls = [
+        _judge(item, saw, backend, line) for item, saw, line in zip(picked, seen, said, strict=True)
+    ]
+    return Proof(calls, _outside(events))
+
+
+def _pair(picked: Sequence[LayerChoice], seen: Iterable[_Seen]) -> list[_Seen | None]:
+    """Give each choice the next call of its layer; other calls of the pass may lie between."""
+    waiting: dict[str, deque[_Seen]] = defaultdict(deque)
+    for one in seen:
+        waiting[one.layer].append(one)
+    return [waiting[p.layer].popleft() if waiting[p.layer] else None for p in picked]
 
 
 def _judge(
     item: LayerChoice, seen: _Seen | None, backend: Backend, primitive: Primitive | None
 ) -> Evidence:
-    if seen is None or seen.layer != item.layer:
+    if seen is None:
         return Evidence(item.layer)
     framework = item.used in FRAMEWORK_CHOICES
     expected = _FRAMEWORK if framework else backend.expected(item.used, item.shape)
@@ -189,18 +199,17 @@ def _wrong_product(products: Sequence[tuple[int, int, int, int]], expected: Expe
 
 
 def _align(
-    picked: Sequence[LayerChoice], seen: dict[int, _Seen], primitives: Sequence[Primitive]
-) -> dict[int, Primitive]:
+    picked: Sequence[LayerChoice], seen: Sequence[_Seen | None], primitives: Sequence[Primitive]
+) -> list[Primitive | None]:
     """Give each call that reached oneDNN the next of its lines that has the call's sizes."""
-    found: dict[int, Primitive] = {}
     rest = list(primitives)
-    for index, item in enumerate(picked):
-        if index not in seen or "aten::mkldnn_convolution" not in seen[index].names:
-            continue
-        place = next((i for i, one in enumerate(rest) if one.does(item.shape)), None)
-        if place is not None:
-            found[index] = rest[place]
-            rest = rest[place + 1 :]
+    found: list[Primitive | None] = []
+    for item, saw in zip(picked, seen, strict=True):
+        reached = saw is not None and ONEDNN in saw.names
+        places = (i for i, one in enumerate(rest) if reached and one.does(item.shape))
+        place = next(places, None)
+        found.append(None if place is None else rest[place])
+        rest = rest if place is None else rest[place + 1 :]
     return found
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hpcsweep.conv.shape import ConvShape
 
 DIRECT: Final = "direct"
+ONEDNN: Final = "aten::mkldnn_convolution"
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 
@@ -144,7 +145,7 @@ class Reference:
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operators that prove the algorithm."""
         if algorithm == DIRECT:
-            return Expected(must=(("aten::mkldnn_convolution",),))
+            return Expected(must=((ONEDNN,),))
         return _family(algorithm).expected(shape)
 
 

@@ -44,7 +44,10 @@ def fft(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor
 
 
 def fft_tiling(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Transform tiles of 32x32, as cuDNN does; larger ones for filters of more than 16 samples."""
+    """Transform tiles of 32x32, as cuDNN does.
+
+    Filters of more than 16 samples get larger tiles; a smaller image is one tile of its own size.
+    """
     return _overlap_save(x, weight, shape, _tile(shape))
 
 
@@ -150,11 +153,13 @@ def _whole(shape: ConvShape) -> tuple[int, int]:
 
 
 def _tile(shape: ConvShape) -> tuple[int, int]:
-    return _power_of_two(2 * shape.kernel_h), _power_of_two(2 * shape.kernel_w)
+    height, width = _whole(shape)
+    return min(height, _power_of_two(shape.kernel_h)), min(width, _power_of_two(shape.kernel_w))
 
 
-def _power_of_two(size: int) -> int:
-    return max(TILE, 1 << (size - 1).bit_length())
+def _power_of_two(kernel: int) -> int:
+    """Return a tile of which at least half is output."""
+    return max(TILE, 1 << (2 * kernel - 1).bit_length())
 
 
 def _smooth(size: int) -> int:

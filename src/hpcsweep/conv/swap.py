@@ -74,13 +74,18 @@ class ExplicitConv2d(nn.Conv2d):
         shape = ConvShape.of(self, x)
         picked = assigned.decided.get(shape)
         if picked is None:
-            picked = choices.decide(
-                assigned.algorithm, assigned.layer, shape, assigned.backend, x.device.type
-            )
+            picked = self._decide(assigned, shape, x.device.type)
             assigned.decided[shape] = picked
             assigned.late.append(picked)
         assigned.by_input[x.shape, x.dtype] = picked
         return picked
+
+    def _decide(self, assigned: _Assignment, shape: ConvShape, device_type: str) -> LayerChoice:
+        algorithm, layer = assigned.algorithm, assigned.layer
+        if shape.in_c != self.in_channels:  # the framework's own error says it best
+            name = choices.requested(algorithm, layer, shape)
+            return choices.refused(layer, shape, name, f"{shape.in_c} channels")
+        return choices.decide(algorithm, layer, shape, assigned.backend, device_type)
 
     def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:
         """Run the back-end, having done what the framework's layer does around its call."""
