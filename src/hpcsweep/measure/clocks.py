@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0
 _CALIBRATION_CYCLES: Final = 20_000_000
-_STARVED: Final = 0.9
+_STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
 _CAPTURE_WARM_UPS: Final = 3
 
 
@@ -65,10 +65,6 @@ class Event(Protocol):
 
     def record(self) -> None:
         """Queue the event."""
-        ...
-
-    def query(self) -> bool:
-        """Say whether the device has passed it."""
         ...
 
     def elapsed_time(self, end: Any) -> float:  # noqa: ANN401 - an event of the same kind
@@ -146,6 +142,7 @@ class DeviceClock:
         self.host_ms = 0.0
         self.passes = self.starved = 0
         self._runtime, self._prepare = runtime, prepare
+        self._zero = runtime.event()
         self._pairs: list[tuple[Event, Event]] = []
 
     def calibrate(self, run: Callable[[], object], passes: int = 3) -> None:
@@ -166,37 +163,35 @@ class DeviceClock:
             self._pairs.append((self._runtime.event(), self._runtime.event()))
         pairs = self._pairs[:count]
         delay = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS)
-        issued = [self._issue(run, begin, end, delay) for begin, end in pairs]
         self._runtime.synchronize()
-        times = [begin.elapsed_time(end) for begin, end in pairs]
-        self._count_starved(times, issued, delay)
-        return times
+        self._zero.record()
+        host_zero = self._runtime.host_now()
+        issued = [self._issue(run, begin, end, delay) - host_zero for begin, end in pairs]
+        self._runtime.synchronize()
+        self._count_starved(pairs, issued)
+        return [begin.elapsed_time(end) for begin, end in pairs]
 
-    def _issue(
-        self, run: Callable[[], object], begin: Event, end: Event, delay: float
-    ) -> tuple[float, bool]:
-        """Queue one pass; return the host's ms for it, and whether the device was there first."""
+    def _issue(self, run: Callable[[], object], begin: Event, end: Event, delay: float) -> float:
+        """Queue one pass; return the host's time when it was done with it."""
         self._prepare()
         self._runtime.delay(delay)
-        started = self._runtime.host_now()
         begin.record()
         run()
         end.record()
-        return self._runtime.host_now() - started, begin.query()
+        return self._runtime.host_now()
 
-    def _count_starved(
-        self, times: list[float], issued: list[tuple[float, bool]], delay: float
-    ) -> None:
+    def _count_starved(self, pairs: list[tuple[Event, Event]], issued: list[float]) -> None:
         """Count the passes whose time is the host's.
 
         That the device began before the host was done is not enough: with a thousand launches
-        queued the driver makes the host wait. Then the host ends well before the device does.
+        queued the driver makes the host wait, and the device works on for a while after it. In a
+        starved pass the device is done as soon as the host is.
         """
-        self.passes += len(times)
-        self.starved += sum(
-            device_first and host - delay > _STARVED * ms
-            for ms, (host, device_first) in zip(times, issued, strict=True)
-        )
+        self.passes += len(pairs)
+        for (begin, end), host_done in zip(pairs, issued, strict=True):
+            began, ended = self._zero.elapsed_time(begin), self._zero.elapsed_time(end)
+            left_over = ended - host_done
+            self.starved += host_done > began and left_over < _STARVED * (ended - began)
 
     def launch_bound(self, median_ms: float) -> bool:
         """Say whether issuing a pass takes the host longer than the device needs for it."""

@@ -210,7 +210,7 @@ class Inference:
         return _Timed(clean, done.times[0], table, lanes, cells)
 
     def _prove(self, ready: _Prepared) -> Proof | None:
-        """Profile one pass; on a GPU the first session of a process may lose kernels: not that one."""
+        """Profile one pass; a GPU's first session may lose kernels, so it is run twice there."""
         if not ready.settings["evidence"] or not ready.choices:
             return None
         sessions = 2 if self.device.type == "cuda" and not self._profiled else 1

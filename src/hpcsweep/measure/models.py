@@ -170,9 +170,7 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
     wanted = weights.rpartition(".")[2]
     if wanted not in {*named.__members__, "DEFAULT"}:
         allowed = ", ".join(named.__members__)
-        raise UsageError(
-            f"weights '{weights}': {name} has {allowed}{suggest(wanted, named.__members__)}"
-        )
+        raise UsageError(f"weights '{weights}': {name} has {allowed}, a path, or '{RANDOM}'")
     trained: nn.Module = models.get_model(name, weights=named[wanted])
     return trained
 

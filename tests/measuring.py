@@ -1,0 +1,17 @@
+"""Points and devices for the tests of what measures."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcsweep import catalog
+from hpcsweep.point import Point
+
+CPU = torch.device("cpu")
+
+
+def point(model="tinynets:Residual", *, measure=None, **axes):
+    """Return an inference point with defaults, on small images."""
+    values = {**catalog.axis_defaults("inference"), "model": model, "gpu": "cpu", "input_size": 32}
+    settings = {**catalog.setting_defaults("inference"), "warmup": 1, "iterations": 4}
+    return Point("inference", values | axes, settings | (measure or {}), "0123456789abcdef")

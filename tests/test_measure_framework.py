@@ -1,0 +1,74 @@
+"""Torch's switches, and what its errors mean."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hpcsweep.measure import framework
+from measuring import point
+
+
+@pytest.fixture(autouse=True)
+def _switches():
+    """Put back what the tests turn."""
+    threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
+    yield
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.benchmark = benchmark
+    framework._allow_tf32(allowed=False)
+
+
+def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
+    """An axis value beats the launcher's share, which beats torch's own number."""
+    framework.apply(point(num_threads=2).axes)
+    assert torch.get_num_threads() == 2
+    monkeypatch.setenv("HPCSWEEP_THREADS", "1")
+    framework.apply(point().axes)
+    assert torch.get_num_threads() == 1
+    assert framework.shares_cpu()
+    monkeypatch.delenv("HPCSWEEP_THREADS")
+    framework.apply(point().axes)
+    assert torch.get_num_threads() == framework._USUAL_THREADS
+    assert not framework.shares_cpu()
+
+
+def test_tf32_is_set_both_ways_every_time():
+    """No point inherits it; torch itself allows it for convolutions unless told otherwise."""
+
+    def states():
+        cudnn = torch.backends.cudnn
+        if hasattr(getattr(cudnn, "conv", None), "fp32_precision"):
+            return {cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision}
+        return {cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32}
+
+    framework.apply(point(tf32=True).axes)
+    assert states() <= {"tf32", True}
+    framework.apply(point(tf32=False).axes)
+    assert states() <= {"ieee", False}
+
+
+def test_autotuning_is_on_for_autotune_alone():
+    """The next point switches it off again; a map of layers decides per layer."""
+    for algorithm, wanted in (("autotune", True), ("auto", False), ({"default": "gemm"}, False)):
+        framework.apply(point(algorithm=algorithm).axes)
+        assert torch.backends.cudnn.benchmark is wanted
+
+
+def test_running_out_of_memory_is_recognised():
+    """A real allocation that cannot be had, and the texts that GPUs and libraries use."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 55)
+    assert framework.is_out_of_memory(caught.value)
+    assert framework.is_out_of_memory(MemoryError())
+    assert framework.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory. Tried"))
+    assert framework.is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
+    assert not framework.is_out_of_memory(RuntimeError("shape mismatch"))
+
+
+def test_a_missing_operator_is_recognised():
+    """Torch says that an operator lacks a dtype; here a real one."""
+    with pytest.raises((RuntimeError, NotImplementedError)) as caught:
+        torch.linalg.qr(torch.ones(2, 2, dtype=torch.float16))
+    assert framework.is_missing_operator(caught.value)
+    assert not framework.is_missing_operator(RuntimeError("shape mismatch"))

@@ -1,0 +1,93 @@
+"""Errors against float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from hpcsweep.measure import models
+from hpcsweep.measure.numerics import Reference, inaccurate, relative_error
+from measuring import CPU, point
+
+
+def _run(wanted, change=lambda y: y):
+    model = models.build(models.ModelKey.of(wanted), CPU)
+    (image,) = models.make_inputs(wanted, CPU)
+    with torch.inference_mode():
+        return model, change(model(image))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [("float64", 0, 1e-12), ("float32", 1e-9, 1e-5), ("bfloat16", 1e-4, 0.1)],
+)
+def test_the_error_is_of_the_dtypes_size(dtype, low, high):
+    """float64 agrees with itself; float32 and bfloat16 lose what they should lose."""
+    wanted = point(dtype=dtype)
+    error = Reference(CPU).error(wanted, *_run(wanted))
+    assert low <= error <= high
+    assert not inaccurate(error, dtype, tf32=False)
+
+
+def test_a_wrong_output_is_found():
+    """An output that is off by one percent of the largest value has an error of one percent."""
+    wanted = point()
+    model, output = _run(wanted, lambda y: y + 0.01 * y.abs().max())
+    error = Reference(CPU).error(wanted, model, output)
+    assert error == pytest.approx(0.01, rel=0.01)
+    assert inaccurate(error, "float32", tf32=False)
+    assert not inaccurate(error, "float32", tf32=True)
+
+
+def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch):
+    """Other algorithms, dtypes and layouts share it; another batch, size or seed does not."""
+    reference, computed = Reference(CPU), []
+    compute = Reference._run
+    monkeypatch.setattr(Reference, "_run", lambda *a: computed.append(1) or compute(*a))
+    for axes in ({}, {"algorithm": "gemm"}, {"dtype": "bfloat16"}, {"memory_format": "nhwc"}):
+        wanted = point(**axes)
+        assert reference.error(wanted, *_run(wanted)) < 0.1
+    assert len(computed) == 1
+    for axes in ({"batch_size": 2}, {"input_size": 16}, {"seed": 1}):
+        wanted = point(**axes)
+        assert reference.error(wanted, *_run(wanted)) < 1e-5
+    assert len(computed) == 4
+
+
+def test_both_ways_to_float64_agree():
+    """From the live float32 network, or built anew where half precision has lost the weights."""
+    live, half = (
+        point("squeezenet1_1", input_size=64),
+        point("squeezenet1_1", input_size=64, dtype="bfloat16"),
+    )
+    model, _ = _run(live)
+    first = Reference(CPU)._run(live, model)
+    second = Reference(CPU)._run(half, _run(half)[0])
+    assert relative_error([first], [second]) < 1e-12
+
+
+def test_outputs_in_dicts_are_compared_tensor_by_tensor():
+    """A network with auxiliary heads returns a dict; its worst tensor counts."""
+    wanted = point("tinynets:Dicts")
+    model, output = _run(wanted)
+    output["aux"][0] = output["aux"][0] + 1
+    assert Reference(CPU).error(wanted, model, output) > 0.1
+
+
+def test_not_a_number_is_inaccurate_and_all_zero_is_undefined():
+    """An overflow is told; a reference of zeros has no relative error."""
+    one = torch.ones(2, dtype=torch.float64)
+    assert math.isnan(relative_error([one * math.nan], [one]))
+    assert inaccurate(math.nan, "float16", tf32=False)
+    assert relative_error([one], [one * 0]) is None
+    assert not inaccurate(None, "float32", tf32=False)
+
+
+def test_a_network_without_float64_has_no_error_but_a_row(caplog):
+    """Where the float64 pass is impossible the cell stays empty, and the log says why."""
+    wanted = point("tinynets:Hungry", input_size=4)
+    model = models.build(models.ModelKey.of(wanted), CPU)
+    assert Reference(CPU).error(wanted, model, torch.zeros(1)) is None
+    assert "no float64 reference" in caplog.text

@@ -1,0 +1,126 @@
+"""Small networks for tests, reachable as ``tinynets:name``."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class Residual(nn.Module):
+    """Two convolutions that share one in-place ReLU, with an addition that no module makes."""
+
+    def __init__(self, channels=8):
+        """Make the layers."""
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.head = nn.Linear(channels, 5)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = self.relu(self.stem(x))
+        x = self.relu(x + self.norm(self.conv(x)))
+        return self.head(x.mean((2, 3)))
+
+
+class Attention(nn.Module):
+    """Attention, whose projection is a child that nobody calls."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 8, stride=8)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Borrowing(nn.Module):
+    """Uses its children's weights without calling them."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.inner = nn.Linear(3, 4)
+        self.outer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = nn.functional.linear(x.mean((2, 3)), self.inner.weight)
+        return nn.functional.linear(x, self.outer.weight)
+
+
+class Holding(nn.Module):
+    """Holds a borrowing block, and keeps a tensor that is neither parameter nor buffer."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.block = Borrowing()
+        self.offset = torch.ones(2)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.block(x) + self.offset
+
+
+class Twofaced(nn.Module):
+    """Takes another path through its layers in every second call."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.calls = 0
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        """Run a pass."""
+        self.calls += 1
+        y = self.conv(x)
+        return self.conv(x) if self.calls % 2 else y
+
+
+class Hungry(nn.Module):
+    """Asks for more memory than any machine has."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        """Run a pass."""
+        y = self.conv(x)
+        if not y.is_meta:
+            torch.empty(1 << 55)
+        return y
+
+
+class Dicts(nn.Module):
+    """Returns a dict, as networks with auxiliary heads do."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        """Run a pass."""
+        return {"out": self.conv(x), "aux": [self.conv(x)]}
+
+
+def no_module():
+    """Return something that is no network."""
+    return 3
+
+
+def small_vgg():
+    """Return convolutions and pooling without normalisation."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, (1, 3))
+    )
