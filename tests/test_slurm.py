@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from hpcsweep import slurm
@@ -428,6 +430,64 @@ def test_sbatch_that_retries_for_ever_is_ended_early(
     with pytest.raises(LimitReached) as caught:
         slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.3)
     assert caught.value.limit == "MaxJobCount"
+
+
+def test_what_a_sites_script_started_is_ended_with_it(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """An sbatch behind a wrapper must not submit later what we have reported as refused."""
+    said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    program("sbatch", f"echo '{said}' >&2; sleep 60 & echo $! > {tmp_path}/pid; wait")
+    with pytest.raises(LimitReached):
+        slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.5)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while _is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_greeting_around_the_job_id_is_not_the_job_id(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """The id is found among a site's own lines; none at all is an open question, not a job."""
+    program("sbatch", "echo Welcome; echo '12;far'; echo 'Have a nice day'")
+    assert slurm.submit(tmp_path / "job.sh").key == (12, None)
+    program("sbatch", "echo Welcome")
+    with pytest.raises(Unanswered, match="no job id but 'Welcome'") as caught:
+        slurm.submit(tmp_path / "job.sh")
+    assert caught.value.maybe_accepted
+
+
+def test_a_program_that_cannot_start_is_not_called_missing(
+    program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A folder that is gone and a broken wrapper have their own words; nothing else is raised."""
+    program("sbatch", "echo 12")
+    with pytest.raises(Unanswered, match=r"No such file or directory: .*gone") as caught:
+        slurm.submit(tmp_path / "job.sh", cwd=tmp_path / "gone")
+    assert not caught.value.maybe_accepted
+    wrapper = program("squeue", "")
+    wrapper.write_bytes(b"")  # executable, but no program
+    monkeypatch.setenv("PATH", str(wrapper.parent))
+    answer = slurm.queue(["1"])
+    assert isinstance(answer, CouldNotAsk)
+    assert (answer.why, "Exec format error" in str(answer)) == (Why.FAILED, True)
+
+
+def test_the_last_words_of_a_program_that_hangs_are_told(program: Callable[[str, str], Path]):
+    """A missing slurm.conf makes clients retry for a minute; they say so at once."""
+    said = "cannot stat file /etc/slurm.conf: No such file or directory, retrying"
+    program("squeue", f"echo 'squeue: error: {said}' >&2; exec sleep 60")
+    answer = slurm.queue(["1"], timeout=0.5)
+    assert str(answer) == f"squeue: no answer within 0.5 s; {said}"
 
 
 def test_a_slow_answer_to_a_submission_is_waited_for(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,6 @@ from hpcsweep.slurm import CouldNotAsk, JobId, LimitReached, Meaning, Rejected, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from conftest import StartCluster
     from lab import Lab
@@ -395,6 +396,25 @@ def test_slurmdbd_down_is_told_and_the_queue_still_answers(
     assert survey.jobs[job.key].source == "squeue"
     assert [answer.why for answer in survey.unanswered] == [Why.DOWN]
     assert isinstance(slurm.qos(), CouldNotAsk)
+
+
+def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
+    """Slurm's own library names each base state and each flag; none of them is unknown here."""
+    library = next(Path("/usr/lib").glob("*/slurm*/libslurmfull.so"), None)
+    if library is None:
+        pytest.skip("libslurmfull.so is not where Debian has it")
+    program = (
+        "import ctypes\n"
+        f"slurm = ctypes.CDLL({str(library)!r})\n"
+        "for name in (slurm.job_state_string, slurm.job_state_string_compact):\n"
+        "    name.restype = ctypes.c_char_p\n"
+        "    print(*(name(bits).decode() for bits in [*range(32), *(1 << n for n in range(32))]))\n"
+    )
+    long, short = cluster.run(sys.executable, "-c", program).stdout.splitlines()
+    told = [slurm.state_of(word) for word in long.split()]
+    assert told == [slurm.state_of(word) for word in short.split()]
+    assert {state.name for state in told if state.meaning is Meaning.UNKNOWN} == {"?"}
+    assert len({state.name for state in told}) > 20
 
 
 def test_nodes_are_described_as_configured(cluster: Lab):

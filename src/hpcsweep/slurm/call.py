@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep.slurm.text import last_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 TIMEOUT: Final = 10.0  # seconds for a question
@@ -73,20 +75,42 @@ def available() -> bool:
 def run(command: Sequence[str], timeout: float, cwd: Path | None = None) -> Reply | CouldNotAsk:
     """Run a program to its end or to the end of our patience."""
     try:
-        done = subprocess.run(
-            command,
-            env=environment(command[0]),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-    except FileNotFoundError:
-        return absent(command[0])
+        with running(command, cwd) as process:
+            return wait(process, timeout)
+    except OSError as error:
+        return not_started(command[0], error)
+
+
+@contextmanager
+def running(command: Sequence[str], cwd: Path | None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program; when the block is left, nothing of it goes on.
+
+    Sites put scripts in front of Slurm's programs, so its whole group is ended: an sbatch that
+    outlived its script would submit behind our back.
+    """
+    with subprocess.Popen(
+        command,
+        env=environment(command[0]),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
+    """Wait so long for the end of a program; it goes on if that was too short."""
+    try:
+        out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
         return Reply(None, decoded(late.stdout), decoded(late.stderr))
-    return Reply(done.returncode, decoded(done.stdout), decoded(done.stderr))
+    return Reply(process.returncode, decoded(out), decoded(err))
 
 
 def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | CouldNotAsk:
@@ -102,18 +126,24 @@ def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | Co
 def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
     """Say why a reply is not an answer."""
     if reply.code is None:
-        text = f"no answer within {timeout:g} s; `scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, Why.NO_ANSWER, text)
+        said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
+        return CouldNotAsk(program, Why.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
     for pattern, why, text in _CAUSES:
         if re.search(pattern, reply.err):
             return CouldNotAsk(program, why, text)
-    said = re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err))
-    return CouldNotAsk(program, Why.FAILED, said or f"exit code {reply.code}")
+    return CouldNotAsk(program, Why.FAILED, _said(program, reply) or f"exit code {reply.code}")
 
 
-def absent(program: str) -> CouldNotAsk:
-    """Say that a program is not installed."""
-    return CouldNotAsk(program, Why.ABSENT, "not found; Slurm's programs are on the login nodes")
+def _said(program: str, reply: Reply) -> str:
+    return re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err))
+
+
+def not_started(program: str, error: OSError) -> CouldNotAsk:
+    """Say why a program did not even start."""
+    if shutil.which(program) is None:
+        text = "not found; Slurm's programs are on the login nodes"
+        return CouldNotAsk(program, Why.ABSENT, text)
+    return CouldNotAsk(program, Why.FAILED, f"{error.strerror}: {error.filename}")
 
 
 def environment(program: str) -> dict[str, str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.errors import MissingDependency
 from hpcsweep.slurm import call
-from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Reply
+from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Reply, Why
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.refusals import BUSY, Unanswered, refusal
-from hpcsweep.slurm.text import last_line, moment
+from hpcsweep.slurm.text import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,20 +45,23 @@ def submit(
         MissingDependency: there is no sbatch.
         Rejected: Slurm refuses the script as it is.
         LimitReached: no more jobs now; told at once, or after `patience` where sbatch retries.
-        Unanswered: no answer within `timeout`; then the job may be in the queue all the same.
+        Unanswered: no answer within `timeout`, or none that holds an id; then the job may be in
+            the queue all the same.
     """
     reply = _patiently(["sbatch", "--parsable", *options, str(script)], cwd, timeout, patience)
     if isinstance(reply, CouldNotAsk):
-        raise MissingDependency(str(reply))
+        if reply.why is Why.ABSENT:
+            raise MissingDependency(str(reply))
+        raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):
-        raise Unanswered(
-            f"{script}: sbatch gave no answer within {timeout:g} s; the job may be in the queue: "
-            "look with `squeue --me` before you submit again",
-            maybe_accepted=True,
-        )
+        raise _open_question(script, f"sbatch gave no answer within {timeout:g} s")
     if reply.code != 0:
         raise refusal(reply.err, str(script))
-    return parse_id(last_line(reply.out))
+    # Some sites greet here, too.
+    printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
+    if not printed:
+        raise _open_question(script, f"sbatch printed no job id but {reply.out.strip()!r}")
+    return printed[-1]
 
 
 def would_accept(
@@ -94,28 +96,15 @@ def _patiently(
 ) -> Reply | CouldNotAsk:
     """Run sbatch; end it early where it says that it retries until there is room."""
     try:
-        process = subprocess.Popen(
-            command,
-            env=call.environment("sbatch"),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-    except FileNotFoundError:
-        return call.absent("sbatch")
-    with process:
-        reply = _wait(process, min(patience, timeout))
-        if reply.code is None and not BUSY.search(reply.err):
-            reply = _wait(process, max(0.0, timeout - patience))
-        if reply.code is None:
-            process.kill()
-    return reply
+        with call.running(command, cwd) as process:
+            reply = call.wait(process, min(patience, timeout))
+            if reply.code is None and not BUSY.search(reply.err):
+                reply = call.wait(process, max(0.0, timeout - patience))
+            return reply
+    except OSError as error:
+        return call.not_started("sbatch", error)
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        return Reply(None, call.decoded(late.stdout), call.decoded(late.stderr))
-    return Reply(process.returncode, call.decoded(out), call.decoded(err))
+def _open_question(script: Path, what: str) -> Unanswered:
+    look = "the job may be in the queue: look with `squeue --me` before you submit again"
+    return Unanswered(f"{script}: {what}; {look}", maybe_accepted=True)
