@@ -28,6 +28,10 @@ class _CountingEvent:
         return end.at - self.at
 
 
+def _tiny():
+    return tinynets.Residual().eval()
+
+
 def _timer_for(model, image, marks=None):
     calls = shape_pass(model.eval(), image).calls
     return LayerTimer(model, calls, marks or HostMarks())
@@ -69,21 +73,35 @@ def test_a_slow_layer_is_the_one_that_shows_it():
     assert means.index(max(means)) == 1
 
 
-def test_no_hook_stays_behind():
+def test_no_timer_stays_behind():
     """Between its blocks the layer lane leaves the network bare, also after a failure."""
-    model, image = tinynets.Residual().eval(), torch.randn(1, 3, 16, 16)
+    model, image = _tiny(), torch.randn(1, 3, 16, 16)
     timer = _timer_for(model, image)
 
-    def hooks():
-        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    def wrapped():
+        return sum("forward" in module.__dict__ for module in model.modules())
 
     with timer.attached(1):
         model(image)
-        assert hooks() == 2 * 5
-    assert hooks() == 0
+        assert wrapped() == 5
+    assert wrapped() == 0
     with pytest.raises(ZeroDivisionError), timer.attached(1):
         raise ZeroDivisionError
-    assert hooks() == 0
+    assert wrapped() == 0
+
+
+def test_a_layer_that_was_patched_by_its_owner_keeps_the_patch():
+    """A `forward` of the instance's own is timed, and still there afterwards."""
+    model, image = _tiny(), torch.randn(1, 3, 16, 16)
+    called = []
+    usual = model.relu.forward
+    model.relu.forward = patch = lambda x: called.append(1) or usual(x)
+    timer = _timer_for(model, image)
+    called.clear()
+    with timer.attached(1):
+        model(image)
+    assert len(called) == 2
+    assert model.relu.forward is patch
 
 
 def test_a_network_whose_path_changes_is_told():
@@ -115,11 +133,11 @@ def test_events_are_made_once_and_read_in_pairs():
 
 
 def test_marks_inside_a_graph_are_read_after_every_replay():
-    """Hooked once while the graph is made; each later replay records the same events anew."""
+    """Wrapped once while the graph is made; each later replay records the same events anew."""
     line = itertools.count()
-    model, image = tinynets.Residual().eval(), torch.randn(1, 3, 16, 16)
+    model, image = _tiny(), torch.randn(1, 3, 16, 16)
     timer = _timer_for(model, image, EventMarks(lambda: _CountingEvent(line), "graph"))
-    with timer.hooked(1):
+    with timer.wrapped(1):
         model(image)
     events = timer.marks._pool[: timer.marks._used]
     for _ in range(3):

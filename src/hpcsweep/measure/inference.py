@@ -4,8 +4,8 @@ Every question has a pass of its own:
 
 * **overall**: no hook anywhere; this is the number to quote;
 * **layers**: timers around every layer call, and nothing else; its blocks take turns with those
-  of the overall pass (see `loop`), so that both see the same machine, and hooks are attached for
-  its own blocks alone;
+  of the overall pass (see `loop`), so that both see the same machine, and timers are on
+  for its own blocks alone;
 * **evidence**: one pass under the profiler, to prove which algorithm ran;
 * **numerics**: one pass against float64.
 

@@ -75,9 +75,9 @@ def _eager(work: Pass) -> Lanes:
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock)
     timer = LayerTimer(work.model, work.calls, EventMarks(Cuda().event))
-    # the hooks cost host time, so the layer lane needs longer delays and a clock of its own
+    # the timers cost host time, so the layer lane needs longer delays and a clock of its own
     layer_clock = DeviceClock(Cuda(), work.prepare)
-    with timer.hooked(3):
+    with timer.wrapped(3):
         layer_clock.calibrate(work.run, 3)
     return Lanes(clock.timer, clean, Lane(work.run, layer_clock, timer.attached), timer, clock)
 
@@ -94,7 +94,7 @@ def _graph(work: Pass) -> Lanes:
     if not work.calls or clocks.external_event() is None:
         return Lanes(clock.timer, clean, device_clock=clock)
     timer = LayerTimer(work.model, work.calls, EventMarks(_external, "graph"))
-    layer_replay = clocks.capture(work.run, around_capture=lambda: timer.hooked(1))
+    layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1))
     layer_clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     layer_clock.calibrate(layer_replay)
     layers = Lane(layer_replay, layer_clock, timer.reading, most=1)

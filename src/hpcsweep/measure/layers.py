@@ -1,8 +1,10 @@
 """Times every layer call of a pass, in a lane of its own.
 
-The hooks do one thing: note the time (CPU), or record an event on the stream that the work runs on
-(GPU). No synchronisation, no value is looked at, nothing is printed: a timer that waits after
-every layer has been seen to double the pass. The notes are read once, after the block.
+For a block of passes each layer's `forward` is wrapped in a function that does one thing more:
+note the time (CPU), or record an event on the stream that the work runs on (GPU). No
+synchronisation, no value is looked at, nothing is printed: a timer that waits after every layer
+has been seen to double the pass. The notes are read once, after the block. Hooks of torch would do
+the same for three times the cost, and some modules take a slower path when they have hooks.
 
 A layer is known by its position in the pass, not by its module, since one activation module may
 serve eight places. What the layers leave of a pass is the row `__other__`.
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
     from hpcsweep.measure.clocks import Event
     from hpcsweep.measure.shapes import Call
 
-    Hook = Callable[..., None]
+    Forward = Callable[..., Any]
 
 OTHER: Final = "__other__"
+_FORWARD: Final = "forward"
 
 
 class Marks(Protocol):
@@ -34,12 +37,16 @@ class Marks(Protocol):
 
     timer: str
 
-    def hooks(self, most: int) -> tuple[Hook, Hook]:
-        """Return the hooks before and after a layer, for at most `most` calls from now on."""
+    def begin(self, most: int) -> None:
+        """Forget what was noted, and prepare for at most `most` calls."""
+        ...
+
+    def around(self, forward: Forward) -> Forward:
+        """Return a function that notes begin and end of `forward`."""
         ...
 
     def read(self) -> list[float]:
-        """Return the milliseconds of each call since then, in order."""
+        """Return the milliseconds of each call since `begin`, in order."""
         ...
 
 
@@ -52,18 +59,21 @@ class HostMarks:
         """Begin with nothing noted."""
         self._ns: list[int] = []
 
-    def hooks(self, most: int) -> tuple[Hook, Hook]:  # noqa: ARG002 - a list grows
-        """Return hooks that append one number each."""
-        self._ns = []
+    def begin(self, most: int) -> None:  # noqa: ARG002 - a list grows
+        """Forget what was noted."""
+        self._ns.clear()
+
+    def around(self, forward: Forward) -> Forward:
+        """Return a function that appends two numbers."""
         append, now = self._ns.append, time.perf_counter_ns
 
-        def before(_module: object, _args: object) -> None:
+        def timed(*args: object, **kwargs: object) -> object:
             append(now())
-
-        def after(_module: object, _args: object, _output: object) -> None:
+            output = forward(*args, **kwargs)
             append(now())
+            return output
 
-        return before, after
+        return timed
 
     def read(self) -> list[float]:
         """Return the milliseconds of each call."""
@@ -81,23 +91,31 @@ class EventMarks:
         self._pool: list[Event] = []
         self._used = 0
 
-    def hooks(self, most: int) -> tuple[Hook, Hook]:
-        """Return hooks that record one event each, on the current stream."""
+    def begin(self, most: int) -> None:
+        """Have events for so many calls."""
         self._pool += [self._new() for _ in range(2 * most - len(self._pool))]
         self._used = 0
-        pool = self._pool
 
-        def record(*_: object) -> None:
-            pool[self._used].record()
-            self._used += 1
+    def around(self, forward: Forward) -> Forward:
+        """Return a function that records two events, on the current stream."""
 
-        return record, record
+        def timed(*args: object, **kwargs: object) -> object:
+            self._record()
+            output = forward(*args, **kwargs)
+            self._record()
+            return output
+
+        return timed
 
     def read(self) -> list[float]:
         """Return the milliseconds of each call; the device must be idle."""
         used = self._pool[: self._used]
         pairs = zip(used[::2], used[1::2], strict=True)
         return [begin.elapsed_time(end) for begin, end in pairs]
+
+    def _record(self) -> None:
+        self._pool[self._used].record()
+        self._used += 1
 
 
 class LayersChanged(RuntimeError):
@@ -108,7 +126,7 @@ class LayerTimer:
     """Collects the times of a network's layer calls, block by block."""
 
     def __init__(self, model: nn.Module, calls: Sequence[Call], marks: Marks) -> None:
-        """Time these calls; hooks are on only inside `attached`."""
+        """Time these calls; timers are on inside `attached` alone."""
         self.calls = tuple(calls)
         self.marks = marks
         self.times: list[list[float]] = [[] for _ in calls]
@@ -116,8 +134,8 @@ class LayerTimer:
 
     @contextmanager
     def attached(self, passes: int) -> Iterator[None]:
-        """Time the layers of a block of passes: hooks on, passes, hooks off, marks read."""
-        with self.hooked(passes):
+        """Time the layers of a block of passes: timers on, passes, timers off, marks read."""
+        with self.wrapped(passes):
             yield
         self.take(passes)
 
@@ -128,19 +146,20 @@ class LayerTimer:
         self.take(passes)
 
     @contextmanager
-    def hooked(self, passes: int) -> Iterator[None]:
-        """Put the hooks on the layers, no more."""
-        # one call more than planned has room, so that a changed network is told, not an IndexError
-        before, after = self.marks.hooks(len(self.calls) * (passes + 1))
-        handles: list[Any] = []
+    def wrapped(self, passes: int) -> Iterator[None]:
+        """Put the timers around the layers, no more."""
+        # one pass more than planned has room, so that a changed network is told, not an IndexError
+        self.marks.begin(len(self.calls) * (passes + 1))
+        before = [module.__dict__.get(_FORWARD) for module in self._modules]
+        for module in self._modules:
+            module.__dict__[_FORWARD] = self.marks.around(module.forward)
         try:
-            for module in self._modules:
-                handles.append(module.register_forward_pre_hook(before))
-                handles.append(module.register_forward_hook(after))
             yield
         finally:
-            for handle in handles:
-                handle.remove()
+            for module, own in zip(self._modules, before, strict=True):
+                del module.__dict__[_FORWARD]
+                if own is not None:
+                    module.__dict__[_FORWARD] = own
 
     def take(self, passes: int) -> None:
         """Read the marks of so many passes."""
