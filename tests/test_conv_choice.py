@@ -38,7 +38,7 @@ def test_a_map_without_default_leaves_the_rest_to_the_framework() -> None:
 
 def test_patterns_that_match_nothing_are_told() -> None:
     """They are probably misspelt."""
-    calls = [("stem", STRIDED), ("layer1.0", SMALL)]
+    calls = [("stem", STRIDED.unique_key), ("layer1.0", SMALL.unique_key)]
     request = {"stem": "gemm", "layr*": "gemm", "*_5x5_*": "gemm", "default": "auto"}
     assert choice.idle_patterns(request, calls) == ["layr*", "*_5x5_*"]
     assert choice.idle_patterns("gemm", calls) == []

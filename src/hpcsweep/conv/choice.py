@@ -22,7 +22,7 @@ from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.errors import UnknownAlgorithm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.shape import ConvShape
@@ -64,19 +64,20 @@ def requested(algorithm: Algorithm, layer: str, shape: ConvShape) -> str:
     if isinstance(algorithm, str):
         return algorithm
     for pattern, name in algorithm.items():
-        if pattern != DEFAULT and _matches(pattern, layer, shape):
+        if pattern != DEFAULT and _matches(pattern, layer, shape.unique_key):
             return name
     return algorithm.get(DEFAULT, catalog.AUTO)
 
 
-def idle_patterns(algorithm: Algorithm, calls: Sequence[tuple[str, ConvShape]]) -> list[str]:
-    """Return the patterns of a map that no call matches: probably misspelt."""
+def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the patterns of a map that match no (layer, unique key): probably misspelt."""
     if isinstance(algorithm, str):
         return []
+    names = set(calls)
     return [
         pattern
         for pattern in algorithm
-        if pattern != DEFAULT and not any(_matches(pattern, *call) for call in calls)
+        if pattern != DEFAULT and not any(_matches(pattern, *name) for name in names)
     ]
 
 
@@ -102,5 +103,5 @@ def refused(layer: str, shape: ConvShape, name: str, reason: str) -> LayerChoice
     return LayerChoice(layer, shape, name, catalog.AUTO, FRAMEWORK, reason, fallback=True)
 
 
-def _matches(pattern: str, layer: str, shape: ConvShape) -> bool:
-    return fnmatchcase(layer, pattern) or fnmatchcase(shape.unique_key, pattern)
+def _matches(pattern: str, layer: str, unique_key: str) -> bool:
+    return fnmatchcase(layer, pattern) or fnmatchcase(unique_key, pattern)
