@@ -16,7 +16,7 @@ POINTWISE = ConvShape(1, 8, 14, 14, 8, 1, 1)
 BACKEND = Reference("cpu")
 
 
-def test_the_first_pattern_that_matches_wins() -> None:
+def test_the_most_specific_pattern_that_matches_wins_in_any_order() -> None:
     """Held against the layer's name and against the shape's key."""
     request = {"stem": "direct", "*_3x3_s1x1_*": "winograd", "layer?.*": "gemm", "default": "fft"}
     assert choice.requested(request, "stem", SMALL) == "direct"

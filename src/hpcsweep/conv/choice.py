@@ -1,8 +1,9 @@
 """Which algorithm each convolution call gets, decided before anything is timed.
 
 A request is one name for the whole network, or a map of shell patterns to names. A pattern is held
-against the layer's name and against its `ConvShape.unique_key`; the first that matches wins, then
-the key `default`, then `auto`::
+against the layer's name and against its `ConvShape.unique_key`; of those that match, one
+without wildcards wins, then the one with the most literal characters (a map has no order, in YAML
+or in a point's id), then the key `default`, then `auto`::
 
     {"conv1": "implicit_gemm", "*_3x3_s1x1_*": "winograd", "default": "gemm"}
 
@@ -12,6 +13,7 @@ framework has none (everywhere but CUDA and HIP) the call runs, and is recorded 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 Algorithm = str | Mapping[str, str]
 
 DEFAULT: Final = "default"
+_WILD: Final = re.compile(r"\[[^]]*\]|[*?]")
 FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 
 
@@ -63,10 +66,20 @@ def requested(algorithm: Algorithm, layer: str, shape: ConvShape) -> str:
     """Return the name that a request has for one call."""
     if isinstance(algorithm, str):
         return algorithm
-    for pattern, name in algorithm.items():
-        if pattern != DEFAULT and _matches(pattern, layer, shape.unique_key):
-            return name
+    matching = [
+        pattern
+        for pattern in algorithm
+        if pattern != DEFAULT and _matches(pattern, layer, shape.unique_key)
+    ]
+    if matching:
+        return algorithm[min(matching, key=_specificity)]
     return algorithm.get(DEFAULT, catalog.AUTO)
+
+
+def _specificity(pattern: str) -> tuple[bool, int, str]:
+    """Sort names before patterns, then from the most literal characters to the fewest."""
+    literal = _WILD.sub("", pattern)
+    return literal != pattern, -len(literal), pattern
 
 
 def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> list[str]:

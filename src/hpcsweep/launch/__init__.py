@@ -1,0 +1,1 @@
+"""Starts the chunks of a prepared submission, one way per module; none knows another."""

@@ -1,0 +1,207 @@
+"""From a sweep and a profile to a submission on disk, ready to be launched.
+
+What is measured already, or on its way, is left out; so typing the same command again continues.
+The manifest is written last: a folder without one is not a submission.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import __version__, estimate, jobs, ledger, plan, rundir
+from hpcsweep.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from hpcsweep.ledger import LiveChunks
+    from hpcsweep.point import Point
+    from hpcsweep.profile import Profile
+    from hpcsweep.rundir import RunDir, SubmissionDir
+    from hpcsweep.space import Sweep
+
+# Share of the time limit that a chunk is planned to fill; estimates are not promises.
+_FILL: Final = 0.85
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asked for."""
+
+    sweep: Sweep
+    profile: Profile
+    device: str
+    rehearsal: bool
+    workers: int = 1
+    sample: int | None = None
+    again: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+    max_gpu_hours: float | None = None
+    argv: tuple[str, ...] = ()
+
+    def points(self) -> Iterator[Point]:
+        """Return the points that the profile takes, in order."""
+        where = {"rehearse": self.device} if self.rehearsal else {"gpu": self.device}
+        points = iter(plan.expand(self.sweep, sample=self.sample, **where))
+        if self.only:
+            return (point for point in points if point.point_id in self.only)
+        return points
+
+
+@dataclass
+class Prepared:
+    """A submission that is ready, or the reason why there is nothing to submit."""
+
+    submission: SubmissionDir | None
+    points: int
+    chunks: int
+    seconds: float
+    settled: dict[str, int] = field(default_factory=dict)
+
+
+def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> Prepared:
+    """Write a new submission of what is still to be measured.
+
+    The caller holds the run folder's lock.
+
+    Raises:
+        Refused: the points would cost more than `max_gpu_hours`.
+        ResultsError: the folder cannot be written.
+
+    """
+    known = ledger.read(run, queue)
+    tally: dict[str, int] = {}
+    pending = _pending(request, known, tally)
+    first = next(pending, None)
+    if first is None:
+        return Prepared(None, 0, 0, 0.0, tally)
+    number = len(run.submissions())
+    submission = rundir.new_submission(run, request.profile.name)
+    try:
+        seconds_of = estimate.estimator(run, request.device)
+        chunks = _chunks(request, _chain(first, pending), seconds_of)
+        count, points, seconds = jobs.write_chunks(submission.chunks, chunks)
+        check_budget(seconds, request.max_gpu_hours)
+        manifest = _manifest(request, submission.id, number)
+        manifest |= {"chunks": count, "points": points, "seconds": round(seconds, 3)}
+        rundir.write_json(submission.manifest, manifest)
+        with rundir.replacing(run.sweep_file) as file:
+            file.write(request.sweep.text.encode())
+    except OSError as error:
+        discard(submission)
+        raise rundir.cannot_write(submission.path, error) from error
+    except BaseException:
+        discard(submission)
+        raise
+    return Prepared(submission, points, count, seconds, tally)
+
+
+def discard(submission: SubmissionDir) -> None:
+    """Remove a submission that was never launched."""
+    shutil.rmtree(submission.path, ignore_errors=True)
+    shutil.rmtree(submission.shards, ignore_errors=True)
+
+
+def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
+    """Refuse a submission that is expected to cost more than the budget."""
+    hours = seconds / 3600
+    if max_gpu_hours is not None and hours > max_gpu_hours:
+        raise Refused(
+            f"about {hours:.2f} GPU-hours are expected, more than --max-gpu-hours {max_gpu_hours:g};"
+            " nothing was submitted. Use --sample, or raise the budget"
+        )
+
+
+def chunk_limits(profile: Profile) -> jobs.Limits:
+    """Return how large a chunk of a profile may be."""
+    seconds = _FILL * profile.time_seconds if profile.time_seconds else float("inf")
+    if profile.chunk_minutes:
+        seconds = min(seconds, 60.0 * profile.chunk_minutes)
+    return jobs.Limits(seconds, profile.max_points_per_chunk)
+
+
+def _pending(
+    request: Request, known: ledger.Ledger, tally: dict[str, int]
+) -> Iterator[Point]:
+    settled = known.settled(request.again)
+    for point in request.points():
+        if point.point_id not in settled:
+            yield point
+        else:
+            where = "pending" if point.point_id in known.live else known.status[point.point_id]
+            tally[where] = tally.get(where, 0) + 1
+
+
+def _chunks(
+    request: Request, points: Iterable[Point], seconds_of: estimate.Estimator
+) -> Iterable[jobs.Chunk]:
+    if request.profile.launcher == "local":
+        return jobs.share(points, seconds_of, request.workers)
+    return jobs.pack(points, seconds_of, chunk_limits(request.profile))
+
+
+def _chain(first: Point, rest: Iterator[Point]) -> Iterator[Point]:
+    yield first
+    yield from rest
+
+
+def _manifest(request: Request, submission_id: str, number: int) -> dict[str, Any]:
+    profile, sweep = request.profile, request.sweep
+    return {
+        "layout": rundir.LAYOUT,
+        "id": submission_id,
+        "sweep": sweep.name,
+        "workload": sweep.workload,
+        "profile": profile.name,
+        "launcher": profile.launcher,
+        "gpu": request.device,
+        "rehearsal": request.rehearsal,
+        "sample": request.sample,
+        "round": number,
+        "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "host": socket.gethostname(),
+        "user": getpass.getuser(),
+        "argv": list(request.argv),
+        "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
+        "hpcsweep_version": __version__,
+        **_git(sweep.path.parent if sweep.path else None),
+        "run": {
+            "gpu": request.device,
+            "gpu_name": "" if request.rehearsal else profile.gpu_name,
+            "min_memory_gb": None if request.rehearsal else profile.min_memory_gb,
+            "point_timeout": sweep.point_timeout,
+            "kill_wait": profile.kill_wait,
+            "workers": request.workers,
+        },
+        "profile_fields": profile.model_dump(mode="json"),
+    }
+
+
+def _git(folder: Path | None) -> dict[str, Any]:
+    """Return commit and dirtiness of the folder that the sweep lies in; empty where none."""
+    try:
+        sha = _git_out(folder, "rev-parse", "HEAD")
+        return {"git_sha": sha, "git_dirty": bool(_git_out(folder, "status", "--porcelain", "-uno"))}
+    except (OSError, subprocess.SubprocessError):
+        return {"git_sha": None, "git_dirty": None}
+
+
+def _git_out(folder: Path | None, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5, check=True
+    )
+    return done.stdout.strip()
+
+
+def first_points(request: Request, count: int) -> list[Point]:
+    """Return the first few points of a request, for a rehearsal."""
+    return list(islice(request.points(), count))

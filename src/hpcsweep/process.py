@@ -1,0 +1,65 @@
+"""Who a process is, so that a recycled pid is never taken for it. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def identity(pid: int | None = None) -> dict[str, Any]:
+    """Return host, boot, pid and start time of a process; of this one by default."""
+    pid = os.getpid() if pid is None else pid
+    return {
+        "host": socket.gethostname(),
+        "boot": _boot_id(),
+        "pid": pid,
+        "start": _start_ticks(pid),
+    }
+
+
+def on_this_host(who: Mapping[str, Any]) -> bool:
+    """Say whether an identity was taken on this host since its last boot."""
+    return who.get("host") == socket.gethostname() and who.get("boot") == _boot_id()
+
+
+def is_alive(who: Mapping[str, Any]) -> bool:
+    """Say whether that very process runs here; false for one of another host or boot."""
+    if not on_this_host(who):
+        return False
+    start = _start_ticks(int(who["pid"]))
+    return start is not None and start == who.get("start")
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return field 22 of /proc/PID/stat (proc(5)); None when gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return _start_without_proc(pid)
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def _start_without_proc(pid: int) -> int | None:
+    """Where there is no /proc (macOS): alive or not is all that can be said."""
+    if Path("/proc/self/stat").exists():
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return 0
+    return 0
