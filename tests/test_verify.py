@@ -192,6 +192,17 @@ def test_calls_without_evidence_are_not_proven() -> None:
     assert finding.problems == ["1 calls that the profiler did not see"]
 
 
+def test_times_in_doubt_are_told_with_the_flag() -> None:
+    """The proof stands; the comparison of times may not."""
+    row = {"flags": "very_noisy;fallback", "max_rel_error": 0.0, "median_ms": 2.0}
+    row |= {"conv_fallbacks": 0, "algorithm_coverage_pct": None}
+    default = {"flags": "shared_cpu", "median_ms": 1.0}
+    finding = Finding(point(NET, algorithm="gemm"), row, [], default)
+    assert finding.proven
+    told = "times are in doubt: its own very_noisy, the default's shared_cpu"
+    assert told in verify.text([finding])
+
+
 def test_many_contradictions_are_counted() -> None:
     """A screen stays a screen."""
     conv = {"algorithm_used": "gemm", "fallback_reason": None, "unique_key": "k"}

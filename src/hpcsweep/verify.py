@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hpcsweep import catalog
+from hpcsweep import catalog, records
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
@@ -206,9 +206,22 @@ def _notes(finding: Finding) -> list[str]:
         reasons = [f"{n}x {why}" for why, n in finding.reasons.most_common(_SHOWN)]
         rest = len(finding.reasons) - _SHOWN
         notes.append(f"auto because: {'; '.join(reasons)}{f'; {rest} more' if rest > 0 else ''}")
+    noise = [f"{whose} {flag}" for whose, row in _compared(finding) for flag in _doubts(row)]
+    if noise:
+        notes.append(f"times are in doubt: {', '.join(noise)}")
     if finding.idle_patterns:
         notes.append(f"patterns that match no convolution: {', '.join(finding.idle_patterns)}")
     return notes
+
+
+def _compared(finding: Finding) -> tuple[tuple[str, Row], tuple[str, Row]]:
+    return ("its own", finding.row), ("the default's", finding.default)
+
+
+def _doubts(row: Row) -> list[str]:
+    """Return the flags that put a time in doubt."""
+    timing = records.DOUBTFUL - {"algorithm_mismatch", "inaccurate"}
+    return [flag for flag in row.get("flags", "").split(";") if flag in timing]
 
 
 def _layer_line(row: Row) -> str:
