@@ -57,6 +57,14 @@ class _Running:
     buffer: bytes = b""
 
 
+def announce(submission: SubmissionDir) -> None:
+    """Record that this process is going to run a submission, so that nobody sends it again.
+
+    To be called while the run folder's lock is held.
+    """
+    submission.append_job({"process": process.identity(), "at": time.time()})
+
+
 def launch(
     submission: SubmissionDir, env: Mapping[str, str], on_point: Progress, on_idle: Callable[[], None]
 ) -> Result:
@@ -65,7 +73,6 @@ def launch(
     `on_point` is called with each new row's status, `on_idle` a few times a second.
     """
     manifest = submission.read_manifest()
-    submission.append_job({"process": process.identity(), "at": time.time()})
     run = _Run(submission, {**env, **_threads(manifest)}, on_point, on_idle)
     try:
         return run.to_the_end(range(int(manifest["chunks"])))

@@ -48,10 +48,15 @@ class Request:
     max_gpu_hours: float | None = None
     argv: tuple[str, ...] = ()
 
+    def expansion(self) -> plan.Expansion:
+        """Return what the profile takes of the sweep."""
+        if self.rehearsal:
+            return plan.expand(self.sweep, rehearse=self.device, sample=self.sample)
+        return plan.expand(self.sweep, gpu=self.device, sample=self.sample)
+
     def points(self) -> Iterator[Point]:
-        """Return the points that the profile takes, in order."""
-        where = {"rehearse": self.device} if self.rehearsal else {"gpu": self.device}
-        points = iter(plan.expand(self.sweep, sample=self.sample, **where))
+        """Return the points to submit, in order: all that the profile takes, or `only` some."""
+        points = iter(self.expansion())
         if self.only:
             return (point for point in points if point.point_id in self.only)
         return points

@@ -1,0 +1,384 @@
+"""Arguments to calls, results to text, errors to exit codes; no logic.
+
+Every command loads what it needs when it runs, so that `--help` stays instant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from hpcsweep import __version__
+from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hpcsweep.launch.prepare import Request
+    from hpcsweep.rundir import RunDir
+
+
+class Commands(click.Group):
+    """A group that names the nearest command when it does not know one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is told with the nearest spelling."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            raise UsageError(
+                f"no command '{args[0]}'{suggest(args[0], known)} (there are: {', '.join(known)})"
+            )
+        return super().resolve_command(ctx, args)
+
+
+def run() -> NoReturn:
+    """Run the program; the console script."""
+    debug = "--debug" in sys.argv
+    try:
+        sys.exit(main(standalone_mode=False) or 0)
+    except HpcsweepError as error:
+        _fail(str(error), error.exit_code, debug=debug)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", EXIT_INTERRUPTED, debug=debug)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
+        text = f"unexpected {type(error).__name__}: {error} (--debug shows where; please report it)"
+        _fail(text, 1, debug=debug)
+
+
+def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
+    """Say what was wrong in a line or two and leave."""
+    if debug:
+        raise  # noqa: PLE0704 - called from except clauses only
+    print(f"hpcsweep: {text}", file=sys.stderr)
+    sys.exit(code)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hpcsweep")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="results",
+    envvar="HPCSWEEP_RESULTS",
+    show_default=True,
+    help="Where sweeps write.",
+)
+@click.pass_context
+def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG001, FBT001 - see run
+    """Sweeps of convolutional-network timings, from one YAML file to one checked table.
+
+    \b
+    Try:  hpcsweep submit quickstart --cluster local
+          hpcsweep collect quickstart
+          hpcsweep report quickstart
+    """
+    ctx.obj = results
+
+
+def _json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="Pure JSON on stdout.")(command)
+
+
+_cluster = click.option(
+    "--cluster", "clusters", multiple=True, metavar="NAME|PATH", help="Cluster profile; repeatable."
+)
+_sample = click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="N evenly spread values of input_size and batch_size for every other combination.",
+)
+_workers = click.option(
+    "--workers", type=click.IntRange(min=1), help="Local: points measured side by side."
+)
+
+
+@main.command()
+@click.argument("spec")
+@click.option("--all", "show_all", is_flag=True, help="Every point, not the first ten.")
+@_cluster
+@_sample
+@_json_option
+def expand(
+    spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
+) -> None:
+    """Show the points that a sweep file means, without running anything."""
+    from hpcsweep import plan
+    from hpcsweep import spec as specs
+
+    sweep = specs.load(spec)
+    limit = None if show_all else 10
+    if clusters:
+        requests = [_request(sweep, name, sample=sample) for name in clusters]
+        found = [request.expansion() for request in requests]
+    else:
+        found = [plan.expand(sweep, sample=sample)]
+    for expansion in found:
+        record = expansion.to_json(limit)
+        print(json.dumps(record) if as_json else _expansion_text(sweep.name, record))
+
+
+def _expansion_text(name: str, record: dict[str, Any]) -> str:
+    points = record["points"]
+    lines = [f"{name}: {record['points_total']} points"]
+    lines += [f"  {r['rule']} at line {r['line']}: {r['points']} points" for r in record["rules"]]
+    if points:
+        varying = [k for k in points[0] if len({str(p[k]) for p in points}) > 1 or k == "model"]
+        lines += ["", *_columns([varying, *([str(p[k]) for k in varying] for p in points)])]
+    if len(points) < record["points_total"]:
+        lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
+    return "\n".join(lines)
+
+
+@main.command()
+@click.argument("spec")
+@_cluster
+@_workers
+@_sample
+@click.option("--dry-run", is_flag=True, help="Show the plan, rehearse one point, submit nothing.")
+@click.option("--max-gpu-hours", type=float, help="Refuse what is expected to cost more.")
+@click.pass_obj
+def submit(  # noqa: PLR0913 - one argument per option
+    results: Path,
+    spec: str,
+    clusters: tuple[str, ...],
+    workers: int | None,
+    sample: int | None,
+    max_gpu_hours: float | None,
+    *,
+    dry_run: bool,
+) -> int:
+    """Measure what is still missing of a sweep; the same command again continues.
+
+    \b
+    hpcsweep submit sweeps/quickstart.yaml --cluster local
+    hpcsweep submit resnet152_gemm --cluster local --sample 1
+    """
+    from hpcsweep import spec as specs
+    from hpcsweep.launch import submitting
+
+    sweep = specs.load(spec)
+    code = 0
+    for name in clusters or ("local",):
+        request = _request(
+            sweep, name, sample=sample, workers=workers, max_gpu_hours=max_gpu_hours
+        )
+        action = submitting.rehearse if dry_run else submitting.submit
+        code = max(code, action(results, request, _say))
+    return code
+
+
+def _request(sweep: Any, cluster: str, **options: Any) -> Request:  # noqa: ANN401 - passed on
+    from hpcsweep import profile
+    from hpcsweep.launch import submitting
+
+    chosen = profile.load(cluster)
+    return submitting.request(sweep, chosen, argv=tuple(sys.argv[1:]), **options)
+
+
+@main.command()
+@click.argument("spec")
+@_cluster
+@_sample
+@_json_option
+@click.pass_obj
+def estimate(
+    results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
+) -> None:
+    """Say how many points, chunks and GPU-hours a sweep is, before anything is submitted."""
+    from hpcsweep import spec as specs
+    from hpcsweep.launch import submitting
+
+    sweep = specs.load(spec)
+    for name in clusters or ("local",):
+        cost = submitting.cost(results, _request(sweep, name, sample=sample))
+        print(json.dumps(cost.to_json()) if as_json else cost.text())
+
+
+@main.command()
+@click.argument("sweeps", nargs=-1)
+@click.option("--watch", is_flag=True, help="Refresh until nothing runs any more.")
+@_json_option
+@click.pass_obj
+def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool) -> None:
+    """Show what is measured, running, pending and failed; every sweep by default."""
+    from hpcsweep import status as states
+
+    if watch:
+        states.watch(results, list(sweeps))
+        return
+    found = states.read(results, list(sweeps))
+    print(json.dumps(states.to_json(found)) if as_json else states.text(found))
+
+
+@main.command()
+@click.argument("sweeps", nargs=-1)
+@_json_option
+@click.pass_obj
+def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool) -> None:
+    """Merge all shards of a sweep into overall.csv, layers.csv and samples.csv."""
+    from hpcsweep import collect as collecting
+
+    trouble: HpcsweepError | None = None
+    for one in _runs(results, sweeps):
+        found = collecting.collect(one)
+        print(json.dumps(found.to_json()) if as_json else "\n".join(_lines(found.text())))
+        trouble = trouble or found.error()
+    if trouble:
+        raise trouble
+
+
+@main.command()
+@click.argument("sweep", required=False)
+@_json_option
+@click.pass_obj
+def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
+    """Compare the algorithms of a collected sweep in one table."""
+    from hpcsweep.analysis import report as reporting
+
+    (one,) = _runs(results, (sweep,) if sweep else (), single=True)
+    table = reporting.read(one)
+    print(json.dumps(table.to_json()) if as_json else table.text())
+
+
+@main.command()
+@click.argument("sweep", required=False)
+@click.option(
+    "--status",
+    "statuses",
+    default="error,crashed,timeout",
+    show_default=True,
+    help="Statuses that are measured again, comma-separated.",
+)
+@click.option("--point", "point_ids", multiple=True, help="Only this point (id or its beginning).")
+@_cluster
+@_workers
+@click.pass_obj
+def retry(  # noqa: PLR0913 - one argument per option
+    results: Path,
+    sweep: str | None,
+    statuses: str,
+    point_ids: tuple[str, ...],
+    clusters: tuple[str, ...],
+    workers: int | None,
+) -> int:
+    """Measure failed points of a sweep again."""
+    from hpcsweep.launch import submitting
+
+    (one,) = _runs(results, (sweep,) if sweep else (), single=True)
+    wanted = [name.strip() for name in statuses.split(",") if name.strip()]
+    code = 0
+    for request in submitting.retries(one, wanted, point_ids, clusters, workers):
+        code = max(code, submitting.submit(results, request, _say))
+    return code
+
+
+@main.command()
+@click.argument("sweep")
+@click.argument("what", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more.")
+@click.pass_obj
+def logs(results: Path, sweep: str, what: str | None, *, follow: bool) -> None:
+    """Show the log of a submission, a chunk (SUBMISSION:CHUNK) or a point."""
+    from hpcsweep import control, rundir
+
+    for line in control.logs(rundir.open_run(results, sweep), what, follow=follow):
+        print(line)
+
+
+@main.command()
+@click.argument("sweep", required=False)
+@click.argument("submissions", nargs=-1)
+@click.pass_obj
+def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> None:
+    """End live submissions of a sweep; what was measured stays."""
+    from hpcsweep import control
+
+    (one,) = _runs(results, (sweep,) if sweep else (), single=True)
+    for line in control.cancel(one, list(submissions)):
+        print(line)
+
+
+@main.command()
+@click.argument("spec")
+@_cluster
+@_sample
+@click.option("--layers", is_flag=True, help="One line per convolution.")
+def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> int:
+    """Prove which algorithms run on this machine: layers, evidence, numerics."""
+    from hpcsweep import spec as specs
+    from hpcsweep import verify as verifying
+    from hpcsweep.errors import PointsFailed
+    from hpcsweep.measure.bench import torch_bench
+
+    request = _request(specs.load(spec), (clusters or ("local",))[0], sample=sample)
+    bench = torch_bench(request.sweep.workload, {"gpu": request.device})
+    findings = list(verifying.verify(request.points(), bench))
+    print(verifying.text(findings, layers=layers))
+    return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code
+
+
+@main.command()
+@_cluster
+@click.option("--deep", is_flag=True, help="Also load torch in a process of its own.")
+@_json_option
+@click.pass_obj
+def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: bool) -> int:
+    """Check this machine, and a profile against its cluster; say what to write instead."""
+    from hpcsweep import doctor as doctors
+    from hpcsweep import profile
+    from hpcsweep.errors import Refused
+
+    worst = 0
+    for name in clusters or (None,):
+        chosen = profile.load(name) if name else None
+        findings = doctors.examine(chosen, results, deep=deep)
+        print(json.dumps(doctors.to_json(findings)) if as_json else doctors.text(findings))
+        if any(finding.level == "fail" for finding in findings):
+            worst = Refused.exit_code
+    return worst
+
+
+def _runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:
+    """Return the sweeps that were named; without names, all of them, or the only one."""
+    from hpcsweep import rundir
+
+    if names:
+        return [rundir.open_run(results, Path(name).stem if "/" in name else name) for name in names]
+    found = rundir.all_runs(results)
+    if not found:
+        raise UsageError(f"{results}: no results yet; `hpcsweep submit SPEC` makes some")
+    if single and len(found) > 1:
+        raise UsageError(f"which sweep? {results} has: {', '.join(one.name for one in found)}")
+    return found
+
+
+def _lines(text: str | Sequence[str]) -> Sequence[str]:
+    return [text] if isinstance(text, str) else text
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows of cells for a terminal."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _say(text: str) -> None:
+    """Tell the user something; stdout, flushed, since a local run lasts."""
+    print(text, flush=True)

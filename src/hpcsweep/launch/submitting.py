@@ -1,0 +1,250 @@
+"""What `hpcsweep submit`, `retry` and `estimate` do, from a request to an exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import devices, estimate, jobs, ledger, locks, rundir
+from hpcsweep.errors import (
+    EXIT_INTERRUPTED,
+    Incomplete,
+    PointsFailed,
+    Refused,
+    UsageError,
+    suggest,
+)
+from hpcsweep.launch import local, prepare, progress
+from hpcsweep.launch.prepare import Request
+from hpcsweep.records import FAILED, STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from hpcsweep.profile import Profile
+    from hpcsweep.rundir import RunDir, SubmissionDir
+    from hpcsweep.space import Sweep
+
+    Say = Callable[[str], None]
+
+_NOT_YET: Final = "this version launches on this machine only: use a profile with `launcher: local`"
+
+
+def request(  # noqa: PLR0913 - the options of a command
+    sweep: Sweep,
+    profile: Profile,
+    *,
+    sample: int | None = None,
+    workers: int | None = None,
+    max_gpu_hours: float | None = None,
+    argv: tuple[str, ...] = (),
+) -> Request:
+    """Return what a person asked for, with the device that it will run on.
+
+    A local profile takes the device that is here. When the sweep names GPUs and this is none of
+    them, it is a rehearsal: the points get the device's name and ids of their own.
+    """
+    device = profile.gpu or devices.local_device()
+    named = {str(gpu) for gpu in sweep.values("gpu") if gpu is not None}
+    return Request(
+        sweep=sweep,
+        profile=profile,
+        device=device,
+        rehearsal=profile.launcher == "local" and bool(named) and device not in named,
+        workers=workers or profile.workers,
+        sample=sample,
+        max_gpu_hours=max_gpu_hours,
+        argv=argv,
+    )
+
+
+def submit(results: Path, asked: Request, say: Say) -> int:
+    """Submit what is missing; return 0, or the exit code for failed or missing points."""
+    if asked.profile.launcher != "local":
+        raise Refused(f"{asked.profile.path}: launcher {asked.profile.launcher}: {_NOT_YET}")
+    run = rundir.RunDir(results / asked.sweep.name)
+    with locks.held(run, "hpcsweep submit"):
+        ready = prepare.prepare(run, asked)
+        if ready.submission is not None:
+            local.announce(ready.submission)
+    settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
+    if ready.submission is None:
+        say(f"{asked.sweep.name}: nothing to measure ({settled or 'the profile takes no point'})")
+        return _exit_code(run, asked)
+    say(_headline(asked, ready, settled))
+    with progress.bar(ready.points) as shown:
+        result = local.launch(ready.submission, asked.profile.env, shown.point, shown.tick)
+    for words in result.refusals:
+        say(f"stopped: {words}")
+    say(_summary(run, asked, result.by_status))
+    if result.interrupted:
+        say("interrupted; the same command continues")
+        return EXIT_INTERRUPTED
+    return result.exit_code or _exit_code(run, asked)
+
+
+def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
+    where = f"{asked.device}, a rehearsal" if asked.rehearsal else asked.device
+    before = f"; already there: {settled}" if settled else ""
+    return (
+        f"{asked.sweep.name}: {ready.points} points on {where}, about "
+        f"{_duration(ready.seconds / max(asked.workers, 1))}{before}"
+    )
+
+
+def _summary(run: RunDir, asked: Request, by_status: dict[str, int]) -> str:
+    told = ", ".join(f"{count} {name}" for name, count in sorted(by_status.items())) or "none"
+    root = "" if run.path.parent.name == "results" else f"--results {run.path.parent} "
+    follow = f"hpcsweep {root}collect {run.name}"
+    failed = sum(count for name, count in by_status.items() if name in FAILED)
+    hint = f"; failed ones: hpcsweep {root}retry {run.name}" if failed else ""
+    return f"{asked.sweep.name}: measured now: {told}; next: {follow}{hint}"
+
+
+def _exit_code(run: RunDir, asked: Request) -> int:
+    """Return 0 when every point asked for is final and none failed."""
+    known = ledger.statuses(run)
+    code = 0
+    for point in asked.points():
+        status = known.get(point.point_id)
+        if status is None:
+            return Incomplete.exit_code
+        if status in FAILED:
+            code = PointsFailed.exit_code
+    return code
+
+
+def retries(
+    run: RunDir,
+    statuses: Sequence[str],
+    point_ids: Sequence[str],
+    clusters: Sequence[str],
+    workers: int | None,
+) -> Iterator[Request]:
+    """Return one request per profile that has points to take again.
+
+    Raises:
+        UsageError: an unknown status, no such point, or nothing to take again.
+
+    """
+    from hpcsweep import profile, spec  # noqa: PLC0415 - pydantic, only for who retries
+
+    for name in statuses:
+        if name not in STATUSES:
+            raise UsageError(f"no status '{name}'{suggest(name, STATUSES)} ({', '.join(STATUSES)})")
+    known = ledger.statuses(run)
+    wanted = frozenset(
+        point_id
+        for point_id, status in known.items()
+        if (any(map(point_id.startswith, point_ids)) if point_ids else status in statuses)
+    )
+    if not wanted:
+        raise UsageError(f"{run.name}: no point to take again ({', '.join(point_ids or statuses)})")
+    sweep = spec.load(run.sweep_file, name=run.name)
+    profiles = {entry.read_manifest()["profile"]: entry for entry in run.submissions()}
+    for name, entry in profiles.items():
+        if clusters and name not in clusters:
+            continue
+        fields = entry.read_manifest()
+        asked = request(sweep, profile.load(name), workers=workers)
+        asked = replace(asked, device=fields["gpu"], rehearsal=fields["rehearsal"])
+        yield replace(asked, again=frozenset(STATUSES), only=wanted)
+
+
+@dataclass
+class Cost:
+    """What a request is expected to cost."""
+
+    sweep: str
+    profile: str
+    points: int = 0
+    chunks: int = 0
+    settled: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    measured: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        hours = {gpu: seconds / 3600 for gpu, seconds in self.seconds.items()}
+        return {
+            "sweep": self.sweep,
+            "profile": self.profile,
+            "points": self.points,
+            "chunks": self.chunks,
+            "already_measured": self.settled,
+            "gpu_hours": hours,
+            "share_from_rows": self.measured / self.points if self.points else 0.0,
+        }
+
+    def text(self) -> str:
+        """Say it in two lines."""
+        hours = ", ".join(f"{s / 3600:.2f} h on {gpu}" for gpu, s in self.seconds.items()) or "0 h"
+        share = 100 * self.measured / self.points if self.points else 0.0
+        return (
+            f"{self.sweep} on {self.profile}: {self.points} points in {self.chunks} chunks, "
+            f"{self.settled} measured already\n"
+            f"expected: {hours} ({share:.0f} % of the points estimated from rows, the rest from "
+            "the catalogue)"
+        )
+
+
+def cost(results: Path, asked: Request) -> Cost:
+    """Return what a request would cost, without writing anything."""
+    run = rundir.RunDir(results / asked.sweep.name)
+    settled = ledger.read(run).settled()
+    seconds_of = estimate.estimator(run, asked.device)
+    found = Cost(asked.sweep.name, asked.profile.name)
+    pending = []
+    for point in asked.points():
+        if point.point_id in settled:
+            found.settled += 1
+        else:
+            pending.append(point)
+    limits = prepare.chunk_limits(asked.profile)
+    for _chunk in jobs.pack(pending, seconds_of, limits):
+        found.chunks += 1
+    found.points, found.measured = len(pending), seconds_of.measured
+    found.seconds = dict(seconds_of.by_gpu)
+    return found
+
+
+def rehearse(results: Path, asked: Request, say: Say) -> int:
+    """Show the plan, run one point for real beside the results, and submit nothing."""
+    import tempfile  # noqa: PLC0415 - only here
+    from pathlib import Path as RealPath  # noqa: PLC0415
+
+    plan_cost = cost(results, asked)
+    say(plan_cost.text())
+    first = prepare.first_points(asked, 1)
+    if not first:
+        say("the profile takes no point of this sweep")
+        return 0
+    prepare.check_budget(sum(plan_cost.seconds.values()), asked.max_gpu_hours)
+    here = replace(
+        asked, rehearsal=True, device=devices.local_device(), only=frozenset(), workers=1
+    )
+    point = prepare.first_points(here, 1)[0]
+    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
+        run = rundir.RunDir(RealPath(folder) / asked.sweep.name)
+        ready = prepare.prepare(run, replace(here, only=frozenset({point.point_id})))
+        submission = _launchable(ready.submission)
+        say(f"rehearsing one point here: {point.label()} on {here.device}")
+        local.announce(submission)
+        result = local.launch(submission, asked.profile.env, lambda _status: None, lambda: None)
+        shards_text = submission.log(0, 0).read_text().splitlines()
+    say("\n".join(f"  {line}" for line in shards_text[-3:]))
+    say(f"dry run: nothing was submitted (rehearsal: {result.by_status or result.refusals})")
+    return result.exit_code
+
+
+def _launchable(submission: SubmissionDir | None) -> SubmissionDir:
+    if submission is None:
+        raise UsageError("nothing to rehearse")
+    return submission
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
