@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TILE: Final = 32
 _FEWEST_FREQUENCIES = 2
-_MOST_FREQUENCIES = 64
+_MOST_FREQUENCIES = 32
 
 
 def fft(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:

@@ -114,7 +114,7 @@ def precomp_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> tor
     of one image, or all pixels of some images; no whole im2col matrix ever exists.
     """
     pixels, images = _block(shape)
-    rows = pad_fully(x, shape).permute(0, 2, 3, 1)
+    rows = pad_fully(x, shape).permute(0, 2, 3, 1).contiguous()
     filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
     filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
     index = _gather_index(_geometry(shape), images, x.device)
