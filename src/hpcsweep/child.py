@@ -76,7 +76,7 @@ class Worker:
         assert self._process.stdin  # noqa: S101 - for the type checker
         assert self._process.stdout  # noqa: S101
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        os.set_blocking(self._stdout.fileno(), False)  # noqa: FBT003 - its only argument
+        os.set_blocking(self._stdout.fileno(), False)
         self._buffer = bytearray()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)

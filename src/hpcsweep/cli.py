@@ -81,7 +81,7 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
 )
 @click.pass_context
 def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG001, FBT001 - see run
-    """Sweeps of convolutional-network timings, from one YAML file to one checked table.
+    r"""Sweeps of convolutional-network timings, from one YAML file to one checked table.
 
     \b
     Try:  hpcsweep submit quickstart --cluster local
@@ -154,7 +154,7 @@ def _expansion_text(name: str, record: dict[str, Any]) -> str:
 @click.option("--dry-run", is_flag=True, help="Show the plan, rehearse one point, submit nothing.")
 @click.option("--max-gpu-hours", type=float, help="Refuse what is expected to cost more.")
 @click.pass_obj
-def submit(  # noqa: PLR0913 - one argument per option
+def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     spec: str,
     clusters: tuple[str, ...],
@@ -164,7 +164,7 @@ def submit(  # noqa: PLR0913 - one argument per option
     *,
     dry_run: bool,
 ) -> int:
-    """Measure what is still missing of a sweep; the same command again continues.
+    r"""Measure what is still missing of a sweep; the same command again continues.
 
     \b
     hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -176,9 +176,7 @@ def submit(  # noqa: PLR0913 - one argument per option
     sweep = specs.load(spec)
     code = 0
     for name in clusters or ("local",):
-        request = _request(
-            sweep, name, sample=sample, workers=workers, max_gpu_hours=max_gpu_hours
-        )
+        request = _request(sweep, name, sample=sample, workers=workers, max_gpu_hours=max_gpu_hours)
         action = submitting.rehearse if dry_run else submitting.submit
         code = max(code, action(results, request, _say))
     return code
@@ -270,7 +268,7 @@ def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
 @_cluster
 @_workers
 @click.pass_obj
-def retry(  # noqa: PLR0913 - one argument per option
+def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     sweep: str | None,
     statuses: str,
@@ -360,7 +358,7 @@ def _runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[
     from hpcsweep import rundir
 
     if names:
-        return [rundir.open_run(results, Path(name).stem if "/" in name else name) for name in names]
+        return [rundir.open_run(results, _sweep_name(name)) for name in names]
     found = rundir.all_runs(results)
     if not found:
         raise UsageError(f"{results}: no results yet; `hpcsweep submit SPEC` makes some")
@@ -369,14 +367,20 @@ def _runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[
     return found
 
 
+def _sweep_name(text: str) -> str:
+    """Accept a sweep file where its results are meant."""
+    return Path(text).stem if text.endswith((".yaml", ".yml")) else text
+
+
 def _lines(text: str | Sequence[str]) -> Sequence[str]:
     return [text] if isinstance(text, str) else text
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows of cells for a terminal."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    template = "  ".join(f"{{:<{width}}}" for width in widths)
+    return [template.format(*row).rstrip() for row in rows]
 
 
 def _say(text: str) -> None:

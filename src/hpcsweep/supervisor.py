@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -72,10 +73,10 @@ class Stop:
         self.reason = ""
         self.orphaned = False
         self.fd, self._write = os.pipe()
-        os.set_blocking(self._write, False)  # noqa: FBT003 - its only argument
-        os.set_blocking(self.fd, False)  # noqa: FBT003
+        os.set_blocking(self._write, False)
+        os.set_blocking(self.fd, False)
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> Stop:  # noqa: PYI034 - Self needs Python 3.11
         """Install handlers and the watch on the lifeline."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
@@ -92,11 +93,9 @@ class Stop:
 
     def drain(self) -> None:
         """Make the wake-up descriptor quiet again."""
-        try:
+        with suppress(BlockingIOError):
             while os.read(self.fd, 64):
                 pass
-        except BlockingIOError:
-            pass
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self.reason = self.reason or signal.Signals(number).name
@@ -109,10 +108,8 @@ class Stop:
         self._wake()
 
     def _wake(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             os.write(self._write, b"x")
-        except BlockingIOError:
-            pass
 
 
 @dataclass

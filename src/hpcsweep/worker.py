@@ -49,7 +49,7 @@ class Bench(Protocol):
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
         ...
 
-    def measure(self, point: Point, tries: int) -> Measured:
+    def measure(self, point: Point, tries: int = 0) -> Measured:
         """Measure one point; raise `Unsupported`, `OutOfMemory` or anything else."""
         ...
 

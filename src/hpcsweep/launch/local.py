@@ -66,7 +66,10 @@ def announce(submission: SubmissionDir) -> None:
 
 
 def launch(
-    submission: SubmissionDir, env: Mapping[str, str], on_point: Progress, on_idle: Callable[[], None]
+    submission: SubmissionDir,
+    env: Mapping[str, str],
+    on_point: Progress,
+    on_idle: Callable[[], None],
 ) -> Result:
     """Run every chunk to its end; the first Ctrl-C finishes current points, the second drops them.
 

@@ -121,8 +121,8 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
     hours = seconds / 3600
     if max_gpu_hours is not None and hours > max_gpu_hours:
         raise Refused(
-            f"about {hours:.2f} GPU-hours are expected, more than --max-gpu-hours {max_gpu_hours:g};"
-            " nothing was submitted. Use --sample, or raise the budget"
+            f"about {hours:.2f} GPU-hours are expected, more than --max-gpu-hours "
+            f"{max_gpu_hours:g}; nothing was submitted. Use --sample, or raise the budget"
         )
 
 
@@ -134,9 +134,7 @@ def chunk_limits(profile: Profile) -> jobs.Limits:
     return jobs.Limits(seconds, profile.max_points_per_chunk)
 
 
-def _pending(
-    request: Request, known: ledger.Ledger, tally: dict[str, int]
-) -> Iterator[Point]:
+def _pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> Iterator[Point]:
     settled = known.settled(request.again)
     for point in request.points():
         if point.point_id not in settled:
@@ -195,9 +193,10 @@ def _git(folder: Path | None) -> dict[str, Any]:
     """Return commit and dirtiness of the folder that the sweep lies in; empty where none."""
     try:
         sha = _git_out(folder, "rev-parse", "HEAD")
-        return {"git_sha": sha, "git_dirty": bool(_git_out(folder, "status", "--porcelain", "-uno"))}
+        changes = _git_out(folder, "status", "--porcelain", "-uno")
     except (OSError, subprocess.SubprocessError):
         return {"git_sha": None, "git_dirty": None}
+    return {"git_sha": sha, "git_dirty": bool(changes)}
 
 
 def _git_out(folder: Path | None, *arguments: str) -> str:

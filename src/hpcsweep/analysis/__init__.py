@@ -1,0 +1,1 @@
+"""From the merged tables to pictures, tables and decisions."""
