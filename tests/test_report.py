@@ -29,7 +29,8 @@ def _table(folder, *rows):
 def _row(algorithm, median, **more):
     base = {
         "model": "resnet18", "input_size": 64, "algorithm": algorithm, "median_ms": median,
-        "q1_ms": (median or 0) * 0.98, "q3_ms": (median or 0) * 1.02, "status": "ok", "orphan": "false",
+        "q1_ms": (median or 0) * 0.98, "q3_ms": (median or 0) * 1.02,
+        "status": "ok", "orphan": "false",
         "algorithm_coverage_pct": 100,
     }  # fmt: skip
     return {**base, **more}
