@@ -185,9 +185,9 @@ def _block(shape: ConvShape) -> int:
 
 
 def _spectra_bytes(shape: ConvShape, size: tuple[int, int]) -> int:
-    """Return the bytes of the spectra of input, output and one block of filters."""
+    """Return the bytes of the spectra of input, output and one block of filters, and the DFT's."""
     rows, columns = tile_count(shape, _step(shape, size))
     frequencies = size[0] * (size[1] // 2 + 1)
     images = shape.n * rows * columns * (shape.in_c + shape.out_c) * frequencies
     filters = shape.out_c * shape.group_in * min(frequencies, _block(shape))
-    return 2 * max(shape.itemsize, 4) * (images + filters)
+    return 2 * max(shape.itemsize, 4) * (images + filters + frequencies * shape.taps)

@@ -18,6 +18,8 @@ R = TypeVar("R")
 
 # a block of work that stays in a core's second-level cache, roughly
 BLOCK_BYTES = 1 << 22
+# More than any network of torchvision needs; a sweep must not pile up those of sizes past.
+_CONSTANTS = 64
 
 
 def constant(make: Callable[P, R]) -> Callable[P, R]:
@@ -32,7 +34,7 @@ def constant(make: Callable[P, R]) -> Callable[P, R]:
         with torch.inference_mode(mode=False), torch.no_grad():
             return make(*args, **kwargs)
 
-    return functools.lru_cache(maxsize=512)(ordinary)  # type: ignore[return-value]
+    return functools.lru_cache(maxsize=_CONSTANTS)(ordinary)  # type: ignore[return-value]
 
 
 def pad(x: torch.Tensor, shape: ConvShape, height: int, width: int) -> torch.Tensor:
