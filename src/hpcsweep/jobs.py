@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-Estimator = "Callable[[Point], float]"
-
 
 @dataclass(frozen=True)
 class Chunk:
@@ -52,7 +50,8 @@ def pack(
     points: Iterable[Point], seconds_of: Callable[[Point], float], limits: Limits
 ) -> Iterator[Chunk]:
     """Cut a stream of points into chunks, in order; a point over the limit gets its own chunk."""
-    index, batch, total = 0, [], 0.0
+    index, total = 0, 0.0
+    batch: list[Point] = []
     for point in points:
         seconds = seconds_of(point)
         if batch and (total + seconds > limits.seconds or len(batch) >= limits.points):
@@ -112,12 +111,15 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 
 
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Return chunk numbers and point ids only, for who just counts."""
-    with path.open("rb") as file:
-        for line in file:
-            begin = line.rindex(b'"ids":') + len(b'"ids":')
-            index = int(line[len(b'{"chunk":') : line.index(b",")])
-            yield index, json.loads(line[begin:-2])
+    """Return chunk numbers and point ids only, for who just counts; `ResultsError` if damaged."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                begin = line.rindex(b'"ids":') + len(b'"ids":')
+                index = int(line[len(b'{"chunk":') : line.index(b",")])
+                yield index, json.loads(line[begin:-2])
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
 def _encode(chunk: Chunk) -> dict[str, Any]:

@@ -265,6 +265,12 @@ _LAYER_ONLY = _group(
     ("bytes_min", "int", "input, weights and output, each once"),
 )
 
+# What collect adds to the rows of the merged table, after the columns of the shards.
+COLLECTED: Final = _group(
+    "added by collect",
+    ("orphan", "bool", "the sweep, as last submitted, no longer has this point; empty: unknown"),
+)
+
 # The commit protocol's own columns: in shards only, always last (see `shards`).
 COMMIT: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes", "row_crc")
 
@@ -307,6 +313,8 @@ SAMPLES: Final[tuple[Column, ...]] = _group(
 OVERALL_COLUMNS: Final = tuple(column.name for column in OVERALL)
 LAYER_COLUMNS: Final = tuple(column.name for column in LAYERS)
 SAMPLE_COLUMNS: Final = tuple(column.name for column in SAMPLES)
+
+MERGED_COLUMNS: Final = (*OVERALL_COLUMNS, *(column.name for column in COLLECTED))
 
 # Shards lead with what `status` needs, so that it never parses the rest of a line.
 SHARD_COLUMNS: Final = (

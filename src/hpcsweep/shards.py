@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from typing_extensions import Self
+
     from hpcsweep.records import Row
     from hpcsweep.rundir import ShardPath
 
@@ -37,6 +39,8 @@ _ID: Final = 16
 _HEX: Final = frozenset(b"0123456789abcdef")
 _STATUS: Final = frozenset(name.encode() for name in STATUSES)
 _SYNC_SECONDS: Final = 1.0
+_HEADER: Final = b"point_id,"
+_HEADER_LINE: Final = ",".join(SHARD_COLUMNS).encode() + b"\n"
 
 
 class ShardWriter:
@@ -102,7 +106,7 @@ class ShardWriter:
             file.close()
         self._files = {}
 
-    def __enter__(self) -> ShardWriter:
+    def __enter__(self) -> Self:
         """Return the writer itself."""
         return self
 
@@ -164,7 +168,9 @@ class Shard:
     columns: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    size: int = 0
+    left_out: int = 0  # complete lines that are no rows
+    torn: bool = False  # the last line is not complete: being written, or its writer was killed
+    size: int = 0  # bytes that need not be read again: up to the end of the last complete line
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -178,7 +184,7 @@ def read_keys(path: Path) -> list[Key]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise _cannot_read(path, error) from error
     end = data.rfind(b"\n") + 1
     keys = []
     for line in data[:end].split(b"\n"):
@@ -192,46 +198,90 @@ def read_keys(path: Path) -> list[Key]:
 def read(shard: ShardPath, begin: int = 0) -> Shard:
     """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
 
+    A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins.
+
     Raises:
         ResultsError: the file cannot be opened at all.
 
     """
     try:
         with shard.overall.open("rb") as file:
-            header = file.readline() if begin else b""
-            file.seek(begin)
+            header = file.readline()
+            named = header.startswith(_HEADER) and header.endswith(b"\n")
+            at = max(begin, len(header) if named else 0)
+            file.seek(at)
             data = file.read()
     except OSError as error:
-        raise ResultsError(
-            f"{shard.overall}: cannot be read ({error.strerror or error})"
-        ) from error
-    columns, body = _columns(header, data) if begin else _split_header(data)
-    result = Shard(shard, columns, size=begin + len(data))
-    if not begin and body is data:
+        raise _cannot_read(shard.overall, error) from error
+    result = Shard(shard, _names(header) if named else SHARD_COLUMNS)
+    if not named and not _HEADER_LINE.startswith(header):
         result.problems.append(f"{shard.overall}: no header; read as the columns of this version")
-    lines = body.split(b"\n")
-    if lines[-1]:
-        result.problems.append(f"{shard.overall}: torn last line left out")
-        result.size -= len(lines[-1])
-    for number, line in enumerate(lines[:-1], start=1):
-        if not line:
-            continue
-        row, problem = _parse(line, columns)
+    for line in data.split(b"\n")[:-1]:
+        row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
-            result.rows.append(row)
-        else:
-            result.problems.append(f"{shard.overall}: row {number} left out: {problem}")
+            result.rows.append({**row, "_line": line, "_at": at})
+        elif problem:
+            result.left_out += 1
+            result.problems.append(f"{shard.overall}: line at byte {at} left out: {problem}")
+        at += len(line) + 1
+    result.torn = bool(data) and not data.endswith(b"\n")
+    result.size = at
     return result
 
 
-def layer_block(shard: ShardPath, row: Row) -> bytes:
-    """Return the layer rows of a point as they lie in the shard; `ResultsError` if damaged."""
-    return _checked_block(shard.layers, row, "layers")
+class Blocks:
+    """Reads the blocks that rows name, out of many files of which few are open at a time."""
+
+    def __init__(self, limit: int = 64) -> None:
+        """Keep up to `limit` files open."""
+        self._limit = limit
+        self._open: dict[Path, int] = {}
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close every file."""
+        for fd in self._open.values():
+            os.close(fd)
+        self._open = {}
+
+    def read(self, path: Path, offset: int, length: int) -> bytes:
+        """Return whole lines from a place in a file; `ResultsError` where they are damaged."""
+        if not length:
+            return b""
+        try:
+            fd = self._descriptor(path)
+            # a damaged row may name any place: never ask for more than there is
+            inside = offset >= 0 and 0 < length <= os.fstat(fd).st_size - offset
+            block = _pread(fd, offset, length) if inside else b""
+        except OSError as error:
+            raise _cannot_read(path, error) from error
+        if len(block) != length or not block.endswith(b"\n") or b"\0" in block:
+            raise ResultsError(f"{path}: the rows at byte {offset} are damaged")
+        return block
+
+    def _descriptor(self, path: Path) -> int:
+        fd = self._open.pop(path, -1)
+        if fd < 0:
+            fd = os.open(path, os.O_RDONLY)
+        self._open[path] = fd  # the last one used is the last one closed
+        if len(self._open) > self._limit:
+            os.close(self._open.pop(next(iter(self._open))))
+        return fd
 
 
-def sample_block(shard: ShardPath, row: Row) -> bytes:
-    """Return the raw samples of a point as they lie in the shard; `ResultsError` if damaged."""
-    return _checked_block(shard.samples, row, "samples")
+def _pread(fd: int, offset: int, length: int) -> bytes:
+    """Return `length` bytes: one read takes no more than 2 GiB, and network file systems less."""
+    parts = []
+    while length:
+        part = os.pread(fd, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, length = offset + len(part), length - len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -240,10 +290,19 @@ def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]
         yield dict(zip(columns, values, strict=False))
 
 
-def columns_of(path: Path) -> tuple[str, ...]:
-    """Return the header of a shard file."""
-    with path.open("rb") as file:
-        return tuple(file.readline().decode("utf-8", "replace").rstrip("\n").split(","))
+def layer_columns_of(shard: ShardPath) -> tuple[str, ...]:
+    """Return the columns of a shard's layer rows: its header, or this version's where it has none.
+
+    Raises:
+        ResultsError: the file cannot be read.
+
+    """
+    try:
+        with shard.layers.open("rb") as file:
+            names = _names(file.readline())
+    except OSError as error:
+        raise _cannot_read(shard.layers, error) from error
+    return names if {"point_id", "layer"}.issubset(names) else LAYER_COLUMNS
 
 
 def _line(values: Iterable[str]) -> bytes:
@@ -266,20 +325,8 @@ def _sealed(row: Row, crc: int) -> bytes:
     return text + f"{zlib.crc32(text, crc):08x}\n".encode()
 
 
-def _split_header(data: bytes) -> tuple[tuple[str, ...], bytes]:
-    head, newline, body = data.partition(b"\n")
-    if newline and head.startswith(b"point_id,"):
-        return _names(head), body
-    return SHARD_COLUMNS, data
-
-
-def _columns(header: bytes, data: bytes) -> tuple[tuple[str, ...], bytes]:
-    named = header.startswith(b"point_id,")
-    return (_names(header.rstrip(b"\n")) if named else SHARD_COLUMNS), data
-
-
 def _names(head: bytes) -> tuple[str, ...]:
-    return tuple(head.decode("utf-8", "replace").split(","))
+    return tuple(head.decode("utf-8", "replace").rstrip("\n").split(","))
 
 
 def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
@@ -297,30 +344,15 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
         return None, "no point id"
     if row.get("status") not in STATUSES:
         return None, f"unknown status '{row.get('status')}'"
-    row["_line"] = line
     return row, ""
 
 
-def _checked_block(path: Path, row: Row, which: str) -> bytes:
-    offset, length = int(row.get(f"{which}_offset") or 0), int(row.get(f"{which}_bytes") or 0)
-    if not length:
-        return b""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            block = file.read(length)
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if len(block) != length or not block.endswith(b"\n") or b"\0" in block:
-        raise ResultsError(f"{path}: rows of point {row['point_id']} are damaged")
-    return block
+def _cannot_read(path: Path, error: OSError) -> ResultsError:
+    return ResultsError(f"{path}: cannot be read ({error.strerror or error})")
 
 
-def verify_seal(row: Row, layers: bytes, samples: bytes) -> bool:
-    """Say whether a row's checksum fits its blocks and its own text; true where it has none."""
-    seal = row.get("row_crc")
-    if not seal:
-        return True
-    line: bytes = row["_line"]
-    text = line[: line.rindex(b",") + 1]
-    return f"{zlib.crc32(text, zlib.crc32(samples, zlib.crc32(layers))):08x}" == seal
+def verify_seal(line: bytes, layers: bytes, samples: bytes) -> bool:
+    """Say whether the checksum that ends a row's line fits its blocks and its own text."""
+    text, comma, seal = line.rpartition(b",")
+    crc = zlib.crc32(text + comma, zlib.crc32(samples, zlib.crc32(layers)))
+    return f"{crc:08x}".encode() == seal
