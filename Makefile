@@ -1,0 +1,46 @@
+# make demo   sets everything up, measures a real sweep on this machine, shows its report
+# make test   sets everything up, runs the checks and the tests
+# make check  ruff, mypy, import contracts
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := .stamps/venv
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test check slurm clean
+
+demo: $(STAMP)
+	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
+	$(BIN)/hpcsweep collect quickstart
+	$(BIN)/hpcsweep report quickstart
+
+# pytest's summary is the last line
+test: $(STAMP) slurm check
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# torch and torchvision come as PyPI pairs them; the CUDA build runs on a CPU, too
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hpcsweep needs Python 3.10")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@mkdir -p $(@D) && touch $@
+
+# The tests start their own Slurm on localhost; where it cannot be installed they skip with a reason.
+slurm:
+	@if ! command -v slurmctld >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "installing Slurm for the tests"; \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy \
+	        --no-install-recommends slurm-wlm slurmdbd munge mariadb-server; } >/tmp/hpcsweep-apt.log 2>&1 \
+	    || echo "Slurm could not be installed (/tmp/hpcsweep-apt.log); its tests will skip"; \
+	fi
+
+clean:
+	rm -rf $(VENV) .stamps build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
