@@ -42,7 +42,7 @@ def test_calls_and_work_of_known_networks(name, calls, convolutions, flops):
         assert found.flops == flops
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vit_b_16", "convnext_tiny"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vit_b_16", "swin_v2_t"])
 def test_the_operations_of_the_layers_add_up_to_those_of_the_pass(name):
     """Per call by formula, in total by torch's counter: two sources, one number."""
     found = _torchvision_shapes(name)
@@ -79,6 +79,20 @@ def test_a_block_that_borrows_its_childrens_weights_is_a_layer():
     assert [call.layer for call in found.calls] == [""]
     assert [call.op for call in found.calls] == ["borrowing"]
     assert found.flops == found.calls[0].flops == 2 * (3 * 4 + 4 * 2)
+
+
+def test_a_block_that_calls_and_computes_is_one_layer():
+    """Attention with a projection inside: one layer, so that no work is lost between layers."""
+    found = _shapes_of(nn.Sequential(tinynets.Biased(), nn.ReLU()), 4)
+    assert [call.op for call in found.calls] == ["biased", "relu"]
+    assert found.calls[0].flops == found.flops == 2 * (4 * 4 * 4) + 2 * (4 * 4 * 4)
+    assert found.calls[0].params == 4 * 4 + 4
+
+
+def test_a_block_with_a_convolution_is_never_one_layer():
+    """Convolutions are what this is about: they keep rows of their own."""
+    found = _shapes_of(nn.Sequential(tinynets.Convolving(), nn.ReLU()), 4)
+    assert [call.op for call in found.calls] == ["conv2d", "relu"]
 
 
 def test_a_network_that_cannot_run_on_meta_runs_for_real():

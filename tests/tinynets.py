@@ -55,6 +55,34 @@ class Borrowing(nn.Module):
         return nn.functional.linear(x, self.outer.weight)
 
 
+class Biased(nn.Module):
+    """Attention that calls a projection and multiplies matrices itself."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = self.project(x.mean((1,)))
+        return x @ x.transpose(1, 2)
+
+
+class Convolving(nn.Module):
+    """Multiplies matrices itself, but has a convolution as well."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = self.conv(x)
+        return x @ x
+
+
 class Holding(nn.Module):
     """Holds a borrowing block, and keeps a tensor that is neither parameter nor buffer."""
 

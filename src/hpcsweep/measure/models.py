@@ -38,7 +38,7 @@ _EXTRA: Final[Mapping[str, dict[str, Any]]] = {
     "inception_v3": {"init_weights": True},
 }
 # Sizes for the pass that scales batch norms: the first that the network takes.
-_SETTLING_SIZES: Final = (96, 224, 299)
+_SETTLING_SIZES: Final = (224, 299, 64)
 _LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
@@ -85,6 +85,7 @@ class ModelCache:
             torch.cuda.empty_cache()
 
 
+@torch.inference_mode(mode=False)  # parameters of the usual kind, whoever builds them
 def build(key: ModelKey, device: torch.device) -> nn.Module:
     """Return the network in evaluation mode, on the device, in its dtype and layout.
 

@@ -3,10 +3,11 @@
 It runs apart from every timed pass, on the meta device: no arithmetic and no memory. A network
 that cannot run there (it looks at values, or keeps tensors that are no parameters) runs for real.
 
-A *layer* is a module call in which no other module was called. So a block that works on its
-children's weights without calling them (attention does) is a layer as a whole, and an activation
-module that is called in eight places is eight calls. What happens between layers (residual
-additions, flatten, Python) belongs to none.
+A *layer* is a module call in which no other module was called. So an activation module that is
+called in eight places is eight calls, and a block that works on its children's weights without
+calling them (attention does) is a layer as a whole. So is a block that calls children and
+multiplies matrices besides, as some attention does, unless there are convolutions inside. What
+happens between layers (residual additions, flatten, Python) belongs to none.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class _Frame:
     name: str
     inputs: list[Tensor]
     flops_before: int
+    calls_before: int
     has_children: bool = False
+    flops_of_children: int = 0
 
 
 @dataclass
@@ -89,22 +92,32 @@ class _Recorder:
     device: torch.device
     stack: list[_Frame] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    containers: set[str] = field(default_factory=set)
+    no_layers: set[str] = field(default_factory=set)
 
     def enter(self, name: str, args: object, kwargs: object) -> None:
         if self.stack:
             self.stack[-1].has_children = True
         inputs = list(tensors_in([args, kwargs]))
-        self.stack.append(_Frame(name, inputs, self.counter.get_total_flops()))
+        flops = self.counter.get_total_flops()
+        self.stack.append(_Frame(name, inputs, flops, len(self.calls)))
 
     def leave(self, module: nn.Module, output: object) -> None:
         frame = self.stack.pop()
-        if frame.has_children:
-            self.containers.add(frame.name)
-            return
         flops = self.counter.get_total_flops() - frame.flops_before
+        if self.stack:
+            self.stack[-1].flops_of_children += flops
+        inside = self.calls[frame.calls_before :]
+        if frame.has_children and not self._is_one_layer(frame, inside, flops):
+            self.no_layers.add(frame.name)
+            return
+        self.no_layers.update(call.layer for call in inside)
         outputs = list(tensors_in(output))
         self.calls.append(_call(frame, module, outputs, flops, self.device))
+
+    def _is_one_layer(self, frame: _Frame, inside: list[Call], flops: int) -> bool:
+        """Say whether a block that called others computes itself, and holds no convolution."""
+        computes = flops > frame.flops_of_children
+        return computes and bool(self.stack) and all(call.conv is None for call in inside)
 
 
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
@@ -140,7 +153,8 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
             module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output)),
         ]
     try:
-        with torch.inference_mode(), counter:
+        # older counters see nothing in inference mode
+        with torch.inference_mode(mode=False), torch.no_grad(), counter:
             if on_meta:
                 functional_call(model, _on_meta(model), (torch.empty_like(image, device="meta"),))
             else:
@@ -148,8 +162,8 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
     finally:
         for handle in handles:
             handle.remove()
-    # a module that is a layer in one call and holds layers in another counts as a container
-    calls = tuple(call for call in recorder.calls if call.layer not in recorder.containers)
+    # a module that is a layer in one call only can have no timer, which would also see the others
+    calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
     return Shapes(calls, counter.get_total_flops())
 
 
