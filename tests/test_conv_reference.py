@@ -187,6 +187,26 @@ def test_autograd_goes_through(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", NAMED)
+@pytest.mark.parametrize("learns", ["x", "weight"])
+def test_gradients_are_right_where_one_operand_learns(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, learns: str
+) -> None:
+    """Blocks must not share memory then: autograd keeps the other operand of every product."""
+    monkeypatch.setattr("hpcsweep.conv.reference_fft._MOST_FREQUENCIES", 7)
+    shape = ConvShape(1, 4, 20, 20, 6, 3, 3)
+    x, weight, _ = operands(shape)
+    leaf = {"x": x, "weight": weight}[learns].requires_grad_()
+    exact = {"x": x.detach().double(), "weight": weight.detach().double()}
+    exact[learns].requires_grad_()
+    BACKEND.forward(algorithm, x, weight, None, shape).square().sum().backward()
+    truth(exact["x"], exact["weight"], None, shape).square().sum().backward()
+    wanted = exact[learns].grad
+    assert leaf.grad is not None
+    assert wanted is not None
+    assert error(leaf.grad, wanted) < 5e-6
+
+
+@pytest.mark.parametrize("algorithm", NAMED)
 def test_a_first_call_in_inference_mode_does_not_spoil_training(algorithm: str) -> None:
     """Cached tensors must not be born in inference mode: autograd refuses those for good."""
     shape = ConvShape(1, 2, 11, 13, 3, 3, 3, dtype="float64")  # nobody else's: a cache miss

@@ -260,8 +260,9 @@ def _product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN4
     """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
     if not _any_matches(event.name, PRODUCTS):
         return None
-    operands = [size for size in event.input_shapes or () if len(size) >= 2][-2:]
-    if len(operands) != 2:
+    adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))  # to their first operand
+    operands = list(event.input_shapes or ())[adds : 2 + adds]
+    if len(operands) != 2 or min(map(len, operands)) < 2:
         return None
     left, right = operands
     return prod(left[:-2]), left[-2], left[-1], right[-1]

@@ -111,13 +111,32 @@ def _multiply(
     taps = weight.reshape(-1, shape.taps).t()
     dft = _dft(size, (shape.kernel_h, shape.kernel_w), weight.dtype, weight.device)
     block = _block(shape)
+    spectra = _Spectra(taps, 2 * block)
     parts = [
-        _product(rows, matrix.flatten(0, 1).mm(taps), shape)
+        _product(rows, spectra.of(matrix.flatten(0, 1)), shape)
         for rows, matrix in zip(tile_rows.split(block), dft.split(block), strict=True)
     ]
     quarters = torch.cat(parts).view(*tile_rows.shape[:2], 2, -1, 2, shape.group_out)
     (re_re, re_im), (im_re, im_im) = (half.unbind(3) for half in quarters.unbind(2))
     return torch.complex(re_re - im_im, re_im + im_re)
+
+
+class _Spectra:
+    """The filters' spectra, block by block in the same memory unless autograd may keep them.
+
+    New memory for every block costs more than the product: the system hands it out page by page.
+    """
+
+    def __init__(self, taps: torch.Tensor, most: int) -> None:
+        self._taps = taps
+        kept = torch.is_grad_enabled()
+        self._memory = None if kept else taps.new_empty(most, taps.shape[1])
+
+    def of(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Return the spectra that rows of the DFT matrix give; valid until the next call."""
+        if self._memory is None:
+            return matrix.mm(self._taps)
+        return torch.mm(matrix, self._taps, out=self._memory[: len(matrix)])
 
 
 def _product(tile_rows: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -> torch.Tensor:
