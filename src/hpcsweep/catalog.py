@@ -72,7 +72,7 @@ AXES: Final[Mapping[str, Axis]] = {
             "cache before each pass: as left, flushed, or inputs rotated",
             ("hot", "cold", "rotated"),
         ),
-        Axis("tf32", "bool", False, "allow TF32 tensor cores for float32"),
+        Axis("tf32", "bool", default=False, doc="allow TF32 tensor cores for float32"),
         Axis("num_threads", "int", None, "CPU threads of one operator; unset: torch's", minimum=1),
         Axis("input_fill", "str", "randn", "contents of inputs", ("randn", "uniform", "zeros")),
         Axis("seed", "int", 0, "seed of weights and inputs", minimum=0),
@@ -110,9 +110,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         ),
         Setting("min_iterations", "int", 30, "adaptive: fewest timed passes", minimum=3),
         Setting("max_seconds", "float", 60.0, "adaptive: time cap of the timed passes", minimum=0),
-        Setting("layers", "bool", True, "time every layer in a pass of its own"),
-        Setting("evidence", "bool", True, "one profiled pass that proves the algorithm"),
-        Setting("numerics", "bool", True, "compare the output with a float64 reference"),
+        Setting("layers", "bool", default=True, doc="time every layer in a pass of its own"),
+        Setting(
+            "evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"
+        ),
+        Setting(
+            "numerics", "bool", default=True, doc="compare the output with a float64 reference"
+        ),
         Setting(
             "unsupported",
             "str",

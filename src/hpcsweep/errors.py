@@ -9,7 +9,7 @@ The tree (exit code in brackets)::
     |   `-- UsageError            arguments that do not go together, names that do not exist
     |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
     |-- Incomplete [4]            the command worked, some points are still to be measured
-    |-- Refused [5]               the machine is not what the profile promised, or a budget is exceeded
+    |-- Refused [5]               the machine is not what the profile promised, or over a budget
     |-- ResultsError [6]          a results folder that cannot be read or written
     |   |-- DamagedResults        shards that could be read only in part
     |   `-- Busy                  another process holds the lock

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool | None
 ID_DIGITS = 16
+LABEL = ("model", "input_size", "batch_size", "algorithm")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Point:
     measure: Mapping[str, Any] = field(default_factory=dict)
     point_id: str = ""
 
-    def label(self, names: Iterable[str] = ("model", "input_size", "batch_size", "algorithm")) -> str:
+    def label(self, names: Iterable[str] = LABEL) -> str:
         """Return some values for people: ``resnet18 224 1 gemm``."""
         return " ".join(_text(self.axes[name]) for name in names if name in self.axes)
 

@@ -104,9 +104,7 @@ class RunDir:
             for name in _listdir(self.shards_dir / folder):
                 match = _SHARD.fullmatch(name)
                 if match:
-                    found.append(
-                        ShardPath(self.shards_dir / folder, int(match[1]), int(match[2]))
-                    )
+                    found.append(ShardPath(self.shards_dir / folder, int(match[1]), int(match[2])))
         return sorted(found, key=lambda s: (s.folder.name, s.chunk, s.attempt))
 
 
@@ -181,17 +179,19 @@ class SubmissionDir:
         return record
 
     def read_jobs(self) -> list[dict[str, Any]]:
-        """Return what the launcher recorded; a torn last line is left out."""
+        """Return what the launcher recorded; lines that a killed one left torn are left out."""
         try:
-            lines = self.jobs.read_bytes().split(b"\n")
+            lines = self.jobs.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines[:-1] if line.strip()]
+        return [record for line in lines if (record := _json_object(line)) is not None]
 
     def append_job(self, record: Mapping[str, Any]) -> None:
         """Add one line to the journal, synced before it returns."""
-        with self.jobs.open("ab") as file:
-            file.write(json.dumps(record).encode() + b"\n")
+        with self.jobs.open("ab+") as file:
+            file.seek(max(file.tell() - 1, 0))
+            torn = file.read() not in {b"", b"\n"}
+            file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -282,6 +282,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
+def _json_object(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write one JSON object so that a reader sees the old or the new one, never half."""
     with replacing(path) as file:
@@ -331,6 +339,6 @@ def _umask() -> int:
 
 def _listdir(path: Path) -> list[str]:
     try:
-        return os.listdir(path)
+        return os.listdir(path)  # noqa: PTH208 - names are wanted, not paths
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -18,11 +18,11 @@ class Measured:
     samples: list[float] = field(default_factory=list)
 
 
-class Unsupported(Exception):  # noqa: N818 - a finding, not an error
+class Unsupported(Exception):
     """This machine, library or network cannot do the point; the text says why."""
 
 
-class OutOfMemory(Exception):  # noqa: N818
+class OutOfMemory(Exception):
     """The point did not fit; `peak` and `limit` are bytes, or None where unknown."""
 
     def __init__(self, peak: int | None, limit: int | None, detail: str = "") -> None:
