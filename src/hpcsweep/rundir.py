@@ -99,13 +99,14 @@ class RunDir:
 
     def shards(self) -> list[ShardPath]:
         """Return every shard in a stable order, by listing (a stat may lie on NFS)."""
-        found = []
-        for folder in sorted(_listdir(self.shards_dir)):
-            for name in _listdir(self.shards_dir / folder):
-                match = _SHARD.fullmatch(name)
-                if match:
-                    found.append(ShardPath(self.shards_dir / folder, int(match[1]), int(match[2])))
-        return sorted(found, key=lambda s: (s.folder.name, s.chunk, s.attempt))
+        folders = sorted(_listdir(self.shards_dir))
+        return [shard for folder in folders for shard in self.shards_of(folder)]
+
+    def shards_of(self, submission_id: str) -> list[ShardPath]:
+        """Return the shards of one submission, by chunk and attempt."""
+        folder = self.shards_dir / submission_id
+        matches = filter(None, map(_SHARD.fullmatch, _listdir(folder)))
+        return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
 
 
 @dataclass(frozen=True)
