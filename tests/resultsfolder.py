@@ -26,6 +26,8 @@ axes:
   algorithm: [gemm, winograd]
 """
 
+_EXPANDED: dict[str, list[Point]] = {}  # a law needs hundreds of folders
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -120,6 +122,8 @@ def make(path: Path, text: str = SWEEP) -> Folder:
 
 def points_of(path: Path, text: str = SWEEP) -> list[Point]:
     """Return a sweep's points, rehearsed on the CPU."""
-    file = path / "demo.yaml"
-    file.write_text(text)
-    return list(plan.expand(spec.load(file), rehearse="cpu"))
+    if text not in _EXPANDED:
+        file = path / "demo.yaml"
+        file.write_text(text)
+        _EXPANDED[text] = list(plan.expand(spec.load(file), rehearse="cpu"))
+    return _EXPANDED[text]

@@ -1,0 +1,225 @@
+"""Laws of collect: order-free, idempotent, without loss, and the same however often it runs.
+
+Histories are drawn at random: attempts of several submissions, each with rows of any status, some
+of them damaged afterwards. A slow, obvious reading of the same history says which row must win.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import resultsfolder
+from hpcsweep import shards
+from hpcsweep.collect import collect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcsweep.collect import Report
+    from hpcsweep.rundir import ShardPath
+    from resultsfolder import Folder
+
+STATUSES = ["ok", "oom", "error", "crashed"]
+laws = settings(max_examples=100, deadline=None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of a history: which point, how it ended, with what, and what happened to it later."""
+
+    point: int
+    status: str
+    torch: str
+    damage: str
+
+
+ROWS = st.builds(
+    Measured,
+    point=st.integers(min_value=0, max_value=5),
+    status=st.sampled_from(STATUSES),
+    torch=st.sampled_from(["2.8", "2.9"]),
+    damage=st.sampled_from(["", "", "", "row", "layers", "samples"]),
+)
+# attempts by (submission, chunk, attempt)
+HISTORIES = st.dictionaries(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 1), st.integers(0, 2)),
+    st.lists(ROWS, min_size=1, max_size=5, unique_by=lambda row: row.point),
+    min_size=1,
+    max_size=5,
+)
+History = dict[tuple[str, int, int], list[Measured]]
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """Return where the results folders of this module lie, in memory if possible."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
+
+
+def fresh(home: Path) -> Folder:
+    """Return an empty results folder with one submission."""
+    folder = resultsfolder.make(Path(tempfile.mkdtemp(dir=home)))
+    folder.submit("a")
+    return folder
+
+
+def write(folder: Folder, where: tuple[str, int, int], rows: list[Measured]) -> ShardPath:
+    """Write an attempt, then do it the damage."""
+    shard = folder.shard(*where)
+    shard.folder.mkdir(parents=True, exist_ok=True)
+    with shards.ShardWriter(shard) as writer:
+        for row in rows:
+            point = folder.points[row.point]
+            ms = 1.0 + row.point
+            resultsfolder.commit(
+                writer, point, shard, status=row.status, torch_version=row.torch, mean_ms=ms
+            )
+    for found, row in zip(shards.read(shard).rows, rows, strict=True):
+        if row.damage == "row":
+            _flip(shard.overall, found["_at"] + found["_line"].index(b"resnet18"))
+        elif row.damage and found[f"{row.damage}_bytes"] != "0":
+            path = shard.layers if row.damage == "layers" else shard.samples
+            _flip(path, int(found[f"{row.damage}_offset"]) + 5)
+    return shard
+
+
+def _flip(path: Path, at: int) -> None:
+    with path.open("rb+") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(b"z" if byte != b"z" else b"y")
+
+
+def expected(history: History) -> dict[int, tuple[str, tuple[str, int, int]]]:
+    """Return point to status and attempt of the row that must be in the table."""
+    best: dict[int, tuple[bool, str, int, int, int, str]] = {}
+    for (submission, chunk, attempt), rows in history.items():
+        for number, row in enumerate(rows):
+            harmless = row.damage in {"layers", "samples"} and row.status != "ok"
+            if row.damage and not harmless:
+                continue
+            rank = (row.status == "ok", submission, attempt, number, chunk, row.status)
+            best[row.point] = max(best.get(row.point, rank), rank)
+    return {point: (r[5], (r[1], r[4], r[2])) for point, r in best.items()}
+
+
+def rows_of(folder: Folder) -> list[dict[str, str]]:
+    """Return the merged table of points."""
+    with folder.run.overall.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@laws
+@given(history=HISTORIES)
+def test_nothing_intact_is_lost_and_the_best_row_wins(home: Path, history: History) -> None:
+    """Against the obvious reading; damage is left out, and named once per damaged row."""
+    folder = fresh(home)
+    for where, rows in history.items():
+        write(folder, where, rows)
+    report = collect(folder.run)
+    wanted = expected(history)
+    found = {
+        row["point_id"]: (
+            row["status"],
+            (row["submission"], int(row["chunk"]), int(row["attempt"])),
+        )
+        for row in rows_of(folder)
+    }
+    assert found == {folder.points[i].point_id: want for i, want in wanted.items()}
+    assert report.points == len(wanted)
+    measured = sum(status == "ok" for status, _ in wanted.values())
+    assert len(folder.run.layers.read_bytes().splitlines()) == 1 + 2 * measured
+    assert len(folder.run.samples.read_bytes().splitlines()) == 1 + 3 * measured
+    assert report.layer_rows == 2 * measured
+
+
+@laws
+@given(history=HISTORIES, data=st.data())
+def test_the_tables_do_not_depend_on_when_it_was_collected(
+    home: Path, history: History, data: st.DataObject
+) -> None:
+    """Shards arrive in any order, with or without a collect after each: byte for byte the same."""
+    orders = [data.draw(st.permutations(list(history))) for _ in range(2)]
+    tables = []
+    for order, often in zip(orders, (True, False), strict=True):
+        folder = fresh(home)
+        for where in order:
+            write(folder, where, history[where])
+            if often:
+                collect(folder.run)
+        collect(folder.run)
+        tables.append(folder.tables())
+    assert tables[0] == tables[1]
+
+
+@laws
+@given(rows=st.lists(ROWS, min_size=2, max_size=6, unique_by=lambda row: row.point), data=st.data())
+def test_a_shard_that_grows_ends_as_if_it_was_read_at_once(
+    home: Path, rows: list[Measured], data: st.DataObject
+) -> None:
+    """Cut anywhere, also within a line, and collected in between."""
+    whole, parts = fresh(home), fresh(home)
+    source = write(whole, ("a", 0, 0), rows)
+    target = parts.shard("a")
+    for name in ("layers", "samples"):
+        shutil.copy(getattr(source, name), getattr(target, name))
+    text = source.overall.read_bytes()
+    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=3))
+    written = 0
+    for cut in [*sorted(cuts), len(text)]:
+        with target.overall.open("ab") as file:
+            file.write(text[written:cut])
+        written = max(written, cut)
+        parts_report = collect(parts.run)
+    assert _without_times(parts_report) == _without_times(collect(whole.run))
+    assert parts.tables() == whole.tables()
+
+
+@laws
+@given(history=HISTORIES)
+def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
+    """Not a byte, not even a time stamp; and it reports the same."""
+    folder = fresh(home)
+    for where, rows in history.items():
+        write(folder, where, rows)
+    first = collect(folder.run)
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()]
+    second = collect(folder.run)
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()] == before
+    assert (second.written, second.shards_read) == ([], 0)
+    assert _without_times(first) == _without_times(second)
+
+
+@laws
+@given(history=HISTORIES)
+def test_what_was_remembered_may_be_deleted(home: Path, history: History) -> None:
+    """It is a cache: from scratch the tables are the same."""
+    folder = fresh(home)
+    for where, rows in history.items():
+        write(folder, where, rows)
+        collect(folder.run)
+    before = folder.tables()
+    folder.run.collect_index.unlink()
+    collect(folder.run)
+    assert folder.tables() == before
+
+
+def _without_times(report: Report) -> dict[str, object]:
+    record = report.to_json()
+    for name in ("seconds", "written", "shards_read"):
+        del record[name]
+    record["left_out"] = sorted(text.rpartition("/")[2] for text in record["left_out"])
+    record["unreadable"] = sorted(text.rpartition("/")[2] for text in record["unreadable"])
+    return record
