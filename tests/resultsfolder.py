@@ -26,7 +26,7 @@ axes:
   algorithm: [gemm, winograd]
 """
 
-_EXPANDED: dict[str, list[Point]] = {}  # a law needs hundreds of folders
+_EXPANDED: dict[tuple[str, str], list[Point]] = {}  # a law needs hundreds of folders
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,11 @@ def make(path: Path, text: str = SWEEP) -> Folder:
     return Folder(run, points_of(path, text))
 
 
-def points_of(path: Path, text: str = SWEEP) -> list[Point]:
-    """Return a sweep's points, rehearsed on the CPU."""
-    if text not in _EXPANDED:
+def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
+    """Return a sweep's points: those for a GPU, or rehearsed on the CPU."""
+    if (text, gpu) not in _EXPANDED:
         file = path / "demo.yaml"
         file.write_text(text)
-        _EXPANDED[text] = list(plan.expand(spec.load(file), rehearse="cpu"))
-    return _EXPANDED[text]
+        where = {"gpu": gpu} if gpu else {"rehearse": "cpu"}
+        _EXPANDED[text, gpu] = list(plan.expand(spec.load(file), **where))
+    return _EXPANDED[text, gpu]

@@ -128,8 +128,15 @@ class _Reading:
             except ResultsError as error:  # noqa: PERF203 - next to nothing
                 problems.append(f"{shard.overall}: {row['point_id']} left out: {error}")
         left_out = before.left_out + part.left_out + len(part.rows) - len(entries)
-        rows = before.rows + len(entries)
-        self.seen[name] = Seen(stamp, part.size, rows, left_out, part.torn, problems)
+        self.seen[name] = Seen(
+            stamp,
+            read=part.size,
+            tail=collect_memory.tail_of(shard.overall, part.size),
+            rows=before.rows + len(entries),
+            left_out=left_out,
+            torn=part.torn,
+            problems=problems,
+        )
         return entries
 
 
@@ -157,7 +164,8 @@ class _Writing:
             report=vars(report),
         )
         memory.place(winners, written)
-        collect_memory.save(run, memory)
+        if not reading.unopened:  # else the next collect tries them all again
+            collect_memory.save(run, memory)
         files = [str(path) for path in (run.overall, run.layers, run.samples)]
         return replace(report, shards_read=shards_read, written=files)
 

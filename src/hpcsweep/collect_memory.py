@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hpcsweep.rundir import RunDir
     from hpcsweep.tables import Written
 
+_TAIL: Final = 4096
 _FORMAT: Final = f"1 {__version__}"
 
 Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
@@ -41,6 +43,7 @@ class Seen:
 
     stamp: Stamp
     read: int = 0
+    tail: int = 0  # checksum of the last bytes read
     rows: int = 0
     left_out: int = 0
     torn: bool = False
@@ -80,6 +83,8 @@ class Memory:
             elif not seen.same_blocks(shard) or not _grew_from(seen.stamp, stamp):
                 return None
             elif seen.stamp != stamp:
+                if tail_of(shard.overall, seen.read) != seen.tail:  # another file by now
+                    return None
                 news[name] = seen.read
         return news
 
@@ -113,7 +118,7 @@ class Memory:
         for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
             shard = shards[number]
             cells = dict(zip(columns, next(csv.reader([line.decode()])), strict=True))
-            origin = Origin(shard.submission, shard.attempt, at, shard.chunk)
+            origin = Origin(shard.submission, shard.attempt, shard.chunk, at)
             places = (layers_at, layers), (samples_at, samples)
             yield merge.entry(
                 cells, line=line, columns=columns, origin=origin, shard=None, places=places
@@ -169,6 +174,17 @@ def stamp_of(path: Path) -> Stamp:
     except OSError:
         return []
     return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def tail_of(path: Path, end: int) -> int:
+    """Return a checksum of the bytes before `end`; -1 where they cannot be read."""
+    begin = max(end - _TAIL, 0)
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            return zlib.crc32(file.read(end - begin))
+    except OSError:
+        return -1
 
 
 def _grew_from(before: Stamp, now: Stamp) -> bool:

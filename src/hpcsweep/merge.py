@@ -40,8 +40,8 @@ class Origin:
 
     submission: str
     attempt: int
-    at: int
     chunk: int
+    at: int  # byte in the shard
 
 
 @dataclass(eq=False, slots=True)
@@ -101,7 +101,7 @@ def shard_entry(row: Row, columns: tuple[str, ...], shard: ShardPath) -> Entry:
         ResultsError: a newer hpcsweep wrote it, or its places are no numbers.
 
     """
-    origin = Origin(shard.submission, shard.attempt, row["_at"], shard.chunk)
+    origin = Origin(shard.submission, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))
     places = _place(row, "layers"), _place(row, "samples")
     return entry(row, line=row["_line"], columns=columns, origin=origin, shard=shard, places=places)

@@ -110,9 +110,9 @@ def expected(history: History) -> dict[int, tuple[str, tuple[str, int, int]]]:
             harmless = row.damage in {"layers", "samples"} and row.status != "ok"
             if row.damage and not harmless:
                 continue
-            rank = (row.status == "ok", submission, attempt, number, chunk, row.status)
+            rank = (row.status == "ok", submission, attempt, chunk, number, row.status)
             best[row.point] = max(best.get(row.point, rank), rank)
-    return {point: (r[5], (r[1], r[4], r[2])) for point, r in best.items()}
+    return {point: (r[5], (r[1], r[3], r[2])) for point, r in best.items()}
 
 
 def rows_of(folder: Folder) -> list[dict[str, str]]:
