@@ -26,7 +26,7 @@ from resultsfolder import SWEEP, commit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpcsweep.rundir import RunDir, ShardPath
+    from hpcsweep.rundir import ShardPath
     from resultsfolder import Folder
 
 
