@@ -21,6 +21,7 @@ from hpcsweep import shards
 from hpcsweep.collect import collect
 from hpcsweep.errors import Busy, DamagedResults, ResultsError
 from hpcsweep.records import LAYER_COLUMNS, MERGED_COLUMNS, SHARD_COLUMNS
+from hpcsweep.rundir import RunDir
 from resultsfolder import SWEEP, commit
 
 if TYPE_CHECKING:

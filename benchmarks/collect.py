@@ -1,0 +1,198 @@
+"""Seconds and memory to merge many shards, against pandas' concat of the same layer rows.
+
+Run ``python benchmarks/collect.py [--scale 0.1]``. Scale 1 is the budget's size: 1,000 shards and
+10 million layer rows, to be merged within 1 GB and 5 times faster than pandas. The two take turns,
+each in a process of its own; then collect runs once more with nothing new, and once with one shard
+that grew. ``--small`` measures a sweep of 200 points without layers, start of Python included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+
+from hpcsweep import jobs, rundir, shards
+from hpcsweep.point import Point
+from hpcsweep.records import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
+from hpcsweep.rundir import RunDir, ShardPath
+
+SHARDS, LAYER_ROWS, PER_POINT, SAMPLES = 1000, 10_000_000, 465, 20
+
+COLLECT = """
+import sys
+from pathlib import Path
+from hpcsweep.collect import collect
+from hpcsweep.rundir import RunDir
+report = collect(RunDir(Path(sys.argv[1])))
+result = f"{report.points:,} points, {report.layer_rows:,} layer rows"
+result += f", {report.shards_read:,} shards read"
+"""
+PANDAS = """
+import sys
+from pathlib import Path
+import pandas as pd
+run = Path(sys.argv[1])
+rows = 0
+for name in ("overall", "layers", "samples"):
+    found = sorted(run.glob(f"shards/*/*.{name}.csv"))
+    table = pd.concat([pd.read_csv(path, low_memory=False) for path in found], ignore_index=True)
+    table.to_csv(run / f"pandas-{name}.csv", index=False)
+    rows = max(rows, len(table))
+result = f"{rows:,} layer rows"
+"""
+TIMED = """
+import json, resource, time
+began = time.perf_counter()
+{code}
+seconds = time.perf_counter() - began
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([seconds, peak, result]))
+"""
+
+
+def main() -> None:
+    """Print one line per run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--folder", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        run = RunDir(Path(folder) / "many")
+        if args.small:
+            small(run)
+        else:
+            many(run, args.scale, args.rounds)
+
+
+def many(run: RunDir, scale: float, rounds: int) -> None:
+    """Compare with pandas, then collect again with little or nothing new."""
+    count = max(1, round(SHARDS * scale))
+    points = round(LAYER_ROWS * scale / PER_POINT)
+    began = time.perf_counter()
+    made = make(run, count, points, PER_POINT)
+    size = sum(path.stat().st_size for path in run.shards_dir.rglob("*.csv")) / 1e9
+    print(f"made {count:,} shards, {size:.2f} GB, in {time.perf_counter() - began:.0f} s")
+    mine, theirs = [], []
+    for _ in range(rounds):
+        run.collect_index.unlink(missing_ok=True)
+        mine.append(measure("collect, from scratch", COLLECT, run))
+        theirs.append(measure("pandas concat", PANDAS, run))
+    print(f"ratio {min(theirs) / min(mine):.1f} (best of {rounds})")
+    measure("collect, nothing new", COLLECT, run)
+    fill(ShardPath(made.folder, made.chunk, made.attempt + 1), points - 1, 1, PER_POINT)
+    measure("collect, one new shard", COLLECT, run)
+
+
+def small(run: RunDir) -> None:
+    """Time a sweep of 200 points as a user waits for it: the process, start to end."""
+    make(run, 2, 200, 0)
+    for name in ("from scratch", "nothing new"):
+        times = []
+        for _ in range(7):
+            if name == "from scratch":
+                run.collect_index.unlink(missing_ok=True)
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", COLLECT, str(run.path)], check=True)
+            times.append(time.perf_counter() - began)
+        print(f"200 points, {name}: {sorted(times)[3] * 1000:.0f} ms (median of 7 processes)")
+
+
+def measure(name: str, code: str, run: RunDir) -> float:
+    """Run code in a process of its own; print and return its seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", TIMED.format(code=code), str(run.path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seconds, peak, result = json.loads(done.stdout)
+    print(f"{name:24s} {seconds:7.2f} s  peak {peak:6.0f} MiB  {result}", flush=True)
+    return float(seconds)
+
+
+def make(run: RunDir, count: int, points: int, per_point: int) -> ShardPath:
+    """Make a results folder as a submission of `count` chunks leaves it; return one shard."""
+    submission = run.submission("20250101-000000-l40")
+    submission.path.mkdir(parents=True)
+    submission.shards.mkdir(parents=True)
+    share = -(-points // count)
+    chunks = []
+    for chunk in range(count):
+        first, last = chunk * share, min((chunk + 1) * share, points)
+        shard = ShardPath(submission.shards, chunk, 0)
+        chunks.append(jobs.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
+    jobs.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
+    manifest = {"layout": rundir.LAYOUT, "id": submission.id, "gpu": "l40", "spec_sha256": "0"}
+    rundir.write_json(submission.manifest, manifest)
+    return shard
+
+
+def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Point, ...]:
+    """Write a shard; the text of one point stands in for all, but for its id and size."""
+    points = tuple(_point(number) for number in range(first, first + count))
+    model = points[0] if points else _point(0)
+    layers = shards._block([_layer(model, call) for call in range(per_point)], LAYER_COLUMNS)  # noqa: SLF001
+    parts: dict[str, list[bytes]] = {"overall": [], "layers": [], "samples": []}
+    with shards.ShardWriter(shard):
+        pass  # the headers
+    at = {name: getattr(shard, name).stat().st_size for name in ("layers", "samples")}
+    for point in points:
+        block = layers.replace(model.point_id.encode(), point.point_id.encode())
+        samples = b"".join(
+            b"%s,%d,12.34567\n" % (point.point_id.encode(), i) for i in range(SAMPLES)
+        )
+        row = {
+            **_row(point),
+            "submission": shard.submission,
+            "layer_rows": per_point,
+            "layers_offset": at["layers"],
+            "layers_bytes": len(block),
+            "samples_offset": at["samples"],
+            "samples_bytes": len(samples),
+        }
+        parts["overall"].append(shards._sealed(row, zlib.crc32(samples, zlib.crc32(block))))  # noqa: SLF001
+        parts["layers"].append(block)
+        parts["samples"].append(samples)
+        at = {"layers": at["layers"] + len(block), "samples": at["samples"] + len(samples)}
+    for name, blocks in parts.items():
+        with getattr(shard, name).open("ab") as file:
+            file.writelines(blocks)
+    return points
+
+
+def _point(number: int) -> Point:
+    axes = {"model": "resnet152", "input_size": 224 + number, "algorithm": "gemm", "gpu": "l40"}
+    return Point("inference", {**axes, "batch_size": 1, "dtype": "float32"}, {}, f"{number:016x}")
+
+
+def _row(point: Point) -> dict[str, object]:
+    numbers = {name: 12.34567 for name in OVERALL_COLUMNS if name.endswith(("_ms", "_pct", "_gbs"))}
+    cells = {
+        "status": "ok",
+        "schema_version": SCHEMA_VERSION,
+        "torch_version": "2.9.0",
+        "valid": True,
+    }
+    return {**axis_cells(point.axes), **numbers, **cells, "point_id": point.point_id}
+
+
+def _layer(point: Point, call: int) -> dict[str, object]:
+    numbers = {name: 0.1234567 for name in LAYER_COLUMNS if name.endswith(("_ms", "percentage"))}
+    sizes = dict.fromkeys(("in_h", "in_w", "out_h", "out_w", "in_channels", "out_channels"), 256)
+    names = {"layer": f"layer3.{call}.conv2", "op": "conv2d", "algorithm_used": "gemm"}
+    counts = {"call_index": call, "flops": 231_211_008, "params": 589_824, "bytes_min": 4_194_304}
+    cells = {**axis_cells(point.axes), **numbers, **sizes, **names, **counts}
+    cells.pop("memory_format", None)
+    return {**cells, "point_id": point.point_id, "n": 20, "layer_timer": "events"}
+
+
+if __name__ == "__main__":
+    main()
