@@ -108,7 +108,8 @@ class Worker:
                 return TimedOut()
             for key, _ in self._selector.select(left):
                 if key.fileobj is self._stdout and not self._fill():
-                    return self._died()
+                    last = self._take_line()  # it may have spoken and left
+                    return self._died() if last is None else dict(json.loads(last))
 
     def stop(self, grace: float = 2.0) -> None:
         """End the process and what it started: close its stdin, then kill the group."""

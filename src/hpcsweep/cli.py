@@ -320,6 +320,7 @@ def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> No
 @click.option("--layers", is_flag=True, help="One line per convolution.")
 def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> int:
     """Prove which algorithms run on this machine: layers, evidence, numerics."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler chats on stderr
     from hpcsweep import spec as specs
     from hpcsweep import verify as verifying
     from hpcsweep.errors import PointsFailed

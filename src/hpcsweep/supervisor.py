@@ -307,6 +307,7 @@ class Attempt:
             "HPCSWEEP_WORKLOAD": self.manifest["workload"],
             "HPCSWEEP_RUN": json.dumps(self.manifest.get("run", {})),
             "PYTHONUNBUFFERED": "1",
+            "KINETO_LOG_LEVEL": "99",  # torch's profiler chats on stderr, where last words are read
         }
 
     def _run(self, key: str, default: float) -> float:

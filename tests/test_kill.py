@@ -1,0 +1,27 @@
+"""Whatever is killed, whenever: every point is there in the end, once and undamaged."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from killing import torment
+
+SPEC = """\
+workload: noop
+axes:
+  model: [a, b]
+  input_size: {start: 1, stop: 30, num: 30}
+measure: {sleep_ms: 20}
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_is_lost_whatever_is_killed(tmp_path, seed):
+    """Worker, supervisor, submit or all of them with SIGKILL, then the same command again."""
+    spec = tmp_path / "kill.yaml"
+    spec.write_text(SPEC)
+    for found in torment(tmp_path, spec, points=60, rounds=8, seed=seed):
+        assert found.good, found
