@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from hpcsweep import profile, spec
+from hpcsweep import profile, records, spec
 from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS
 from hpcsweep.catalog_models import MODELS
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pydantic.fields import FieldInfo
+
+    from hpcsweep.records import Column
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- ([a-z ]+): generated -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -125,6 +127,55 @@ def profile_keys() -> str:
     return _fields(profile.ProfileFile.model_fields)
 
 
+def overall_columns() -> str:
+    """Return the columns of overall.csv, a table per group."""
+    return _grouped((*records.OVERALL, *records.COLLECTED))
+
+
+def layer_columns() -> str:
+    """Return the columns of layers.csv."""
+    return _columns(records.LAYERS)
+
+
+def sample_columns() -> str:
+    """Return the columns of samples.csv."""
+    return _columns(records.SAMPLES)
+
+
+def statuses() -> str:
+    """Return the statuses of a point."""
+    return table(("status", "meaning"), ((f"`{n}`", doc) for n, doc in records.STATUSES.items()))
+
+
+def flags() -> str:
+    """Return the flags of a row, and which of them put its times in doubt."""
+    return table(
+        ("flag", "meaning", "`valid`"),
+        (
+            (f"`{name}`", doc, "false" if name in records.DOUBTFUL else "")
+            for name, doc in records.FLAGS.items()
+        ),
+    )
+
+
+def stop_reasons() -> str:
+    """Return why a timing loop ended."""
+    return table(
+        ("`stop_reason`", "meaning"), ((f"`{n}`", doc) for n, doc in records.STOP_REASONS.items())
+    )
+
+
+def _grouped(columns: Iterable[Column]) -> str:
+    groups: dict[str, list[Column]] = {}
+    for column in columns:
+        groups.setdefault(column.group, []).append(column)
+    return "\n".join(f"**{name}**\n\n{_columns(of)}" for name, of in groups.items())
+
+
+def _columns(columns: Iterable[Column]) -> str:
+    return table(("column", "type", "meaning"), ((f"`{c.name}`", c.kind, c.doc) for c in columns))
+
+
 def _fields(fields: dict[str, FieldInfo]) -> str:
     rows = (
         (f"`{name}`", _field_default(field), f"{field.description or ''}{_choices(field)}")
@@ -177,6 +228,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "sweep keys": sweep_keys,
     "profile keys": profile_keys,
+    "overall columns": overall_columns,
+    "layer columns": layer_columns,
+    "sample columns": sample_columns,
+    "statuses": statuses,
+    "flags": flags,
+    "stop reasons": stop_reasons,
 }
 
 

@@ -124,6 +124,21 @@ def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     assert [row["input_size"] for row in overall(folder.run)[::2]] == ["64", "224", "1000"]
 
 
+def test_points_that_differ_in_measurement_alone_stand_in_the_order_of_their_ids(
+    measured: Folder, tmp_path: Path
+) -> None:
+    """Whichever was measured first."""
+    text = SWEEP + "measure: {iterations: 50}\n"
+    more = resultsfolder.points_of(tmp_path, text)
+    measured.submit("s2", more, text=text)
+    measured.measure(measured.shard("s2"), more)
+    collect(measured.run)
+    ids = [row["point_id"] for row in overall(measured.run)]
+    pairs = list(zip(ids[::2], ids[1::2], strict=True))
+    assert len(pairs) == 8
+    assert all(first < second for first, second in pairs)
+
+
 def test_nothing_measured_makes_empty_tables(folder: Folder) -> None:
     """With headers, which pandas can read."""
     report = collect(folder.run)
@@ -318,6 +333,27 @@ def test_a_shard_that_was_replaced_is_read_again(measured: Folder) -> None:
     assert (report.points, report.left_out) == (8, [])
 
 
+def test_a_shard_that_changed_without_growing_is_read_again(measured: Folder) -> None:
+    """A byte that a bad disk lost, and a later repair."""
+    shard = measured.shard("s1")
+    whole = shard.overall.read_bytes()
+    collect(measured.run)
+    for content, points in ((whole.replace(b"resnet18", b"resnet81", 1), 7), (whole, 8)):
+        shard.overall.write_bytes(content)
+        os.utime(shard.overall, ns=(points, points))
+        assert collect(measured.run).points == points
+
+
+def test_tables_that_rot_unseen_are_made_anew_when_they_are_built_on(measured: Folder) -> None:
+    """Neither size nor time says so, but the lines do."""
+    collect(measured.run)
+    before = measured.run.layers.read_bytes()
+    _overwrite_unseen(measured.run.layers, before[:700] + b"\0" * 20)
+    measured.measure(measured.shard("s1", 1), measured.points[:1], status="crashed")
+    assert collect(measured.run).points == 8
+    assert measured.run.layers.read_bytes() == before
+
+
 def test_blocks_that_arrive_late_are_taken_then(measured: Folder) -> None:
     """On a network disk a row may be seen before its layer rows are."""
     shard = measured.shard("s1")
@@ -387,6 +423,18 @@ def test_a_shard_that_is_no_shard_is_an_error_after_all_others_are_merged(
     assert isinstance(report.error(), DamagedResults)
     assert str(broken.overall) in str(report.error())
     assert collect(measured.run).unreadable == report.unreadable
+
+
+def test_an_unreadable_shard_that_grows_stays_unreadable(measured: Folder) -> None:
+    """Until a row of it can be read."""
+    broken = measured.shard("s1", 7)
+    broken.overall.write_bytes(b"hello\n")
+    assert collect(measured.run).unreadable == [str(broken.overall)]
+    with broken.overall.open("ab") as file:
+        file.write(b"torn")
+    report = collect(measured.run)
+    assert (report.unreadable, report.shards_read) == ([str(broken.overall)], 1)
+    assert len(report.left_out) == 3  # no header, one line, a torn one
 
 
 def test_a_shard_that_cannot_be_opened_is_an_error_every_time(measured: Folder) -> None:

@@ -214,7 +214,7 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     except OSError as error:
         raise _cannot_read(shard.overall, error) from error
     result = Shard(shard, _names(header) if named else SHARD_COLUMNS)
-    if not named and not _HEADER_LINE.startswith(header):
+    if not begin and not named and not _HEADER_LINE.startswith(header):
         result.problems.append(f"{shard.overall}: no header; read as the columns of this version")
     for line in data.split(b"\n")[:-1]:
         row, problem = _parse(line, result.columns) if line else (None, "")
