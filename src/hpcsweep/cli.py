@@ -50,8 +50,7 @@ def run() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", EXIT_INTERRUPTED, debug=debug)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _fail(f"{error.format_message()} (see --help)", error.exit_code, debug=debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
