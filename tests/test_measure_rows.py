@@ -8,7 +8,7 @@ import torch
 from hpcsweep import records
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.evidence import Evidence
-from hpcsweep.measure import models, rows, stats
+from hpcsweep.measure import models, rows
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.layers import HostMarks, LayerTimer
 from hpcsweep.measure.shapes import shape_pass
@@ -55,13 +55,24 @@ def test_the_rest_is_the_pass_less_its_layers(table):
 
 
 def test_the_layer_pass_is_held_against_the_clean_pass(table):
-    """Overhead of medians; sum of layer means over the clean mean; share of the rest."""
+    """Pass by pass with its neighbour, then the median: 10/9, 12/10, 11/11, and 7.5 over each."""
     _, layers, _ = table
-    cells = layers.overall_cells(stats.summarise([9.0, 10.0, 11.0]))
-    assert cells["hook_overhead_pct"] == pytest.approx(10)
+    cells = layers.overall_cells([9.0, 10.0, 11.0])
+    assert cells["hook_overhead_pct"] == pytest.approx(100 * (10 / 9 - 1))
     assert cells["layer_sum_over_total"] == pytest.approx(0.75)
     assert cells["other_pct"] == pytest.approx(100 * 3.5 / 11)
     assert cells["layer_pass_mean_ms"] == pytest.approx(11)
+
+
+def test_a_burst_in_one_clean_pass_does_not_hide_the_overhead(table):
+    """One clean pass that took ten times as long moves a mean, not the paired median."""
+    _, layers, _ = table
+    calm, burst = ([p / 1.02 for p in PASSES] for _ in range(2))
+    burst[1] *= 10
+    for times in (calm, burst):
+        cells = layers.overall_cells(times)
+        assert cells["hook_overhead_pct"] == pytest.approx(2)
+        assert 0.5 < cells["layer_sum_over_total"] < 1
 
 
 def test_every_convolution_says_what_ran_and_how_that_is_known(table):

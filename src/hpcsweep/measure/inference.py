@@ -138,7 +138,7 @@ class Inference:
             **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
             "algorithm_evidence": "profiler" if proof else "none",
             "max_rel_error": error,
-            **(table.overall_cells(timed.clean) if table else {}),
+            **(table.overall_cells(timed.samples) if table else {}),
             **self._work(ready, timed.clean.median),
             "threads": torch.get_num_threads(),
             "load_avg_1min": load,
@@ -235,7 +235,9 @@ class Inference:
         self, ready: _Prepared, timed: _Timed, proof: Proof | None, error: float | None
     ) -> list[str]:
         axes, clock = ready.point.axes, timed.lanes.device_clock
-        overhead = timed.table.overall_cells(timed.clean)["hook_overhead_pct"] if timed.table else 0
+        overhead = (
+            timed.table.overall_cells(timed.samples)["hook_overhead_pct"] if timed.table else 0
+        )
         found = {
             "hook_overhead": overhead > HOOK_OVERHEAD_PCT,
             "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from hpcsweep import records
@@ -32,6 +31,7 @@ class LayerTable:
         """Summarise the times of the layer lane."""
         self._calls = timer.calls
         self._timer = timer.marks.timer
+        self._pass_times, self._layer_times = pass_times, timer.times
         self.whole = stats.summarise(pass_times)
         self.of_calls = [stats.summarise(times) for times in timer.times]
         self.other = stats.summarise(timer.rest(pass_times))
@@ -58,17 +58,27 @@ class LayerTable:
         pairs = zip(self._calls, self.of_calls, strict=True)
         return [summary.mean for call, summary in pairs if call.conv is not None]
 
-    def overall_cells(self, clean: Summary) -> Row:
-        """Return the columns that hold the layer pass against the clean pass."""
+    def overall_cells(self, clean_times: Sequence[float]) -> Row:
+        """Return the columns that hold the layer pass against the clean pass.
+
+        Each layer pass is held against the clean pass that ran next to it, and the median of
+        these ratios is told: a neighbour's burst falls on single pairs, but moves a mean.
+        """
+        layer_sums = [sum(layers) for layers in zip(*self._layer_times, strict=True)]
         return {
             "layer_pass_mean_ms": self.whole.mean,
-            "hook_overhead_pct": 100 * (self.whole.median / clean.median - 1),
-            "layer_sum_over_total": math.fsum(s.mean for s in self.of_calls) / clean.mean,
+            "hook_overhead_pct": 100 * (_paired_ratio(self._pass_times, clean_times) - 1),
+            "layer_sum_over_total": _paired_ratio(layer_sums, clean_times),
             "other_pct": 100 * self.other.mean / self.whole.mean,
         }
 
     def _times(self, summary: Summary) -> Row:
         return {**summary.layer_row(), "percentage": 100 * summary.mean / self.whole.mean}
+
+
+def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float:
+    """Return the median over passes of a time over that of the clean pass next to it."""
+    return stats.median([a / b for a, b in zip(times, clean_times, strict=True)])
 
 
 def convolution_cells(
