@@ -334,8 +334,12 @@ def test_a_shard_that_was_replaced_is_read_again(measured: Folder) -> None:
 
 
 def test_a_shard_that_changed_without_growing_is_read_again(measured: Folder) -> None:
-    """A byte that a bad disk lost, and a later repair."""
+    """A byte that a bad disk lost, far from the end, and a later repair."""
     shard = measured.shard("s1")
+    shard.overall.unlink()
+    for path in (shard.layers, shard.samples):
+        path.unlink()
+    measured.measure(shard, status_reason="x" * 2000)
     whole = shard.overall.read_bytes()
     collect(measured.run)
     for content, points in ((whole.replace(b"resnet18", b"resnet81", 1), 7), (whole, 8)):
@@ -559,6 +563,8 @@ def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, firs
     assert set(zip(ours["dtype"], ours["l2_misses"], strict=True)) == {("float32", "")}
     assert set(zip(theirs["dtype"], theirs["l2_misses"], strict=True)) == {("", "new")}
     assert set(table["mean_ms"]) == {"0.5", "1.5"}
+    with folder.run.layers.open(newline="") as file:
+        assert {len(row) for row in csv.reader(file)} == {len(LAYER_COLUMNS) + 1}
 
 
 def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
@@ -602,13 +608,14 @@ except ResultsError as error:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("limit", [0, 20, 100, 1500, 2000])
+@pytest.mark.parametrize("limit", [0, 20, 100, 1500, 4000])
 def test_a_full_disk_leaves_the_old_tables(folder: Folder, limit: int) -> None:
     """All three of them, and no rubbish; a limit on file size stands in for the disk."""
     folder.measure(folder.shard("s1"), folder.points[:2])
     collect(folder.run)
     before = folder.tables()
-    folder.measure(folder.shard("s1", 1), folder.points[2:])
+    # overall.csv becomes the largest: the disk is full when the two others are complete
+    folder.measure(folder.shard("s1", 1), folder.points[2:], status_reason="x" * 900)
     done = collect_in_a_process(
         folder.run, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )

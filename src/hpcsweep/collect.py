@@ -150,11 +150,11 @@ class _Writing:
 
     def report(self, shards_read: int) -> Report:
         """Write the tables, remember, and report."""
-        winners, written, mixes = self._write()
+        written, mixes = self._write()
         reading, run = self._reading, self._run
         for name, seen in reading.seen.items():
             seen.note_blocks(reading.found[name][0])
-        report = self._report(winners, written, mixes)
+        report = self._report(written, mixes)
         repeated = {point: rows for point, rows in reading.rows.items() if rows > 1}
         memory = Memory(
             submissions=self._submissions,
@@ -163,30 +163,27 @@ class _Writing:
             repeated=repeated,
             report=vars(report),
         )
-        memory.place(winners, written)
+        memory.place(written)
         if not reading.unopened:  # else the next collect tries them all again
             collect_memory.save(run, memory)
         files = [str(path) for path in (run.overall, run.layers, run.samples)]
         return replace(report, shards_read=shards_read, written=files)
 
-    def _write(self) -> tuple[list[Entry], Written, list[merge.Mix]]:
+    def _write(self) -> tuple[Written, list[merge.Mix]]:
         """Write the tables; points whose row turns out to be damaged fall back to the next best."""
         pool, members = self._reading.pool, self._members
         while True:
-            winners = pool.winners()
-            mixes = merge.mixes(winners)
+            mixes = merge.mixes(pool.winners())
             marks = tables.Marks(members.orphans, members.unknown, mixes)
             try:
-                written = tables.write_all(self._run, winners, marks, self._reading.extras)
+                return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
             except tables.Damaged as damaged:
                 if any(entry.shard is None for entry, _reason in damaged.found):
                     raise  # the tables of the last collect are no good
                 self._reading.drop(damaged.found)
-            else:
-                return winners, written, mixes
 
-    def _report(self, winners: list[Entry], written: Written, mixes: list[merge.Mix]) -> Report:
-        reading, members = self._reading, self._members
+    def _report(self, written: Written, mixes: list[merge.Mix]) -> Report:
+        reading, members, winners = self._reading, self._members, written.rows
         measured = {entry.point_id for entry in winners}
         unreadable = [
             name for name, seen in reading.seen.items() if seen.left_out and not seen.rows

@@ -88,12 +88,14 @@ class Memory:
                 news[name] = seen.read
         return news
 
-    def place(self, winners: Sequence[Entry], written: Written) -> None:
+    def place(self, written: Written) -> None:
         """Take note of where the rows of the tables come from and how long their blocks are."""
         number = {name: index for index, name in enumerate(self.shards)}
         self.rows = [
             [number[name_of(entry.origin)], entry.origin.at, layers, samples]
-            for entry, layers, samples in zip(winners, written.layers, written.samples, strict=True)
+            for entry, layers, samples in zip(
+                written.rows, written.layers, written.samples, strict=True
+            )
         ]
 
     def entries(self, run: RunDir) -> list[Entry]:

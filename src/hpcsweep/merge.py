@@ -125,6 +125,13 @@ class Pool:
             if not rows:
                 del self.rows[found.point_id]
 
+    def losers(self) -> Iterator[Entry]:
+        """Return the rows that lie in shards and are not the best of their points."""
+        for rows in self.rows.values():
+            if len(rows) > 1:
+                best = max(rows, key=Entry.rank)
+                yield from (found for found in rows if found is not best and found.shard)
+
     def winners(self) -> list[Entry]:
         """Return one row per point, by axis values and then id."""
         best = (max(rows, key=Entry.rank) for rows in self.rows.values())

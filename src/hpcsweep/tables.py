@@ -21,7 +21,7 @@ from hpcsweep.records import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, OK, SAMPLE_C
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from hpcsweep.merge import Entry, Mix, Versions
+    from hpcsweep.merge import Entry, Mix, Pool, Versions
     from hpcsweep.rundir import RunDir, ShardPath
 
 _SEAL: Final = COMMIT[-1]
@@ -75,43 +75,41 @@ class Marks:
 
 @dataclass
 class Written:
-    """What went into the tables: bytes of each point's blocks in table order, layer rows."""
+    """What went into the tables: rows in their order, bytes of each one's blocks, layer rows."""
 
+    rows: list[Entry]
     layers: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     layer_rows: int = 0
 
 
-def write_all(run: RunDir, winners: Sequence[Entry], marks: Marks, extras: Extras) -> Written:
-    """Write the three tables.
+def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
+    """Write the three tables, of the best row of each point; the other rows are checked, too.
 
     Raises:
         Damaged: some rows cannot be taken; the tables are as they were.
         ResultsError: the disk is full or read-only; the tables are as they were.
 
     """
-    written, damaged = Written(), []
+    written = Written(pool.winners())
     with (
         rundir.replacing(run.overall) as overall,
         rundir.replacing(run.samples) as samples,
         rundir.replacing(run.layers) as layers,
         shards.Blocks() as blocks,
     ):
-        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers))
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
-        for found in winners:
-            try:
-                layer_block, sample_block = source.blocks_of(found)
-            except ResultsError as error:
-                damaged.append((found, str(error)))
-                continue
-            if not damaged:
-                written.layers.append(layers.write(layer_block))
-                written.samples.append(samples.write(sample_block))
-        if damaged:
-            raise Damaged(damaged)
-        written.layer_rows = _write_rows(overall, winners, marks, extras.overall)
+        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers))
+        for found in written.rows:
+            layer_block, sample_block = source.blocks_of(found)
+            written.layers.append(layers.write(layer_block))
+            written.samples.append(samples.write(sample_block))
+        for found in pool.losers():
+            source.blocks_of(found)
+        if source.damaged:
+            raise Damaged(source.damaged)
+        written.layer_rows = _write_rows(overall, written.rows, marks, extras.overall)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -172,11 +170,19 @@ class _Source:
 
     def __init__(self, run: RunDir, blocks: shards.Blocks, layer_columns: tuple[str, ...]) -> None:
         self.layer_columns = layer_columns
+        self.damaged: list[tuple[Entry, str]] = []
         self._run, self._blocks = run, blocks
         self._headers: dict[ShardPath, tuple[str, ...]] = {}
 
     def blocks_of(self, found: Entry) -> tuple[bytes, bytes]:
-        """Return a point's layer rows, in `layer_columns`, and its samples."""
+        """Return a point's layer rows, in `layer_columns`, and its samples; none if damaged."""
+        try:
+            return self._checked(found)
+        except ResultsError as error:
+            self.damaged.append((found, str(error)))
+            return b"", b""
+
+    def _checked(self, found: Entry) -> tuple[bytes, bytes]:
         where = found.shard or self._run
         layers = self._blocks.read(where.layers, *found.layers)
         samples = self._blocks.read(where.samples, *found.samples)
