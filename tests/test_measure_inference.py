@@ -9,6 +9,7 @@ import torch
 
 from hpcsweep import records
 from hpcsweep.catalog import ALGORITHMS
+from hpcsweep.measure import numerics
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
 from measuring import point
@@ -109,13 +110,24 @@ def test_cache_states_measure(bench, state):
 
 
 @pytest.mark.parametrize(
-    "axes", [{"dtype": "bfloat16"}, {"dtype": "float64"}, {"memory_format": "nhwc"}]
+    "axes",
+    [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"dtype": "float64"}, {"memory_format": "nhwc"}],
 )
 def test_dtypes_and_layouts_measure(bench, axes):
     """What torch can do on a CPU is measured, with an error of the dtype's size."""
     done = bench.measure(point(**axes))
     assert done.row["max_rel_error"] < 0.1
     assert done.row["valid"] or "very_noisy" in done.row["flags"]
+
+
+def test_flags_are_documented_and_doubt_makes_a_row_invalid(bench, monkeypatch):
+    """Every flag is in the list of flags; one that puts the number in doubt clears `valid`."""
+    assert set(records.FLAGS) >= records.DOUBTFUL
+    monkeypatch.setattr(numerics, "TOLERANCE", {"float32": 0.0})
+    row = bench.measure(point()).row
+    assert "inaccurate" in row["flags"].split(";")
+    assert set(row["flags"].split(";")) <= set(records.FLAGS)
+    assert row["valid"] is False
 
 
 def test_threads_are_explicit(bench, monkeypatch):
@@ -133,6 +145,7 @@ def test_running_out_of_memory_is_a_finding_and_the_next_point_runs(bench):
     with pytest.raises(OutOfMemory) as caught:
         bench.measure(point("tinynets:Hungry"))
     assert 0 < caught.value.peak < caught.value.limit
+    assert bench._models._model is None
     assert bench.measure(point()).row["median_ms"] > 0
 
 
