@@ -615,7 +615,7 @@ def test_a_full_disk_leaves_the_old_tables(folder: Folder, limit: int) -> None:
     collect(folder.run)
     before = folder.tables()
     # overall.csv becomes the largest: the disk is full when the two others are complete
-    folder.measure(folder.shard("s1", 1), folder.points[2:], status_reason="x" * 900)
+    folder.measure(folder.shard("s1", 1), folder.points[2:], status_reason="x" * 600)
     done = collect_in_a_process(
         folder.run, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )
