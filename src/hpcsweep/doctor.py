@@ -109,7 +109,7 @@ def _pairing(torch: str, vision: str) -> Finding:
     ]
     pins = [match[1] for match in wanted if match]
     detail = f"torch {torch}, torchvision {vision}"
-    if pins and torch.split("+")[0] != pins[0].split("+")[0]:
+    if pins and torch.split("+", maxsplit=1)[0] != pins[0].split("+")[0]:
         do = f"install the two together: torchvision {vision} goes with torch {pins[0]}"
         return Finding("fail", "torch", f"{detail} are not of one release", do)
     return Finding("ok", "torch", detail)
@@ -219,7 +219,6 @@ def _known(key: str, value: str) -> Finding:
 
 
 def _unknown(key: str, value: str, known: Any) -> Finding:  # noqa: ANN401 - any names
-    from hpcsweep.errors import suggest  # noqa: PLC0415 - only when something is wrong
 
     have = ", ".join(sorted(known))
     return Finding(
