@@ -82,11 +82,12 @@ class Folder:
 
 
 def commit(writer: shards.ShardWriter, point: Point, shard: ShardPath, **cells: Any) -> None:
-    """Write one point."""
+    """Write one point: its row, two layers, three samples (or three many `times`)."""
+    times = cells.pop("times", 1)
     row = {**row_of(point, shard), **cells}
     measured = row["status"] == "ok"
     layers = [layer_of(point, name, ms) for name, ms in (("conv1", 1.5), ("fc", 0.5))]
-    writer.commit(row, layers if measured else (), [2.0, 2.25, 1.75] if measured else ())
+    writer.commit(row, layers if measured else (), [2.0, 2.25, 1.75] * times if measured else ())
 
 
 def row_of(point: Point, shard: ShardPath) -> dict[str, Any]:

@@ -608,14 +608,24 @@ except ResultsError as error:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("limit", [0, 20, 100, 1500, 4000])
-def test_a_full_disk_leaves_the_old_tables(folder: Folder, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "largest"),
+    [
+        (0, {}),
+        (100, {}),
+        (1500, {}),
+        (3500, {"status_reason": "x" * 600}),  # too large is overall.csv alone
+        (3500, {"times": 10}),  # and here samples.csv
+    ],
+)
+def test_a_full_disk_leaves_the_old_tables(
+    folder: Folder, limit: int, largest: dict[str, Any]
+) -> None:
     """All three of them, and no rubbish; a limit on file size stands in for the disk."""
     folder.measure(folder.shard("s1"), folder.points[:2])
     collect(folder.run)
     before = folder.tables()
-    # overall.csv becomes the largest: the disk is full when the two others are complete
-    folder.measure(folder.shard("s1", 1), folder.points[2:], status_reason="x" * 600)
+    folder.measure(folder.shard("s1", 1), folder.points[2:], **largest)
     done = collect_in_a_process(
         folder.run, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )
