@@ -189,6 +189,16 @@ def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path
     assert (report.orphans, report.missing, report.points) == (4, 1, 9)
 
 
+def test_an_edited_sweep_that_leaves_nothing_to_measure_has_orphans_too(measured: Folder) -> None:
+    """Points were only taken away, so there is a new sweep file and no new submission."""
+    assert collect(measured.run).orphans == 0
+    measured.run.sweep_file.write_text(SWEEP.replace("64, 96, ", ""))
+    report = collect(measured.run)
+    assert (report.orphans, report.missing, report.shards_read) == (4, 0, 0)
+    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.run)}
+    assert orphan == {("64", "true"), ("96", "true"), ("128", "false"), ("224", "false")}
+
+
 def test_points_of_another_profile_are_no_orphans(tmp_path: Path) -> None:
     """Each submission's device and rehearsal count."""
     folder = resultsfolder.make(tmp_path)

@@ -20,7 +20,7 @@ from hpcsweep import collect_memory, locks, merge, shards, tables
 from hpcsweep.collect_memory import Memory, Seen
 from hpcsweep.collect_report import Report, mix_to_json
 from hpcsweep.errors import ResultsError
-from hpcsweep.membership import membership
+from hpcsweep.membership import membership, sweep_sha
 from hpcsweep.records import STATUSES
 from hpcsweep.rundir import cannot_write
 
@@ -60,7 +60,7 @@ def _collect(run: RunDir) -> Report:
     memory = collect_memory.load(run)
     news = memory.news(found) if memory else None
     if memory and news is not None:
-        if not news and memory.submissions == _ids(manifests):
+        if not news and memory.planned == _planned(run, manifests):
             return Report(**memory.report)
         grown = _Reading(run, found, memory)
         if grown.read(news):
@@ -145,7 +145,7 @@ class _Writing:
 
     def __init__(self, reading: _Reading, manifests: list[dict[str, Any]]) -> None:
         self._reading, self._run = reading, reading.run
-        self._submissions = _ids(manifests)
+        self._planned = _planned(self._run, manifests)
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
 
     def report(self, shards_read: int) -> Report:
@@ -157,7 +157,7 @@ class _Writing:
         report = self._report(written, mixes)
         repeated = {point: rows for point, rows in reading.rows.items() if rows > 1}
         memory = Memory(
-            submissions=self._submissions,
+            planned=self._planned,
             shards=reading.seen,
             extras=reading.extras,
             repeated=repeated,
@@ -209,8 +209,9 @@ class _Writing:
         )
 
 
-def _ids(manifests: list[dict[str, Any]]) -> list[str]:
-    return [manifest["id"] for manifest in manifests]
+def _planned(run: RunDir, manifests: list[dict[str, Any]]) -> list[str]:
+    """Return what decides which points there should be: the sweep file and the submissions."""
+    return [sweep_sha(run), *(manifest["id"] for manifest in manifests)]
 
 
 def _tally(winners: list[Entry]) -> dict[str, int]:

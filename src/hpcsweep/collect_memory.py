@@ -63,7 +63,7 @@ class Seen:
 class Memory:
     """The state after a collect."""
 
-    submissions: list[str]
+    planned: list[str]
     shards: dict[str, Seen]
     extras: Extras
     repeated: dict[str, int]

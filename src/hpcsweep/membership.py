@@ -7,6 +7,7 @@ doubt.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def membership(
     if not manifests:
         return Membership(unknown=set(measured))
     result = Membership()
-    latest = manifests[-1].get("spec_sha256")
+    latest = sweep_sha(run)
     current: set[str] = set()
     earlier: set[str] = set()
     for manifest in manifests:
@@ -59,6 +60,14 @@ def membership(
     result.orphans = set(measured - wanted)
     result.planned = (current | earlier) & wanted
     return result
+
+
+def sweep_sha(run: RunDir) -> str:
+    """Return what tells the sweep file apart from earlier ones, as manifests record it."""
+    try:
+        return hashlib.sha256(run.sweep_file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _in_sweep(run: RunDir, manifests: Iterable[Mapping[str, Any]], doubtful: set[str]) -> set[str]:
