@@ -78,6 +78,15 @@ def test_an_edited_sweep_measures_only_what_is_new(desk):
     assert Counter(row["model"] for row in desk.rows()) == {"a": 5, "b": 5, "c": 5}
 
 
+def test_a_sweep_that_shrank_has_orphans(desk):
+    """Their rows stay and are marked, also when the edit left nothing to measure."""
+    desk.spec(NOOP)
+    submit(desk)
+    desk.spec(NOOP.replace("[a, b]", "[a]"))
+    assert "nothing to measure" in submit(desk).stdout
+    assert json.loads(desk.run("collect", "sweep", "--json").stdout)["orphans"] == 5
+
+
 def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     """The exit code is a shell's own for an interrupt."""
     desk.spec(SLOW)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
@@ -44,7 +44,8 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(run.path, error) from error
     try:
-        holder.write_text(f"{what}, process {os.getpid()} on {socket.gethostname()}")
+        with suppress(OSError):  # it only serves a message
+            holder.write_text(f"{what}, process {os.getpid()} on {socket.gethostname()}")
         yield
     finally:
         holder.unlink(missing_ok=True)

@@ -88,6 +88,8 @@ def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> P
     pending = _pending(request, known, tally)
     first = next(pending, None)
     if first is None:
+        if run.submissions_dir.is_dir():
+            _keep_sweep(run, request)
         return Prepared(None, 0, 0, 0.0, tally)
     number = len(run.submissions())
     submission = rundir.new_submission(run, request.profile.name)
@@ -99,8 +101,7 @@ def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> P
         manifest = _manifest(request, submission.id, number)
         manifest |= {"chunks": count, "points": points, "seconds": round(seconds, 3)}
         rundir.write_json(submission.manifest, manifest)
-        with rundir.replacing(run.sweep_file) as file:
-            file.write(request.sweep.text.encode())
+        _keep_sweep(run, request)
     except OSError as error:
         discard(submission)
         raise rundir.cannot_write(submission.path, error) from error
@@ -108,6 +109,12 @@ def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> P
         discard(submission)
         raise
     return Prepared(submission, points, count, seconds, tally)
+
+
+def _keep_sweep(run: RunDir, request: Request) -> None:
+    """Keep the sweep as it was last submitted: rows that it no longer has are orphans."""
+    with rundir.replacing(run.sweep_file) as file:
+        file.write(request.sweep.text.encode())
 
 
 def discard(submission: SubmissionDir) -> None:
