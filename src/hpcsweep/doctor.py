@@ -31,6 +31,7 @@ Level = Literal["ok", "warn", "fail"]
 
 _MIN_FREE_GB: Final = 1.0
 _NEEDED: Final = ("torch", "torchvision", "pandas", "pydantic", "jinja2", "filelock")
+_BINARY: Final = re.compile(r"sm_(\d+)[a-z]?")
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
 _DEEP: Final = """
 import json, torch, torchvision
@@ -164,11 +165,14 @@ def _torch() -> Iterator[Finding]:
 
 
 def _gpu_code(seen: dict[str, Any]) -> Finding:
-    """Check that this torch has code for the GPU that is here."""
-    code = "sm_{}{}".format(*seen["capability"])
-    same_major = [a for a in seen["archs"] if a.startswith(f"sm_{seen['capability'][0]}")]
+    """Check that this torch has code for the GPU: binaries serve their own major, minor and up."""
+    major, minor = seen["capability"]
+    matches = filter(None, (_BINARY.fullmatch(arch) for arch in seen["archs"]))
+    known = [divmod(int(match[1]), 10) for match in matches]
+    fits = any(theirs == major and least <= minor for theirs, least in known)
+    code = f"sm_{major}{minor}"
     detail = f"{seen['device']} ({code}), cuDNN {seen['cudnn']}, code for {' '.join(seen['archs'])}"
-    if not same_major:
+    if not fits:
         do = "install a torch build that has code for this GPU (V100 needs CUDA 12.6 or older)"
         return Finding("fail", "gpu", detail, do)
     return Finding("ok", "gpu", detail)
