@@ -1,0 +1,86 @@
+"""The built wheel works installed elsewhere: templates, profiles and sweeps come with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel as a release would."""
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    (path,) = out.glob("*.whl")
+    return path
+
+
+def test_the_wheel_carries_what_the_commands_look_up(wheel):
+    """Every file of the three folders, and the mark of a typed package."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ("sweeps", "cluster_profiles", "jobs/templates"):
+        for path in (ROOT / folder).glob("*.*"):
+            assert f"hpcsweep/_data/{folder}/{path.name}" in names
+    assert "hpcsweep/py.typed" in names
+
+
+def test_an_installed_wheel_runs_a_shipped_sweep_anywhere(wheel, tmp_path):
+    """In an environment of its own, from a folder that holds nothing."""
+    home = tmp_path / "env"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    site = next((home / "lib").glob("python*")) / "site-packages"
+    # the dependencies of this environment, behind the installed wheel; its editable hpcsweep is
+    # found through a .pth file, which a .pth line does not follow
+    (site / "zz_dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    desk = tmp_path / "elsewhere"
+    desk.mkdir()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HPCSWEEP"))}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [home / "bin" / "hpcsweep", *arguments],
+            cwd=desk,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert json.loads(run("expand", "quickstart", "--json"))["points_total"] == 12
+    (desk / "noop.yaml").write_text("workload: noop\naxes: {model: [a, b]}\n")
+    assert "2 ok" in run("submit", "noop.yaml", "--cluster", "local")
+    assert "2 points (2 ok)" in run("collect", "noop")
+    where = subprocess.run(
+        [python, "-c", "import hpcsweep; print(hpcsweep.__file__)"],
+        cwd=desk,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert str(home) in where
