@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import devices, estimate, jobs, ledger, locks, rundir
+from hpcsweep import devices, estimate, jobs, ledger, locks, queues, rundir, slurm
 from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     Incomplete,
@@ -14,7 +14,7 @@ from hpcsweep.errors import (
     UsageError,
     suggest,
 )
-from hpcsweep.launch import local, prepare, progress
+from hpcsweep.launch import local, prepare, progress, sbatch
 from hpcsweep.launch.prepare import Request
 from hpcsweep.records import FAILED, STATUSES
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Say = Callable[[str], None]
 
-_NOT_YET: Final = "this version launches on this machine only: use a profile with `launcher: local`"
+_NOT_YET: Final = "not in this version; use `launcher: sbatch` or `launcher: local`"
 
 
 def request(  # noqa: PLR0913 - the options of a command
@@ -61,9 +61,11 @@ def request(  # noqa: PLR0913 - the options of a command
 
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
-    if asked.profile.launcher != "local":
+    if asked.profile.launcher == "submitit":
         raise Refused(f"{asked.profile.path}: launcher {asked.profile.launcher}: {_NOT_YET}")
     run = rundir.RunDir(results / asked.sweep.name)
+    if asked.profile.launcher == "sbatch":
+        return _queue(run, asked, say)
     with locks.held(run, "hpcsweep submit"):
         ready = prepare.prepare(run, asked)
         if ready.submission is not None:
@@ -82,6 +84,26 @@ def submit(results: Path, asked: Request, say: Say) -> int:
         say("interrupted; the same command continues")
         return EXIT_INTERRUPTED
     return result.exit_code or _exit_code(run, asked)
+
+
+def _queue(run: RunDir, asked: Request, say: Say) -> int:
+    """Send what is missing to Slurm, and return at once."""
+    with locks.held(run, "hpcsweep submit"):
+        ready = prepare.prepare(run, asked, queues.live_chunks)
+        settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
+        if ready.submission is None:
+            say(f"{run.name}: nothing to send ({settled or 'the profile takes no point'})")
+            return 0 if "pending" in ready.settled else _exit_code(run, asked)
+        try:
+            ids = sbatch.launch(ready.submission, asked.profile)
+        except BaseException as error:
+            maybe = isinstance(error, slurm.Unanswered) and error.maybe_accepted
+            if not maybe and not ready.submission.read_jobs():
+                prepare.discard(ready.submission)
+            raise
+    say(_headline(asked, ready, settled))
+    say(f"{ready.chunks} chunks are in the queue as {', '.join(ids)}; nothing has to stay open")
+    return 0
 
 
 def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:

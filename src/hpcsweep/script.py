@@ -1,0 +1,100 @@
+"""Renders a profile and a submission to the text of an sbatch script, through Jinja2.
+
+Nothing in a profile can break out of its place: options and words of the shell are quoted, a line
+end is refused, and a name that the template misspells is an error. Folder and range of the array
+are options of the call of sbatch, so that one script serves every array of a submission.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+
+from hpcsweep import lookup
+from hpcsweep.errors import ProfileError
+
+if TYPE_CHECKING:
+    from hpcsweep.profile import Profile
+    from hpcsweep.rundir import SubmissionDir
+
+__all__ = ["interpreter", "render"]
+
+TEMPLATE: Final = "job.sbatch.j2"
+RESTARTS: Final = 100  # requeues of one task before it is left to a person
+_KEYS: Final = {
+    "partition": "--partition",
+    "constraint": "--constraint",
+    "gres": "--gres",
+    "time": "--time",
+    "mem": "--mem",
+    "cpus_per_task": "--cpus-per-task",
+    "nodes": "--nodes",
+    "nodelist": "--nodelist",
+    "exclude": "--exclude",
+    "account": "--account",
+    "qos": "--qos",
+}
+
+
+def render(profile: Profile, submission: SubmissionDir) -> str:
+    """Return the script that runs a submission's chunks; `ProfileError` where it cannot be."""
+    if profile.wrapper != "none":
+        text = f"{profile.path}: wrapper: `{profile.wrapper}` cannot run in a job"
+        raise ProfileError(f"{text}; set it to none")
+    folders = [str(folder) for folder in lookup.folders(lookup.TEMPLATES)]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - a shell script; the filter `quote` guards it
+    )
+    environment.filters["quote"] = _quote
+    return environment.get_template(TEMPLATE).render(
+        options=_options(profile, submission),
+        more=profile.sbatch_options,
+        time_seconds=profile.time_seconds,
+        setup=_setup(profile),
+        env=profile.env,
+        python=interpreter(profile),
+        submission=str(submission.path.absolute()),
+        restarts=RESTARTS,
+    )
+
+
+def interpreter(profile: Profile) -> str:
+    """Return the Python that runs the worker on the node."""
+    if profile.python:
+        return profile.python
+    return "python" if profile.conda or profile.venv else sys.executable
+
+
+def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
+    own = [(option, getattr(profile, key)) for key, option in _KEYS.items()]
+    fixed = [
+        ("--job-name", f"hpcsweep-{submission.run.name}"),
+        ("--output", "logs/slurm-%A_%a.out"),
+        ("--open-mode", "append"),
+        ("--signal", f"B:USR1@{profile.signal_lead}"),
+    ]
+    return [*fixed, *((name, str(value)) for name, value in own if value is not None)]
+
+
+def _setup(profile: Profile) -> list[str]:
+    lines = [f"module load {_quote(name)}" for name in profile.modules]
+    if profile.conda:
+        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {_quote(profile.conda)}"]
+    if profile.venv:
+        lines.append(f". {_quote(profile.venv + '/bin/activate')}")
+    return [*lines, *profile.setup]
+
+
+def _quote(value: object) -> str:
+    text = str(value)
+    if "\n" in text or "\r" in text:
+        raise ProfileError(f"{text!r}: a line end cannot go into a job script; rename it")
+    return shlex.quote(text)

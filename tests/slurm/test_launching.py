@@ -1,0 +1,70 @@
+"""Sweeps on a real Slurm: sent once, run on the right node, resumed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import shards, slurm
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SPEC = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
+SITE = "gpu: {gpu}\npartition: gpu\nconstraint: {feature}\ngres: 'gpu:1'\npython: {python}\n"
+SITE += "max_points_per_chunk: 1\ntime: 30\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep and two profiles; its name is hostile."""
+    folder = tmp_path / "it's a desk"
+    profiles = folder / "cluster_profiles"
+    profiles.mkdir(parents=True)
+    for gpu, feature in (("v100", "gpu2v100"), ("l40", "gpul40s")):
+        text = SITE.format(gpu=gpu, feature=feature, python=sys.executable)
+        (profiles / f"{gpu}.yaml").write_text(text)
+    small = "extends: v100\naccount: small\nsetup: ['sleep 600']\n"
+    (profiles / "small.yaml").write_text(small)
+    desk = Desk(folder)
+    desk.spec(SPEC, "s.yaml")
+    return desk
+
+
+def _empty() -> bool:
+    return all(job.state.over for job in slurm.queue())
+
+
+def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
+    """Rows name profile and job; the same command finds nothing to send."""
+    for gpu in ("v100", "l40"):
+        done = desk.run("submit", "s.yaml", "--cluster", gpu)
+        assert done.returncode == 0, done.stderr
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    run = desk.sweep("s")
+    rows = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 12
+    for shard in run.shards():
+        text = shard.env.read_text()
+        assert ("v100n1" if "v100" in shard.submission else "l40sn1") in text
+        assert "CUDA_VISIBLE_DEVICES" in text or "SLURM_JOB_GPUS" in text
+    assert "nothing to send" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+
+
+def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
+    """Four of six go in, exit code 8; what waits is not sent again; cancelled chunks are."""
+    done = desk.run("submit", "s.yaml", "--cluster", "small")
+    assert done.returncode == 8, done.stderr
+    assert "4 of 6 chunks went in" in done.stderr
+    cluster.run("scancel", "--user=root")
+    cluster.wait_for("an empty queue", _empty)
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 0, done.stderr
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == 6
