@@ -68,3 +68,32 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     cluster.wait_for("the end of the jobs", _empty, timeout=90)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == 6
+
+
+def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
+    """One chunk of six points, requeued after its start; while it lives nothing is sent again."""
+    slow = "extends: v100\nmax_points_per_chunk: 6\nsetup: ['sleep 1']\n"
+    (desk.folder / "cluster_profiles/slow.yaml").write_text(slow)
+    done = desk.run("submit", "s.yaml", "--cluster", "slow")
+    assert done.returncode == 0, done.stderr
+    running = slurm.Meaning.RUNNING
+    cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
+    assert "nothing to send (6 pending)" in desk.run("submit", "s.yaml", "--cluster", "slow").stdout
+    slurm.requeue([job.id for job in slurm.queue() if not job.state.over])
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 6
+
+
+def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
+    """The script is shown, a misspelt partition is told, and the queue stays as it is."""
+    before = slurm.queue()
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
+    assert "#SBATCH --constraint=gpu2v100" in done.stdout
+    bad = "extends: v100\npartition: gpuu\n"
+    (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
+    done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
+    assert (done.returncode, "`partition`" in done.stderr) == (7, True)
+    assert slurm.queue() == before

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import tempfile
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import devices, estimate, jobs, ledger, locks, queues, rundir, slurm
+from hpcsweep import devices, estimate, jobs, ledger, locks, queues, rundir, script, slurm
 from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     Incomplete,
@@ -20,7 +23,6 @@ from hpcsweep.records import FAILED, STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import RunDir, SubmissionDir
@@ -214,7 +216,7 @@ class Cost:
 def cost(results: Path, asked: Request) -> Cost:
     """Return what a request would cost, without writing anything."""
     run = rundir.RunDir(results / asked.sweep.name)
-    settled = ledger.read(run).settled()
+    settled = ledger.read(run, queues.live_chunks).settled()
     seconds_of = estimate.estimator(run, asked.device)
     found = Cost(asked.sweep.name, asked.profile.name)
     pending = []
@@ -233,9 +235,6 @@ def cost(results: Path, asked: Request) -> Cost:
 
 def rehearse(results: Path, asked: Request, say: Say) -> int:
     """Show the plan, run one point for real beside the results, and submit nothing."""
-    import tempfile  # noqa: PLC0415 - only here
-    from pathlib import Path as RealPath  # noqa: PLC0415
-
     plan_cost = cost(results, asked)
     say(plan_cost.text())
     first = prepare.first_points(asked, 1)
@@ -243,12 +242,14 @@ def rehearse(results: Path, asked: Request, say: Say) -> int:
         say("the profile takes no point of this sweep")
         return 0
     prepare.check_budget(sum(plan_cost.seconds.values()), asked.max_gpu_hours)
+    if asked.profile.launcher == "sbatch" and plan_cost.chunks:
+        _show_script(results, asked, plan_cost.chunks, say)
     here = replace(
         asked, rehearsal=True, device=devices.local_device(), only=frozenset(), workers=1
     )
     point = prepare.first_points(here, 1)[0]
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        run = rundir.RunDir(RealPath(folder) / asked.sweep.name)
+        run = rundir.RunDir(Path(folder) / asked.sweep.name)
         ready = prepare.prepare(run, replace(here, only=frozenset({point.point_id})))
         submission = _launchable(ready.submission)
         say(f"rehearsing one point here: {point.label()} on {here.device}")
@@ -258,6 +259,23 @@ def rehearse(results: Path, asked: Request, say: Say) -> int:
     say("\n".join(f"  {line}" for line in shards_text[-3:]))
     say(f"dry run: nothing was submitted (rehearsal: {result.by_status or result.refusals})")
     return result.exit_code
+
+
+def _show_script(results: Path, asked: Request, chunks: int, say: Say) -> None:
+    """Show the job script as it would be sent, and ask Slurm whether it would take it."""
+    submission = rundir.RunDir(results / asked.sweep.name).submission("DRY-RUN")
+    text = script.render(asked.profile, submission)
+    say(text)
+    options = sbatch.options(submission, asked.profile, 0, min(chunks, sbatch.max_array_size()))
+    say(f"sbatch {shlex.join(options)} job.sbatch")
+    with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
+        file.write(text)
+        file.flush()
+        answer = slurm.would_accept(Path(file.name), options=options)
+    if isinstance(answer, slurm.CouldNotAsk):
+        say(f"Slurm was not asked: {answer}")
+    else:
+        say(f"Slurm would take it: partition {answer.partition}, nodes {answer.nodes}")
 
 
 def _launchable(submission: SubmissionDir | None) -> SubmissionDir:
