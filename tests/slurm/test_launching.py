@@ -13,6 +13,7 @@ from localruns import Desk
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from conftest import StartCluster
     from lab import Lab
 
 SPEC = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
@@ -97,3 +98,18 @@ def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
     assert (done.returncode, "`partition`" in done.stderr) == (7, True)
     assert slurm.queue() == before
+
+
+def test_arrays_are_split_where_the_cluster_caps_the_index(
+    special_cluster: StartCluster, desk: Desk
+):
+    """Six chunks at four tasks an array: two arrays, the second with an offset."""
+    lab = special_cluster(accounting=False, max_array_size=4)
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 0, done.stderr
+    (submission,) = desk.sweep("s").submissions()
+    sent = [(job["first_chunk"], job["tasks"]) for job in submission.read_jobs()]
+    assert sent == [(0, 4), (4, 2)]
+    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 6
