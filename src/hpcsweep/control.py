@@ -60,8 +60,12 @@ def cancel(run: RunDir, submission_ids: Sequence[str]) -> Iterator[str]:
             yield f"{submission.id}: told process {who['pid']} to finish; what was measured stays"
         else:
             yield f"{submission.id}: runs on {who['host']}; cancel it there (process {who['pid']})"
+    for submission in wanted:
+        jobs_sent = [entry["job_id"] for entry in submission.read_jobs() if "job_id" in entry]
+        if jobs_sent:
+            yield f"{submission.id}: in Slurm's hands; end it with: scancel {' '.join(jobs_sent)}"
     if not live:
-        yield f"{run.name}: nothing is live"
+        yield f"{run.name}: nothing is live on this machine"
 
 
 def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
