@@ -35,8 +35,19 @@ def test_the_table_has_exactly_torchvisions_classifiers() -> None:
     assert sorted(MODELS) == sorted(torchvision.models.list_models(module=torchvision.models))
 
 
+def _meta_refuses_small_images() -> bool:
+    """Say whether this torch's meta device checks images against kernels; 2.4 does not."""
+    image, kernel = torch.empty(1, 3, 3, 3, device="meta"), torch.empty(4, 3, 4, 4, device="meta")
+    try:
+        torch.nn.functional.conv2d(image, kernel)
+    except RuntimeError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore:.*init_weights.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore:torch.meshgrid:UserWarning")
 def test_sizes_and_work_are_what_the_network_itself_says(table: ModuleType, name: str) -> None:
     """It runs at its smallest size and not below; a fixed one at no other; counts are exact."""
     network, entry = table.on_meta(name), MODELS[name]
@@ -45,7 +56,7 @@ def test_sizes_and_work_are_what_the_network_itself_says(table: ModuleType, name
     if entry.fixed:
         assert not table.runs(network, 2 * entry.size)
         assert not table.runs(network, entry.size // 2)
-    elif entry.size > 1:
+    elif entry.size > 1 and _meta_refuses_small_images():
         assert not table.runs(network, entry.size - 1)
 
 
