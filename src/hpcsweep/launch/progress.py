@@ -28,10 +28,14 @@ class Count:
         self.done += 1
         self.failed += status in FAILED
 
+    @property
+    def rate(self) -> float:
+        """Return points per second since the beginning."""
+        return self.done / max(time.monotonic() - self._began, 1e-9)
+
     def words(self) -> str:
         """Say it: done, failed, rate, time left."""
-        seconds = time.monotonic() - self._began
-        rate = self.done / seconds if seconds > 0 else 0.0
+        rate = self.rate
         left = f"{(self.total - self.done) / rate:.0f} s left" if rate else "..."
         return f"{self.done}/{self.total} points, {self.failed} failed, {rate:.2f}/s, {left}"
 
@@ -64,7 +68,8 @@ class Bar:
     def point(self, status: str) -> None:
         """Move the bar by one row."""
         self._count.add(status)
-        self._progress.update(self._task, advance=1, failed=self._count.failed)
+        told = {"failed": self._count.failed, "rate": f"{self._count.rate:.2f}"}
+        self._progress.update(self._task, advance=1, **told)
 
     def tick(self) -> None:
         """Let the bar's clock run."""
@@ -92,9 +97,10 @@ def bar(total: int) -> Iterator[Lines | Bar]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[failed]} failed"),
+        TextColumn("{task.fields[rate]}/s"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        yield Bar(count, progress, progress.add_task("points", total=total, failed=0))
+        yield Bar(count, progress, progress.add_task("points", total=total, failed=0, rate="0"))
