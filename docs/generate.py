@@ -10,6 +10,7 @@ compare every page and schema with what this would write.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -196,9 +197,14 @@ def _choices(field: FieldInfo) -> str:
     return ": " + ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
 
 
+def _yaml(choice: object) -> str:
+    """Return a value as it is written in YAML."""
+    return choice if isinstance(choice, str) else json.dumps(choice)
+
+
 def _values(kind: str, choices: tuple[Any, ...], minimum: float | None) -> str:
     if choices:
-        return ", ".join(f"`{choice}`" for choice in choices)
+        return ", ".join(f"`{_yaml(choice)}`" for choice in choices)
     if kind in {"int", "float"}:
         name = "whole number" if kind == "int" else "number"
         return name if minimum is None else f"{name} from {minimum:g}"

@@ -71,6 +71,7 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
         "quickstart",
         "resnet152_gemm",
         "resnet152_implicit_precomp_gemm",
+        "resnet50_unique_layers",
         "vgg16_all_algorithms",
     } <= set(shipped)
     assert [spec.load(path).name for path in shipped.values()] == list(shipped)
@@ -82,6 +83,7 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
         ("quickstart", 12),
         ("resnet152_gemm", 800),
         ("resnet152_implicit_precomp_gemm", 200),
+        ("resnet50_unique_layers", 240),
         ("vgg16_all_algorithms", 20 * (3 * 10 + 7)),
     ],
 )
@@ -339,8 +341,8 @@ def test_the_time_limit_of_a_point_is_not_part_of_it(tmp_path: Path) -> None:
             ":4: measure.iterations: found true, needs a whole",
         ),
         (HEAD + "measure: {iterations: 0}\n", ":4: measure.iterations: found 0, needs at least 1"),
-        (HEAD + "measure: {layers: yes}\n", ":4: measure.layers: found 'yes', needs true or false"),
-        (HEAD + "measure: {layers: 1}\n", ":4: measure.layers: found 1, needs true or false"),
+        (HEAD + "measure: {layers: yes}\n", ":4: measure.layers: found 'yes', allowed are true, f"),
+        (HEAD + "measure: {layers: 1}\n", ":4: measure.layers: found 1, needs a name, or true"),
         (HEAD + "measure: {stop: fix}\n", ":4: measure.stop: found 'fix', allowed are fixed, adap"),
         (HEAD + "measure: [layers]\n", ":4: measure: found a list, needs a map"),
         # injected failures

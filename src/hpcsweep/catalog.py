@@ -110,7 +110,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         ),
         Setting("min_iterations", "int", 30, "adaptive: fewest timed passes", minimum=3),
         Setting("max_seconds", "float", 60.0, "adaptive: time cap of the timed passes", minimum=0),
-        Setting("layers", "bool", default=True, doc="time every layer in a pass of its own"),
+        Setting(
+            "layers",
+            "bool",
+            default=True,
+            doc="time every layer in a pass of its own; unique: every distinct convolution, alone",
+            choices=(True, False, "unique"),
+        ),
         Setting(
             "evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"
         ),

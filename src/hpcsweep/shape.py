@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.yamlfile import Document, Loc
 
-_QUOTED: Final = re.compile(r"'([^']*)'")
+_LITERALS: Final = re.compile(r"'([^']*)'|(True|False)")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -76,7 +76,8 @@ def _text(model: type[BaseModel], error: ErrorDetails) -> str:
             return f"is missing, allowed are {', '.join(get_args(field.annotation))}"
         return f"is missing: {field.description}"
     if kind == "literal_error":
-        context = {"expected": ", ".join(_QUOTED.findall(context["expected"]))}
+        found = _LITERALS.findall(context["expected"])
+        context = {"expected": ", ".join(text or word.lower() for text, word in found)}
     needs = _NEEDS.get(kind, error["msg"]).format(**context)
     near = suggest(str(value), str(context.get("expected", "")).split(", "))
     return f"found {show(value)}, {needs}{near}"

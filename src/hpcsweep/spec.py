@@ -51,11 +51,18 @@ class Rule(_Shape):
     axes: dict[str, Any] = Field(description="axis to values, instead of its own")
 
 
+def _no_number(value: object) -> object:
+    """Keep 1 from being taken for true among named choices."""
+    if type(value) is int:
+        raise ValueError("needs a name, or true or false")
+    return value
+
+
 def _setting_type(setting: Setting) -> Any:  # noqa: ANN401 - a type
     if setting.kind == "list":
         return list[Failure]
     if setting.choices:
-        return Literal[setting.choices]
+        return Annotated[Literal[setting.choices], BeforeValidator(_no_number)]
     if setting.kind == "int":
         return Annotated[int, Field(ge=setting.minimum), BeforeValidator(integral)]
     if setting.kind == "float":

@@ -33,12 +33,13 @@ from hpcsweep.measure import (
     models,
     numerics,
     stats,
+    unique,
     work,
 )
 from hpcsweep.measure import lanes as lanes_of
 from hpcsweep.measure.convolutions import Coverage
 from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
-from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT, LayerTable
+from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.shapes import Shapes, shape_pass
 from hpcsweep.measure.telemetry import Telemetry
 from hpcsweep.records import DOUBTFUL
@@ -78,7 +79,7 @@ class _Timed:
 
     clean: stats.Summary
     samples: list[float]
-    table: LayerTable | None
+    table: LayerTable | IsolatedTable | None
     lanes: Lanes
     cells: Row
 
@@ -185,7 +186,7 @@ class Inference:
             ready.model,
             ready.run,
             caches.preparation(ready.point.axes["cache_state"], device),
-            ready.shapes.calls if settings["layers"] else (),
+            ready.shapes.calls if settings["layers"] is True else (),
         )
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warm = loop.collect([lanes.clean], loop.warm_up_rule(settings))
@@ -194,7 +195,12 @@ class Inference:
             lanes.all(), loop.stopping_rule(settings), at_block_end=self._telemetry.sample
         )
         clean = stats.summarise(done.times[0])
-        table = LayerTable(lanes.layer_timer, done.times[1]) if lanes.layer_timer else None
+        table: LayerTable | IsolatedTable | None = None
+        if lanes.layer_timer:
+            table = LayerTable(lanes.layer_timer, done.times[1])
+        elif settings["layers"] == unique.UNIQUE:
+            alone = unique.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
+            table = IsolatedTable(alone, clean)
         cells: Row = {
             "warmup_n": len(warm.times[0]),
             "stop_reason": done.reason,
@@ -236,10 +242,10 @@ class Inference:
     ) -> list[str]:
         axes, clock = ready.point.axes, timed.lanes.device_clock
         overhead = (
-            timed.table.overall_cells(timed.samples)["hook_overhead_pct"] if timed.table else 0
+            timed.table.overall_cells(timed.samples)["hook_overhead_pct"] if timed.table else None
         )
         found = {
-            "hook_overhead": overhead > HOOK_OVERHEAD_PCT,
+            "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
             "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),
             "fallback": any(choice.fallback for choice in ready.choices),
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),

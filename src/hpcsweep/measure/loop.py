@@ -114,15 +114,16 @@ def _block_size(times: Sequence[float]) -> int:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Collect garbage now and not during the passes."""
-    enabled = gc.isenabled()
+    """Collect garbage now and not during the passes; inside another one, do nothing."""
+    if not gc.isenabled():
+        yield
+        return
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        gc.enable()
 
 
 @dataclass

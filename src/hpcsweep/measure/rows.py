@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep import records
-from hpcsweep.measure import stats
+from hpcsweep.measure import stats, unique
 from hpcsweep.measure.layers import OTHER
 from hpcsweep.measure.shapes import kernel_cells
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hpcsweep.measure.layers import LayerTimer
     from hpcsweep.measure.shapes import Call
     from hpcsweep.measure.stats import Summary
+    from hpcsweep.measure.unique import Isolated
     from hpcsweep.point import Point
     from hpcsweep.records import Row
 
@@ -40,9 +41,7 @@ class LayerTable:
         self, point: Point, choices: Sequence[LayerChoice], proofs: Sequence[Evidence]
     ) -> list[Row]:
         """Return the layer rows in call order, `__other__` last."""
-        cells = records.axis_cells(point.axes)
-        shared: Row = {name: cells.get(name) for name in _SHARED}
-        shared |= {"point_id": point.point_id, "layer_timer": self._timer}
+        shared = _shared_cells(point, self._timer)
         convolutions = convolution_cells(self._calls, choices, proofs)
         rows = [
             {**shared, **self._times(summary), **_call_cells(index, call), **about}
@@ -74,6 +73,50 @@ class LayerTable:
 
     def _times(self, summary: Summary) -> Row:
         return {**summary.layer_row(), "percentage": 100 * summary.mean / self.whole.mean}
+
+
+class IsolatedTable:
+    """Convolutions that were timed alone, told for every call of equal work."""
+
+    def __init__(self, alone: Isolated, clean: Summary) -> None:
+        """Take the times of distinct convolutions, and the clean pass that they are shares of."""
+        self._alone, self._clean = alone, clean
+
+    def rows(
+        self, point: Point, choices: Sequence[LayerChoice], proofs: Sequence[Evidence]
+    ) -> list[Row]:
+        """Return one row per convolution call, in call order; `call_index` counts convolutions."""
+        calls = self._alone.calls
+        shared = _shared_cells(point, unique.TIMER)
+        about = convolution_cells(calls, choices, proofs)
+        return [
+            {
+                **shared,
+                **summary.layer_row(),
+                "percentage": 100 * summary.mean / self._clean.mean,
+                **_call_cells(index, call),
+                **cells,
+            }
+            for index, (call, summary, cells) in enumerate(
+                zip(calls, self._alone.of_calls(), about, strict=True)
+            )
+        ]
+
+    def convolution_means(self) -> list[float]:
+        """Return the means of the convolution calls, in order."""
+        return [summary.mean for summary in self._alone.of_calls()]
+
+    def overall_cells(self, _clean_times: Sequence[float]) -> Row:
+        """Return what isolated convolutions say about the pass: their sum over it."""
+        total = sum(summary.median for summary in self._alone.of_calls())
+        return {"hook_overhead_pct": None, "layer_sum_over_total": total / self._clean.median}
+
+
+def _shared_cells(point: Point, timer: str) -> Row:
+    """Return the cells that all layer rows of a point share."""
+    cells = records.axis_cells(point.axes)
+    shared: Row = {name: cells.get(name) for name in _SHARED}
+    return shared | {"point_id": point.point_id, "layer_timer": timer}
 
 
 def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float:
