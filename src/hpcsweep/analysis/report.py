@@ -15,39 +15,38 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
+from hpcsweep.analysis import dataset
+from hpcsweep.analysis.terminal import aligned
 from hpcsweep.errors import UsageError
-from hpcsweep.records import OK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.rundir import RunDir
 
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")
-_TEXTS: Final = ("status", "flags", "orphan", "algorithm")
-_FLOATS: Final = ("median_ms",)
-_DOUBT: Final = frozenset({"noisy", "very_noisy", "throttled", "shared_gpu", "shared_cpu"})
 
 
 @dataclass(frozen=True)
 class Report:
     """The tables of one sweep, ready to be shown."""
 
-    sweep: str
+    data: Dataset
     algorithms: tuple[str, ...]
     keys: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
     coverage: dict[str, tuple[float, float]]
-    statuses: dict[str, int]
     files: tuple[Path, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record: a row has its axes and `median_ms` by algorithm."""
         return {
-            "sweep": self.sweep,
-            "statuses": self.statuses,
+            "sweep": self.data.run.name,
+            "statuses": self.data.statuses,
+            "orphans": self.data.orphans,
             "rows": list(self.rows),
             "coverage_pct": {name: list(pair) for name, pair in self.coverage.items()},
             "files": [str(path) for path in self.files],
@@ -55,8 +54,7 @@ class Report:
 
     def text(self) -> str:
         """Return the table for a terminal."""
-        counts = ", ".join(f"{count} {name}" for name, count in self.statuses.items())
-        heading = [f"{self.sweep}: median ms of one pass ({counts})", ""]
+        heading = [f"{self.data.run.name}: median ms of one pass ({self.data.counts()})", ""]
         return "\n".join([*heading, *self._table(), "", *self._notes()])
 
     def _table(self) -> list[str]:
@@ -65,14 +63,14 @@ class Report:
             [*(str(row[key]) for key in self.keys), *(_cell(row, name) for name in self.algorithms)]
             for row in self.rows
         ]
-        return _aligned([head, *body], left=len(self.keys))
+        return aligned([head, *body], left=len(self.keys))
 
     def _notes(self) -> list[str]:
         notes = []
         if any(row["fastest"] for row in self.rows):
             notes.append("*  fastest, beyond the noise of the two fastest")
         if any(row["doubtful"] for row in self.rows):
-            notes.append("?  doubtful: noisy, throttled or shared; the column `flags` says which")
+            notes.append("?  doubtful: the column `flags` says why")
         for name, (lowest, highest) in self.coverage.items():
             if lowest < 100:
                 share = f"{lowest:.0f}" if lowest == highest else f"{lowest:.0f}-{highest:.0f}"
@@ -87,34 +85,20 @@ def read(run: RunDir) -> Report:
         UsageError: there are none yet, or no row was measured.
 
     """
-    if not run.overall.exists():
-        raise UsageError(f"{run.overall}: not there yet; run `hpcsweep collect {run.name}` first")
-    table = pd.read_csv(
-        run.overall,
-        low_memory=False,
-        keep_default_na=False,
-        na_values=[""],
-        dtype=dict.fromkeys(_TEXTS, str),
-        converters=dict.fromkeys(_FLOATS, _number),
-    )
-    statuses = {str(k): int(v) for k, v in table["status"].value_counts().items()}
-    table = table[(table["status"] == OK) & table["median_ms"].notna()]
-    if "orphan" in table:
-        table = table[table["orphan"] != "true"]
+    data = dataset.read(run)
+    table = data.rows[data.column("median_ms").notna()]
     if table.empty:
-        counts = ", ".join(f"{count} {name}" for name, count in statuses.items())
-        raise UsageError(f"{run.overall}: no measured point to compare ({counts or 'no rows'})")
+        raise UsageError(f"{run.overall}: no measured point has a time ({data.counts()})")
     keys = _keys(table)
     algorithms = _in_catalogue_order(table["algorithm"].astype(str).unique())
     rows = tuple(_row(group, keys) for _, group in table.groupby(list(keys), dropna=False))
     files = (run.overall, run.layers, run.samples)
     return Report(
-        run.name,
+        data,
         algorithms,
         keys,
         rows,
         _coverage(table, algorithms),
-        statuses,
         tuple(path for path in files if path.exists()),
     )
 
@@ -132,11 +116,7 @@ def _row(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
         **{key: _plain(first[key]) for key in keys},
         "median_ms": {str(name): float(ms) for name, ms in by_name["median_ms"].items()},
         "fastest": _fastest(by_name),
-        "doubtful": [
-            str(name)
-            for name, text in by_name["flags"].items()
-            if _DOUBT.intersection(str(text).split(";"))
-        ],
+        "doubtful": [str(name) for name, doubt in dataset.doubtful(by_name).items() if doubt],
     }
 
 
@@ -183,21 +163,6 @@ def _cell(row: dict[str, Any], name: str) -> str:
     mark = "*" if row["fastest"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
     return f"{value:.3f}{mark}{doubt}"
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _number(text: str) -> float:
-    return float(text) if text else float("nan")
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own

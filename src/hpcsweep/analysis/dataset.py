@@ -1,0 +1,100 @@
+"""Reads the merged tables of a sweep: the measured rows that it still has, and what was left out.
+
+One row per point, as `collect` wrote it. Columns of text stay text (an id of digits is no number),
+empty cells are unknown (NaN). Nothing here is averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from hpcsweep.errors import UsageError, suggest
+from hpcsweep.records import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from hpcsweep.records import Column
+    from hpcsweep.rundir import RunDir
+
+# A reader of times distrusts these; `records` says which make a row invalid.
+DOUBT: Final = DOUBTFUL | {"noisy"}
+_NUMBERS: Final = frozenset({"int", "float"})
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The measured rows of one sweep; `statuses` counts all points but orphans."""
+
+    run: RunDir
+    rows: pd.DataFrame
+    statuses: dict[str, int]
+    orphans: int
+
+    def counts(self) -> str:
+        """Return how many points there are of each status, and how many were left out."""
+        counts = [f"{count} {name}" for name, count in self.statuses.items()]
+        if self.orphans:
+            counts.append(f"{self.orphans} orphan{'s' * (self.orphans > 1)} left out")
+        return ", ".join(counts)
+
+    def column(self, name: str) -> pd.Series[Any]:
+        """Return a column; `UsageError` names the nearest one."""
+        if name not in self.rows:
+            raise UsageError(
+                f"{self.run.overall}: no column '{name}'{suggest(name, self.rows.columns)}"
+            )
+        return self.rows[name]
+
+    def layers(self) -> pd.DataFrame:
+        """Return the layer rows of the measured points.
+
+        Raises:
+            UsageError: there is no such table; collect writes it.
+
+        """
+        table = _table(self.run.layers, LAYERS, self.run.name)
+        return table[table["point_id"].isin(self.rows["point_id"])]
+
+
+def read(run: RunDir) -> Dataset:
+    """Read the merged table of a sweep.
+
+    Raises:
+        UsageError: there is none yet, or no row was measured.
+
+    """
+    table = _table(run.overall, (*OVERALL, *COLLECTED), run.name)
+    orphan = (
+        table["orphan"] == "true" if "orphan" in table else pd.Series(data=False, index=table.index)
+    )
+    kept = table[~orphan]
+    statuses = {str(k): int(v) for k, v in kept["status"].value_counts().items()}
+    found = Dataset(run, kept[kept["status"] == OK], statuses, int(orphan.sum()))
+    if found.rows.empty:
+        raise UsageError(f"{run.overall}: no measured point ({found.counts() or 'no rows'})")
+    return found
+
+
+def _table(path: Path, columns: Iterable[Column], sweep: str) -> pd.DataFrame:
+    if not path.exists():
+        raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
+    texts = {column.name: str for column in columns if column.kind not in _NUMBERS}
+    try:
+        return pd.read_csv(
+            path, low_memory=False, keep_default_na=False, na_values=[""], dtype=texts
+        )
+    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
+        why = str(error).splitlines()[0]
+        raise UsageError(f"{path}: {why}; run `hpcsweep collect {sweep}` again") from error
+
+
+def doubtful(rows: pd.DataFrame) -> pd.Series[Any]:
+    """Return which rows carry a flag that puts their times in doubt."""
+    if "flags" not in rows:
+        return pd.Series(data=False, index=rows.index)
+    return rows["flags"].map(lambda text: bool(DOUBT.intersection(str(text).split(";"))))
