@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import SubmissionDir
 
-__all__ = ["interpreter", "render"]
+__all__ = ["interpreter", "quote", "render", "setup"]
 
 TEMPLATE: Final = "job.sbatch.j2"
+SETUP: Final = "setup.sh.j2"
 RESTARTS: Final = 100  # requeues of one task before it is left to a person
 _KEYS: Final = {
     "partition": "--partition",
@@ -41,9 +42,22 @@ _KEYS: Final = {
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
     """Return the script that runs a submission's chunks; `ProfileError` where it cannot be."""
-    if profile.wrapper != "none":
-        text = f"{profile.path}: wrapper: `{profile.wrapper}` cannot run in a job"
-        raise ProfileError(f"{text}; set it to none")
+    return _template(TEMPLATE).render(
+        **_preparation(profile),
+        options=_options(profile, submission),
+        more=profile.sbatch_options,
+        python=interpreter(profile),
+        submission=str(submission.path.absolute()),
+        restarts=RESTARTS,
+    )
+
+
+def setup(profile: Profile) -> str:
+    """Return the part of the script that prepares the environment of the worker."""
+    return _template(SETUP).render(**_preparation(profile))
+
+
+def _template(name: str) -> jinja2.Template:
     folders = [str(folder) for folder in lookup.folders(lookup.TEMPLATES)]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
@@ -53,17 +67,15 @@ def render(profile: Profile, submission: SubmissionDir) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - a shell script; the filter `quote` guards it
     )
-    environment.filters["quote"] = _quote
-    return environment.get_template(TEMPLATE).render(
-        options=_options(profile, submission),
-        more=profile.sbatch_options,
-        time_seconds=profile.time_seconds,
-        setup=_setup(profile),
-        env=profile.env,
-        python=interpreter(profile),
-        submission=str(submission.path.absolute()),
-        restarts=RESTARTS,
-    )
+    environment.filters["quote"] = quote
+    return environment.get_template(name)
+
+
+def _preparation(profile: Profile) -> dict[str, Any]:
+    if profile.wrapper != "none":
+        text = f"{profile.path}: wrapper: `{profile.wrapper}` cannot run in a job"
+        raise ProfileError(f"{text}; set it to none")
+    return {"time_seconds": profile.time_seconds, "setup": _setup(profile), "env": profile.env}
 
 
 def interpreter(profile: Profile) -> str:
@@ -85,15 +97,16 @@ def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str
 
 
 def _setup(profile: Profile) -> list[str]:
-    lines = [f"module load {_quote(name)}" for name in profile.modules]
+    lines = [f"module load {quote(name)}" for name in profile.modules]
     if profile.conda:
-        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {_quote(profile.conda)}"]
+        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quote(profile.conda)}"]
     if profile.venv:
-        lines.append(f". {_quote(profile.venv + '/bin/activate')}")
+        lines.append(f". {quote(profile.venv + '/bin/activate')}")
     return [*lines, *profile.setup]
 
 
-def _quote(value: object) -> str:
+def quote(value: object) -> str:
+    """Return a word of the shell; `ProfileError` where it has a line end."""
     text = str(value)
     if "\n" in text or "\r" in text:
         raise ProfileError(f"{text!r}: a line end cannot go into a job script; rename it")

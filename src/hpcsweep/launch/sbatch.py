@@ -1,22 +1,15 @@
-"""Sends a submission to Slurm: one array, split at MaxArraySize by an offset of the index.
-
-Each array is in the journal as soon as it is in the queue. Where a limit on submitted jobs is hit,
-smaller arrays are tried; chunks that did not go in are sent by the next `hpcsweep submit`.
-"""
+"""Sends a submission to Slurm through its job script: the offset of an array is in its call."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hpcsweep import rundir, script, slurm
-from hpcsweep.errors import PartlySubmitted
+from hpcsweep.launch import arrays
 
 if TYPE_CHECKING:
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import SubmissionDir
-
-_MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
 
 
 def write(submission: SubmissionDir, profile: Profile) -> None:
@@ -34,37 +27,12 @@ def launch(submission: SubmissionDir, profile: Profile) -> list[str]:
 
     """
     write(submission, profile)
-    total = int(submission.read_manifest()["chunks"])
-    sent, size = 0, max_array_size()
-    ids: list[str] = []
-    while sent < total:
-        size = min(size, total - sent)
-        try:
-            job = slurm.submit(
-                submission.script.absolute(), options=options(submission, profile, sent, size)
-            )
-        except slurm.LimitReached as error:
-            if size > 1 and error.limit != "MaxJobCount":  # sbatch is slow to tell that one
-                size //= 2
-                continue
-            if not sent:
-                raise
-            raise _partly(sent, total, error) from error
-        except slurm.Rejected as error:
-            if not sent:
-                raise
-            raise _partly(sent, total, error) from error
-        submission.append_job(
-            {
-                "job_id": str(job),
-                "first_chunk": sent,
-                "tasks": size,
-                "submitted_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            }
-        )
-        ids.append(str(job))
-        sent += size
-    return ids
+
+    def submit_one(first: int, tasks: int) -> str:
+        chosen = options(submission, profile, first, tasks)
+        return str(slurm.submit(submission.script.absolute(), options=chosen))
+
+    return arrays.send(submission, submit_one)
 
 
 def options(submission: SubmissionDir, profile: Profile, first: int, tasks: int) -> list[str]:
@@ -76,14 +44,3 @@ def options(submission: SubmissionDir, profile: Profile, first: int, tasks: int)
         f"--array=0-{tasks - 1}{throttle}",
         f"--export=ALL,HPCSWEEP_OFFSET={first}",
     ]
-
-
-def max_array_size() -> int:
-    """Return how many tasks one array may have; the setting caps the index."""
-    asked = slurm.config()
-    found = None if isinstance(asked, slurm.CouldNotAsk) else asked.get("MaxArraySize")
-    return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
-
-
-def _partly(sent: int, total: int, error: Exception) -> PartlySubmitted:
-    return PartlySubmitted(f"{sent} of {total} chunks went in; {error}")

@@ -17,7 +17,7 @@ from hpcsweep.errors import (
     UsageError,
     suggest,
 )
-from hpcsweep.launch import local, prepare, progress, sbatch
+from hpcsweep.launch import arrays, local, prepare, progress, sbatch
 from hpcsweep.launch.prepare import Request
 from hpcsweep.records import FAILED, STATUSES
 
@@ -266,7 +266,7 @@ def _show_script(results: Path, asked: Request, chunks: int, say: Say) -> None:
     submission = rundir.RunDir(results / asked.sweep.name).submission("DRY-RUN")
     text = script.render(asked.profile, submission)
     say(text)
-    options = sbatch.options(submission, asked.profile, 0, min(chunks, sbatch.max_array_size()))
+    options = sbatch.options(submission, asked.profile, 0, min(chunks, arrays.max_size()))
     say(f"sbatch {shlex.join(options)} job.sbatch")
     with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
         file.write(text)
