@@ -9,9 +9,10 @@ import torch
 
 from hpcsweep import records
 from hpcsweep.catalog import ALGORITHMS
-from hpcsweep.measure import numerics
+from hpcsweep.measure import inference, numerics
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
+from hpcsweep.measure.telemetry import Telemetry
 from measuring import point
 
 
@@ -226,3 +227,35 @@ def test_a_real_gpu_measures(launch):
     assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
     assert 0.8 < done.row["layer_sum_over_total"] < 1.2
     assert done.row["max_rel_error"] < 1e-3
+
+
+class Throttled(Telemetry):
+    """A GPU that is throttled during the first so many measurements."""
+
+    def __init__(self, times):
+        """Be throttled so many times."""
+        self.left = times + 1  # a measurement begins before it is judged
+
+    def begin(self):
+        """Count the measurements."""
+        self.left -= 1
+
+    def flags(self):
+        """Tell."""
+        return ["throttled"] if self.left > 0 else []
+
+
+@pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
+def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
+    """The row is the second try's, the first one's median stays; throttled twice is flagged."""
+    monkeypatch.setattr(inference, "COOLING_S", 0.0)
+    bench = Inference("cpu", Throttled(times))
+    done = bench.measure(point())
+    assert done.row["throttled_median_ms"] > 0
+    assert ("throttled" in done.row["flags"]) == flagged
+    assert {row["n"] for row in done.layers} == {len(done.samples)} == {4}
+
+
+def test_an_unthrottled_measurement_is_taken_once(bench):
+    """The column is empty."""
+    assert bench.measure(point()).row["throttled_median_ms"] is None

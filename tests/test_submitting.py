@@ -261,3 +261,44 @@ def test_rows_say_where_they_come_from(desk):
     assert env["state"] == "done"
     assert env["python"] == ".".join(map(str, sys.version_info[:3]))
     assert env["pid"] != os.getpid()
+
+
+OOM = """\
+workload: noop
+axes:
+  model: [a, b]
+  batch_size: [1, 2, 4, 8]
+  input_size: [10, 20]
+measure:
+  fail: [{when: {model: a, batch_size: [4, 8]}, how: oom}]
+"""
+
+
+def test_what_is_larger_than_a_known_out_of_memory_is_skipped_on_request_only(desk):
+    """Skipping saves the tries, says why, and is undone by the same command without the option."""
+    desk.spec(OOM)
+    assert submit(desk, "--skip-dominated").returncode == 0
+    by_point = {(r["model"], r["batch_size"], r["input_size"]): r for r in desk.rows()}
+    found = {key: row["status"] for key, row in by_point.items() if row["status"] != "ok"}
+    assert found == {
+        ("a", "4", "10"): "oom",
+        ("a", "4", "20"): "skipped",
+        ("a", "8", "10"): "skipped",
+        ("a", "8", "20"): "skipped",
+    }
+    reason = by_point["a", "8", "20"]["status_reason"]
+    assert reason.startswith("batch_size 4, input_size 10 ran out of memory already")
+    assert "without --skip-dominated" in reason
+    assert "nothing to measure" in submit(desk, "--skip-dominated").stdout
+    assert submit(desk).returncode == 0
+    assert Counter(row["status"] for row in desk.rows())["oom"] == 4
+
+
+def test_a_later_submission_knows_what_ran_out_of_memory_before(desk):
+    """The known points come from rows, not from the same attempt alone."""
+    desk.spec(OOM + "exclude: [{batch_size: [2, 8]}]\n")
+    assert submit(desk).returncode == 0
+    desk.spec(OOM)
+    assert submit(desk, "--skip-dominated").returncode == 0
+    statuses = {(r["batch_size"], r["status"]) for r in desk.rows() if r["model"] == "a"}
+    assert statuses == {("1", "ok"), ("2", "ok"), ("4", "oom"), ("8", "skipped")}

@@ -152,6 +152,11 @@ def _expansion_text(name: str, record: dict[str, Any]) -> str:
 @_sample
 @click.option("--dry-run", is_flag=True, help="Show the plan, rehearse one point, submit nothing.")
 @click.option("--max-gpu-hours", type=float, help="Refuse what is expected to cost more.")
+@click.option(
+    "--skip-dominated",
+    is_flag=True,
+    help="Do not try what is larger than a point that ran out of memory.",
+)
 @click.pass_obj
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -162,6 +167,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     max_gpu_hours: float | None,
     *,
     dry_run: bool,
+    skip_dominated: bool,
 ) -> int:
     r"""Measure what is still missing of a sweep; the same command again continues.
 
@@ -175,7 +181,14 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     sweep = specs.load(spec)
     code = 0
     for name in clusters or ("local",):
-        request = _request(sweep, name, sample=sample, workers=workers, max_gpu_hours=max_gpu_hours)
+        request = _request(
+            sweep,
+            name,
+            sample=sample,
+            workers=workers,
+            max_gpu_hours=max_gpu_hours,
+            skip_dominated=skip_dominated,
+        )
         action = submitting.rehearse if dry_run else submitting.submit
         code = max(code, action(results, request, _say))
     return code

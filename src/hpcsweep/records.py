@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = "1.0"
 
 OK: Final = "ok"
+OOM: Final = "oom"
+SKIPPED: Final = "skipped"
 STATUSES: Final[Mapping[str, str]] = {
     OK: "measured",
-    "oom": "ran out of memory; `mem_peak_bytes` and `mem_limit_bytes` say how far it came",
+    OOM: "ran out of memory; `mem_peak_bytes` and `mem_limit_bytes` say how far it came",
     "unsupported": "this machine, library or network cannot do it; `status_reason` says why",
     "timeout": "took longer than the per-point limit",
     "crashed": "the worker died; `status_reason` has the signal and its last words",
     "error": "an exception; its type and message in `status_reason`, the traceback in the log",
-    "skipped": "not tried, since a smaller point ran out of memory (only with --skip-dominated)",
+    SKIPPED: "not tried, since a smaller point ran out of memory (only with --skip-dominated)",
 }
 FAILED: Final = frozenset({"error", "crashed", "timeout"})
 
@@ -205,6 +207,7 @@ _STATE = _group(
     ("sm_clock_mhz_mean", "float", "SM clock at the ends of blocks, mean"),
     ("sm_clock_mhz_min", "float", "lowest of them"),
     ("throttle_reasons", "str", "as NVML names them"),
+    ("throttled_median_ms", "float", "median of a first, throttled try; the rest is of the second"),
     ("power_limit_w", "float", "power limit"),
     ("energy_j", "float", "energy of one pass, from the energy counter over 1 s or more"),
     ("energy_method", "str", "counter, or empty"),

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, jobs, rundir, shards
 from hpcsweep.child import Died, Interrupted, TimedOut, Worker
+from hpcsweep.dominance import OutOfMemoryPoints
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
-from hpcsweep.records import OK, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.records import OK, OOM, SCHEMA_VERSION, SKIPPED, Row, axis_cells
 
 if TYPE_CHECKING:
     from hpcsweep.child import Reply
@@ -125,14 +126,17 @@ class Attempt:
     env: dict[str, Any] = field(default_factory=dict, init=False)
     slowest: float = field(default=0.0, init=False)
     measured: int = field(default=0, init=False)
+    too_large: OutOfMemoryPoints = field(default_factory=OutOfMemoryPoints, init=False)
 
     def run(self) -> int:
         """Measure what the earlier attempts left; return 0, or 75 when points remain."""
         self.manifest = self.submission.read_manifest()
         chunk = jobs.read_chunk(self.submission.chunks, self.chunk_index)
         earlier = self.submission.attempts(self.chunk_index)
-        done = {key.point_id for shard in earlier for key in shards.read_keys(shard.overall)}
+        keys = (key for shard in earlier for key in shards.read_keys(shard.overall))
+        done = {key.point_id: key.status for key in keys}
         todo = [point for point in chunk.points if point.point_id not in done]
+        self._know_what_is_too_large(chunk, done)
         self.shard, writer = self._open_shard(earlier)
         with writer:
             self._write_env("running", "")
@@ -148,6 +152,14 @@ class Attempt:
         self._write_env(ended, self.stop.reason)
         self._say(f"{ended}: {self.measured} measured, {left} left {self.stop.reason}".rstrip())
         return EXIT_REQUEUE if left else 0
+
+    def _know_what_is_too_large(self, chunk: Chunk, done: dict[str, str]) -> None:
+        """Take note of what ran out of memory before: in this sweep, or earlier in this chunk."""
+        run = self.manifest.get("run", {})
+        self.too_large = OutOfMemoryPoints(run.get("known_oom") or ())
+        for point in chunk.points:
+            if done.get(point.point_id) == OOM:
+                self.too_large.add(point.axes)
 
     def _open_shard(self, earlier: list[ShardPath]) -> tuple[ShardPath, shards.ShardWriter]:
         """Take the next free attempt number; whoever creates the file first has it."""
@@ -167,11 +179,13 @@ class Attempt:
                 return len(todo) - number
             began = time.monotonic()
             started_at = _now()
-            outcome = self._measure(point)
+            outcome = self._skip(point) or self._measure(point)
             if outcome is None or self._fenced():
                 return len(todo) - number
             wall = time.monotonic() - began
             self.slowest = max(self.slowest, wall)
+            if outcome["status"] == OOM:
+                self.too_large.add(point.axes)
             row = self._row(point, outcome, started_at, wall)
             writer.commit(row, outcome.get("layers", ()), outcome.get("samples", ()))
             self.measured += 1
@@ -192,6 +206,13 @@ class Attempt:
             )
         self.stop.reason = self.stop.reason or f"{left:.0f} s left, the next point needs {need:.0f}"
         return False
+
+    def _skip(self, point: Point) -> dict[str, Any] | None:
+        """Return the outcome of a point that need not be tried, if that is wanted."""
+        if not self.manifest.get("run", {}).get("skip_dominated"):
+            return None
+        reason = self.too_large.why_skip(point.axes)
+        return {"status": SKIPPED, "reason": reason} if reason else None
 
     def _measure(self, point: Point) -> dict[str, Any] | None:
         """Return a point's outcome, or None when it was dropped."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, estimate, jobs, ledger, plan, rundir
 from hpcsweep.errors import Refused
+from hpcsweep.records import OOM, SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,6 +46,7 @@ class Request:
     sample: int | None = None
     again: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
+    skip_dominated: bool = False
     max_gpu_hours: float | None = None
     argv: tuple[str, ...] = ()
 
@@ -99,6 +101,7 @@ def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> P
         count, points, seconds = jobs.write_chunks(submission.chunks, chunks)
         check_budget(seconds, request.max_gpu_hours)
         manifest = _manifest(request, submission.id, number)
+        manifest["run"] |= _dominance(request, known)
         manifest |= {"chunks": count, "points": points, "seconds": round(seconds, 3)}
         rundir.write_json(submission.manifest, manifest)
         _keep_sweep(run, request)
@@ -142,13 +145,23 @@ def chunk_limits(profile: Profile) -> jobs.Limits:
 
 
 def _pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> Iterator[Point]:
-    settled = known.settled(request.again)
+    # what was skipped on request is tried once nobody requests it any more
+    again = request.again if request.skip_dominated else {*request.again, SKIPPED}
+    settled = known.settled(again)
     for point in request.points():
         if point.point_id not in settled:
             yield point
         else:
             where = "pending" if point.point_id in known.live else known.status[point.point_id]
             tally[where] = tally.get(where, 0) + 1
+
+
+def _dominance(request: Request, known: ledger.Ledger) -> dict[str, Any]:
+    """Return what the supervisors need to skip what is too large, if that is wanted."""
+    if not request.skip_dominated:
+        return {}
+    too_large = [p.axes for p in request.points() if known.status.get(p.point_id) == OOM]
+    return {"skip_dominated": True, "known_oom": [dict(axes) for axes in too_large]}
 
 
 def _chunks(

@@ -40,6 +40,7 @@ def request(  # noqa: PLR0913 - the options of a command
     sample: int | None = None,
     workers: int | None = None,
     max_gpu_hours: float | None = None,
+    skip_dominated: bool = False,
     argv: tuple[str, ...] = (),
 ) -> Request:
     """Return what a person asked for, with the device that it will run on.
@@ -57,6 +58,7 @@ def request(  # noqa: PLR0913 - the options of a command
         workers=workers or profile.workers,
         sample=sample,
         max_gpu_hours=max_gpu_hours,
+        skip_dominated=skip_dominated,
         argv=argv,
     )
 

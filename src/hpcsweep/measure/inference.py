@@ -41,7 +41,7 @@ from hpcsweep.measure.convolutions import Coverage
 from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.shapes import Shapes, shape_pass
-from hpcsweep.measure.telemetry import Telemetry
+from hpcsweep.measure.telemetry import THROTTLED, Telemetry
 from hpcsweep.records import DOUBTFUL
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from hpcsweep.measure.machine import Device
     from hpcsweep.point import Point
     from hpcsweep.records import Row
+
+COOLING_S = 2.0  # what a throttled GPU gets before it is asked again
 
 
 @dataclass(frozen=True)
@@ -190,10 +192,7 @@ class Inference:
         )
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warm = loop.collect([lanes.clean], loop.warm_up_rule(settings))
-        self._telemetry.begin()
-        done = loop.collect(
-            lanes.all(), loop.stopping_rule(settings), at_block_end=self._telemetry.sample
-        )
+        done, throttled_ms = self._unthrottled(lanes, settings)
         clean = stats.summarise(done.times[0])
         table: LayerTable | IsolatedTable | None = None
         if lanes.layer_timer:
@@ -206,6 +205,7 @@ class Inference:
             "stop_reason": done.reason,
             "timer": lanes.timer_name,
             "first_call_ms": first_ms,
+            "throttled_median_ms": throttled_ms,
             **memory.cells(self._memory),
             **self._telemetry.cells(),
             **self._telemetry.energy_of(lanes.clean.run, wait),
@@ -214,6 +214,27 @@ class Inference:
             cells["host_ms"] = lanes.device_clock.host_ms
             cells["launch_bound"] = lanes.device_clock.launch_bound(clean.median)
         return _Timed(clean, done.times[0], table, lanes, cells)
+
+    def _unthrottled(
+        self, lanes: Lanes, settings: dict[str, Any]
+    ) -> tuple[loop.Collected, float | None]:
+        """Run the lanes; once more after a pause if the GPU was throttled meanwhile.
+
+        The second value is then the median of the first try. A second try that is throttled, too,
+        stands as it is, and is flagged.
+        """
+        done = self._collect(lanes, settings)
+        if THROTTLED not in self._telemetry.flags():
+            return done, None
+        time.sleep(COOLING_S)
+        if lanes.layer_timer:
+            lanes.layer_timer.forget()
+        return self._collect(lanes, settings), stats.median(done.times[0])
+
+    def _collect(self, lanes: Lanes, settings: dict[str, Any]) -> loop.Collected:
+        self._telemetry.begin()
+        rule = loop.stopping_rule(settings)
+        return loop.collect(lanes.all(), rule, at_block_end=self._telemetry.sample)
 
     def _prove(self, ready: _Prepared) -> Proof | None:
         """Profile one pass; a GPU's first session may lose kernels, so it is run twice there."""

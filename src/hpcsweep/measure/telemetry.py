@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hpcsweep.records import Row
 
 ENERGY_WINDOW_S: Final = 1.5
+THROTTLED: Final = "throttled"
 _SLOW: Final = 0.75
 _DRIFT: Final = 0.05
 # nvml.h, nvmlClocksThrottleReasons (later: nvmlClocksEventReasons)
@@ -123,7 +124,7 @@ class Nvml(Telemetry):
         usual = self.provenance().get("sm_clock_default_mhz")
         slow = usual and clocks and sum(clocks) / len(clocks) < _SLOW * usual
         if slow or seen.reasons & ~_HARMLESS:
-            found.append("throttled")
+            found.append(THROTTLED)
         if clocks and max(clocks) - min(clocks) > _DRIFT * stats.median(clocks):
             found.append("clock_drift")
         if seen.others:
