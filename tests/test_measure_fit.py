@@ -88,6 +88,14 @@ def test_code_for_a_chip_is_looked_up_as_cuda_does(built_for, chip, served):
     assert fit.has_code(built_for, *chip) is served
 
 
+def test_a_slice_of_a_gpu_is_refused_unless_it_is_meant():
+    """Numbers of a seventh of a GPU do not pass for the whole one's."""
+    fit.check_slice("NVIDIA H200", "H200")
+    fit.check_slice("NVIDIA H200 MIG 1g.18gb", r"MIG 1g\.18gb$")
+    with pytest.raises(Refused, match="slice of a GPU.*gpu_name: 'MIG 1g.18gb"):
+        fit.check_slice("NVIDIA H200 MIG 1g.18gb", "H200")
+
+
 def test_neighbours_that_leave_are_waited_for():
     """A worker that was just killed still shows for a moment."""
     slept = []

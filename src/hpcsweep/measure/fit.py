@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hpcsweep.measure.telemetry import Telemetry
 
 HOST_KINDS: Final = ("cpu", "mps")
+_SLICE: Final = "MIG"
 _NEIGHBOUR_SECONDS: Final = 10.0  # a worker that was just killed is still on the GPU
 
 
@@ -45,6 +46,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
         raise Refused("this torch finds no Metal GPU; submit with a profile whose gpu is cpu")
     device = machine.device(kind)
     check_name(device.name, str(run.get("gpu_name") or ""))
+    check_slice(device.name, str(run.get("gpu_name") or ""))
     if kind == "cuda":
         _check_memory(device, run.get("min_memory_gb"))
         _check_code(device)
@@ -57,6 +59,18 @@ def check_name(name: str, pattern: str) -> None:
         raise Refused(
             f"wrong device: the profile promises gpu_name /{pattern}/, this node has '{name}'; "
             "correct the profile's constraint or gres, or its gpu_name"
+        )
+
+
+def check_slice(name: str, pattern: str) -> None:
+    """Refuse a slice of a GPU (NVIDIA's MIG) that the profile's `gpu_name` does not ask for.
+
+    Slices are named like ``NVIDIA H200 MIG 1g.18gb``.
+    """
+    if _SLICE in name and _SLICE not in pattern:
+        raise Refused(
+            f"'{name}' is a slice of a GPU; ask for a whole one (gres, constraint), or say in the "
+            f"profile that slices are meant: gpu_name: '{_SLICE} {name.rpartition(' ')[2]}$'"
         )
 
 
