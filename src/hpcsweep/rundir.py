@@ -151,6 +151,11 @@ class SubmissionDir:
         return self.path / "logs"
 
     @property
+    def submitit(self) -> Path:
+        """Return the folder of submitit's scripts, pickles and outputs."""
+        return self.logs / "submitit"
+
+    @property
     def shards(self) -> Path:
         """Return the folder that this submission's attempts write to."""
         return self.run.shards_dir / self.id

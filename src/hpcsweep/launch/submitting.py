@@ -6,14 +6,13 @@ import shlex
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep import devices, estimate, jobs, ledger, locks, queues, rundir, script, slurm
 from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     Incomplete,
     PointsFailed,
-    Refused,
     UsageError,
     suggest,
 )
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from hpcsweep.space import Sweep
 
     Say = Callable[[str], None]
-
-_NOT_YET: Final = "not in this version; use `launcher: sbatch` or `launcher: local`"
 
 
 def request(  # noqa: PLR0913 - the options of a command
@@ -65,10 +62,8 @@ def request(  # noqa: PLR0913 - the options of a command
 
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
-    if asked.profile.launcher == "submitit":
-        raise Refused(f"{asked.profile.path}: launcher {asked.profile.launcher}: {_NOT_YET}")
     run = rundir.RunDir(results / asked.sweep.name)
-    if asked.profile.launcher == "sbatch":
+    if asked.profile.launcher != "local":
         return _queue(run, asked, say)
     with locks.held(run, "hpcsweep submit"):
         ready = prepare.prepare(run, asked)
@@ -99,7 +94,7 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
             say(f"{run.name}: nothing to send ({settled or 'the profile takes no point'})")
             return 0 if "pending" in ready.settled else _exit_code(run, asked)
         try:
-            ids = sbatch.launch(ready.submission, asked.profile)
+            ids = _launch(ready.submission, asked.profile)
         except BaseException as error:
             maybe = isinstance(error, slurm.Unanswered) and error.maybe_accepted
             if not maybe and not ready.submission.read_jobs():
@@ -108,6 +103,14 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
     say(_headline(asked, ready, settled))
     say(f"{ready.chunks} chunks are in the queue as {', '.join(ids)}; nothing has to stay open")
     return 0
+
+
+def _launch(submission: SubmissionDir, profile: Profile) -> list[str]:
+    if profile.launcher == "submitit":
+        from hpcsweep.launch import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
+
+        return via_submitit.launch(submission, profile)
+    return sbatch.launch(submission, profile)
 
 
 def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
@@ -244,7 +247,7 @@ def rehearse(results: Path, asked: Request, say: Say) -> int:
         say("the profile takes no point of this sweep")
         return 0
     prepare.check_budget(sum(plan_cost.seconds.values()), asked.max_gpu_hours)
-    if asked.profile.launcher == "sbatch" and plan_cost.chunks:
+    if asked.profile.launcher != "local" and plan_cost.chunks:
         _show_script(results, asked, plan_cost.chunks, say)
     here = replace(
         asked, rehearsal=True, device=devices.local_device(), only=frozenset(), workers=1
@@ -266,10 +269,10 @@ def rehearse(results: Path, asked: Request, say: Say) -> int:
 def _show_script(results: Path, asked: Request, chunks: int, say: Say) -> None:
     """Show the job script as it would be sent, and ask Slurm whether it would take it."""
     submission = rundir.RunDir(results / asked.sweep.name).submission("DRY-RUN")
-    text = script.render(asked.profile, submission)
+    tasks = min(chunks, arrays.max_size())
+    text, options = _job_script(submission, asked.profile, tasks)
     say(text)
-    options = sbatch.options(submission, asked.profile, 0, min(chunks, arrays.max_size()))
-    say(f"sbatch {shlex.join(options)} job.sbatch")
+    say(f"sbatch {shlex.join([*options, 'job.sbatch'])}")
     with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
         file.write(text)
         file.flush()
@@ -278,6 +281,15 @@ def _show_script(results: Path, asked: Request, chunks: int, say: Say) -> None:
         say(f"Slurm was not asked: {answer}")
     else:
         say(f"Slurm would take it: partition {answer.partition}, nodes {answer.nodes}")
+
+
+def _job_script(submission: SubmissionDir, profile: Profile, tasks: int) -> tuple[str, list[str]]:
+    """Return the script of the first array, and the options of its call."""
+    if profile.launcher == "submitit":
+        from hpcsweep.launch import via_submitit  # noqa: PLC0415
+
+        return via_submitit.render(submission, profile, tasks), []
+    return script.render(profile, submission), sbatch.options(submission, profile, 0, tasks)
 
 
 def _launchable(submission: SubmissionDir | None) -> SubmissionDir:

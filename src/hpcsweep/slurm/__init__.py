@@ -19,7 +19,7 @@ A folder, although its parts do not replace each other: eight files of one subje
 stages of the program in the list of modules.
 """
 
-from hpcsweep.slurm.call import CouldNotAsk, Why, available
+from hpcsweep.slurm.call import CouldNotAsk, Why, available, environment
 from hpcsweep.slurm.ids import JobId, parse_id, task_list
 from hpcsweep.slurm.jobs import (
     JobState,
@@ -32,7 +32,7 @@ from hpcsweep.slurm.jobs import (
     requeue,
     survey,
 )
-from hpcsweep.slurm.refusals import LimitReached, Rejected, Unanswered
+from hpcsweep.slurm.refusals import LimitReached, Rejected, Unanswered, refusal
 from hpcsweep.slurm.sbatch import Expectation, submit, would_accept
 from hpcsweep.slurm.site import (
     Association,
@@ -74,6 +74,7 @@ __all__ = [
     "cancel",
     "config",
     "duration",
+    "environment",
     "hostnames",
     "in_vain",
     "nodes",
@@ -82,6 +83,7 @@ __all__ = [
     "partitions",
     "qos",
     "queue",
+    "refusal",
     "requeue",
     "state_of",
     "submit",
