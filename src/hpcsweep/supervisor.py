@@ -92,11 +92,12 @@ class Stop:
         """Say whether to stop."""
         return bool(self.reason)
 
-    def drain(self) -> None:
-        """Make the wake-up descriptor quiet again."""
+    def left_alone(self) -> bool:
+        """Say whether the parent went; a signal that came again is let pass."""
         with suppress(BlockingIOError):
             while os.read(self.fd, 64):
                 pass
+        return self.orphaned
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self.reason = self.reason or signal.Signals(number).name
@@ -233,8 +234,7 @@ class Attempt:
         """Let the current point end after a stop was asked for, if it does so soon."""
         if self.stop.orphaned:
             return Interrupted()
-        self.stop.drain()
-        return worker.wait(float(self._run("kill_wait", 20.0)), lambda: self.stop.orphaned)
+        return worker.wait(float(self._run("kill_wait", 20.0)), self.stop.left_alone)
 
     def _outcome(self, reply: Reply, *, last_try: bool) -> dict[str, Any] | None:
         """Turn a reply, or the lack of one, into a row's content; None: try again or drop."""
