@@ -154,6 +154,9 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
             f"{submission.path}: submitit and Slurm read something into {found.pop()!r} in a path"
         )
         raise UsageError(f"{text}; rename the folder, or choose another with --results")
+    if profile.wrapper != "none":
+        text = f"{profile.path}: wrapper: `{profile.wrapper}` needs launcher: sbatch"
+        raise ProfileError(f"{text}; change one of the two")
     if profile.time is None:
         text = f"{profile.path}: `time` is missing: submitit would ask for five minutes"
         raise ProfileError(f'{text}; write one, such as UNLIMITED or "24:00:00"')
