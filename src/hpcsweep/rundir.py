@@ -5,6 +5,7 @@
     results/<sweep>/
         sweep.yaml                     as last submitted
         submissions/<id>/              manifest.json  chunks.jsonl  jobs.jsonl  job.sbatch  logs/
+                                       (with submitit no job.sbatch, but logs/submitit/)
         shards/<id>/                   <chunk>.<attempt>.{overall,layers,samples}.csv  .env.json
         overall.csv  layers.csv        written by collect only
 
