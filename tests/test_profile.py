@@ -113,7 +113,7 @@ def test_every_field_has_a_default_that_a_cluster_accepts(tmp_path: Path) -> Non
 def test_all_fields_are_read(tmp_path: Path) -> None:
     """Each with a value of its own."""
     text = """
-launcher: submitit
+launcher: sbatch
 gpu: l40
 gpu_name: "L40S?$"
 min_memory_gb: 40

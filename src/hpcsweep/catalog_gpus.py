@@ -35,6 +35,7 @@ class Gpu:
     l2_mb: float
     tdp_w: float | None  # None: two devices share the module's
     source: str
+    vendor: str = "nvidia"
 
     def peak(self, dtype: str, *, tf32: bool = False) -> float | None:
         """Return the dense peak of a dtype's convolutions, TFLOP/s; None where it is unknown."""
@@ -75,7 +76,8 @@ def _nvidia(  # noqa: PLR0913 - a table's columns
 def _gcd(name: str, pattern: str, *, vector: float, matrix: float, fp16: float) -> Gpu:
     """Return one of the two dies of a CDNA2 module: its own memory, L2 and half of the rates."""
     rates = (vector, matrix, vector, matrix, None, fp16, fp16)
-    return Gpu(name, pattern, *rates, bandwidth_gbs=1638, l2_mb=8, tdp_w=None, source=_CDNA2)
+    memory = (1638, 8)
+    return Gpu(name, pattern, *rates, *memory, tdp_w=None, source=_CDNA2, vendor="amd")
 
 
 # The first pattern that matches counts, so the particular stands before the general.
@@ -126,6 +128,13 @@ GPUS: Final[Mapping[str, Gpu]] = {
         "mi250": "MI250 GCD",
     }.items()
 }
+
+
+def vendor(short: str) -> str:
+    """Return `nvidia` or `amd` for a profile's `gpu`, or nothing where its name does not tell."""
+    if short in GPUS:
+        return GPUS[short].vendor
+    return "amd" if re.match(r"mi\d", short) else ""  # AMD's Instinct line
 
 
 def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:

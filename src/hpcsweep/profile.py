@@ -22,11 +22,12 @@ __all__ = ["Profile", "ProfileFile", "json_schema", "load", "names"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
 _PATHS: Final = ("venv", "python")
 
 
 def _line(text: str) -> str:
-    if not text.strip() or "\n" in text or "\r" in text:
+    if not text.strip() or not _LINE_ENDS.isdisjoint(text):
         raise ValueError("needs one line of text")
     return text
 
@@ -63,7 +64,7 @@ def _option(text: str) -> str:
 
 def _variables(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
-        if not _VARIABLE.fullmatch(name) or "\n" in value:
+        if not _VARIABLE.fullmatch(name) or not _LINE_ENDS.isdisjoint(value):
             raise ValueError(f"needs NAME: text on one line, not {name!r}")
     return env
 
@@ -130,7 +131,10 @@ class ProfileFile(BaseModel):
         dict[str, Annotated[str, BeforeValidator(_digits)]], AfterValidator(_variables)
     ] = Field(default={}, description="environment variables of the worker")
     wrapper: Literal["none", "nsys", "ncu", "rocprofv3"] = Field(
-        default="none", description="profiler around the worker"
+        default="none", description="profiler around a job's measuring; its rows hold no times"
+    )
+    wrapper_options: list[Line] = Field(
+        default=[], description="more arguments of the profiler, each a word of its own"
     )
     workers: Count = Field(default=1, description="local: points measured side by side")
     kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
@@ -231,6 +235,12 @@ def _check_together(doc: yamlfile.Document, profile: Profile) -> None:
     if profile.conda and profile.venv:
         where = "venv" if "venv" in doc.data else "conda"
         raise doc.complaint((where,), "`conda` and `venv` exclude each other; set one to null")
+    if profile.wrapper != "none" and profile.launcher != "sbatch":
+        where = "wrapper" if "wrapper" in doc.data else "launcher"
+        text = f"`wrapper: {profile.wrapper}` works with `launcher: sbatch` only"
+        raise doc.complaint((where,), f"{text}; set it to none")
+    if profile.wrapper_options and profile.wrapper == "none":
+        raise doc.complaint((), "`wrapper_options` without a `wrapper` that takes them")
     limit = profile.time_seconds
     if limit is not None and limit <= profile.signal_lead and profile.launcher != "local":
         where = "time" if "time" in doc.data else "signal_lead"

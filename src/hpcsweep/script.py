@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 
-from hpcsweep import lookup
+from hpcsweep import catalog_gpus, lookup
 from hpcsweep.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def render(profile: Profile, submission: SubmissionDir) -> str:
         options=_options(profile, submission),
         more=profile.sbatch_options,
         python=interpreter(profile),
+        wrapper=profile.wrapper,
+        wrapper_options="".join(f" {quote(option)}" for option in profile.wrapper_options),
+        shards=str(submission.shards.absolute()),
         submission=str(submission.path.absolute()),
         restarts=RESTARTS,
     )
@@ -72,10 +75,14 @@ def _template(name: str) -> jinja2.Template:
 
 
 def _preparation(profile: Profile) -> dict[str, Any]:
-    if profile.wrapper != "none":
-        text = f"{profile.path}: wrapper: `{profile.wrapper}` cannot run in a job"
-        raise ProfileError(f"{text}; set it to none")
-    return {"time_seconds": profile.time_seconds, "setup": _setup(profile), "env": profile.env}
+    vendor = catalog_gpus.vendor(profile.gpu or "")
+    return {
+        "time_seconds": profile.time_seconds,
+        "setup": _setup(profile),
+        "vendor": vendor,
+        "scratch": vendor == "amd" or profile.wrapper != "none",
+        "env": profile.env,
+    }
 
 
 def interpreter(profile: Profile) -> str:
@@ -99,7 +106,11 @@ def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str
 def _setup(profile: Profile) -> list[str]:
     lines = [f"module load {quote(name)}" for name in profile.modules]
     if profile.conda:
-        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quote(profile.conda)}"]
+        # An activated conda exports CONDA_EXE; without it, conda has to be on PATH.
+        lines += [
+            'hook=$("${CONDA_EXE:-conda}" shell.bash hook) && eval "$hook"',
+            f"conda activate {quote(profile.conda)}",
+        ]
     if profile.venv:
         lines.append(f". {quote(profile.venv + '/bin/activate')}")
     return [*lines, *profile.setup]
@@ -108,6 +119,6 @@ def _setup(profile: Profile) -> list[str]:
 def quote(value: object) -> str:
     """Return a word of the shell; `ProfileError` where it has a line end."""
     text = str(value)
-    if "\n" in text or "\r" in text:
+    if not {"\n", "\r", "\0"}.isdisjoint(text):
         raise ProfileError(f"{text!r}: a line end cannot go into a job script; rename it")
     return shlex.quote(text)
