@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import jobs, process, shards
-from hpcsweep.records import OK
+from hpcsweep.records import OK, PROFILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,11 +38,16 @@ class Ledger:
         return done | self.live.keys()
 
 
-def read(run: RunDir, queue: LiveChunks | None = None) -> Ledger:
-    """Read every shard's statuses, and every live submission's points."""
-    ledger = Ledger(status=statuses(run))
+def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False) -> Ledger:
+    """Read every shard's statuses, and every live submission's points.
+
+    Runs under a profiler measure nothing, so they have a ledger of their own.
+    """
+    ledger = Ledger(status=statuses(run, profiled=profiled))
     for submission in run.submissions():
         manifest = submission.read_manifest()
+        if is_profiled(manifest) is not profiled:
+            continue
         live = live_chunks(submission, manifest, queue)
         if live:
             for index, ids in jobs.read_ids(submission.chunks):
@@ -52,12 +57,17 @@ def read(run: RunDir, queue: LiveChunks | None = None) -> Ledger:
     return ledger
 
 
-def statuses(run: RunDir) -> dict[str, str]:
+def is_profiled(manifest: dict[str, Any]) -> bool:
+    """Say whether a submission's jobs run under a profiler."""
+    return str(manifest.get("profile_fields", {}).get("wrapper", "none")) != "none"
+
+
+def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, str]:
     """Return the status of every point with a row: `ok` beats all, later beats earlier."""
     found: dict[str, str] = {}
     for shard in run.shards():
         for key in shards.read_keys(shard.overall):
-            if found.get(key.point_id) != OK:
+            if (key.status == PROFILED) is profiled and found.get(key.point_id) != OK:
                 found[key.point_id] = key.status
     return found
 

@@ -1,8 +1,8 @@
 """Which row of a point counts, in which order rows stand, and whether they may be compared.
 
 Pure: entries in, entries out. A point may have several rows, from attempts that were requeued,
-retried or run twice: `ok` beats everything, else later beats earlier. Nothing here depends on the
-order in which shards are read.
+retried or run twice: `ok` beats everything, everything beats `profiled`, else later beats earlier.
+Nothing here depends on the order in which shards are read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import catalog
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import MUST_AGREE, OK, SCHEMA_VERSION
+from hpcsweep.records import MUST_AGREE, OK, PROFILED, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,9 +64,9 @@ class Entry:
         """Return the row's cells, in the order of `columns`."""
         return next(csv.reader([self.line.decode()]))
 
-    def rank(self) -> tuple[bool, Origin]:
+    def rank(self) -> tuple[bool, bool, Origin]:
         """Return what decides between rows of one point; the largest counts."""
-        return self.status == OK, self.origin
+        return self.status == OK, self.status != PROFILED, self.origin
 
 
 def entry(  # noqa: PLR0913 - a record

@@ -65,7 +65,7 @@ def _option(text: str) -> str:
 def _variables(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
         if not _VARIABLE.fullmatch(name) or not _LINE_ENDS.isdisjoint(value):
-            raise ValueError(f"needs NAME: one line of text, not {name!r}")
+            raise ValueError(f"needs NAME: text, one line each, not {name!r}")
     return env
 
 

@@ -25,6 +25,7 @@ SCHEMA_VERSION: Final = "1.0"
 OK: Final = "ok"
 OOM: Final = "oom"
 SKIPPED: Final = "skipped"
+PROFILED: Final = "profiled"
 STATUSES: Final[Mapping[str, str]] = {
     OK: "measured",
     OOM: "ran out of memory; `mem_peak_bytes` and `mem_limit_bytes` say how far it came",
@@ -33,6 +34,7 @@ STATUSES: Final[Mapping[str, str]] = {
     "crashed": "the worker died; `status_reason` has the signal and its last words",
     "error": "an exception; its type and message in `status_reason`, the traceback in the log",
     SKIPPED: "not tried, since a smaller point ran out of memory (only with --skip-dominated)",
+    PROFILED: "ran under a profiler, whose report lies beside the shard; the row holds no times",
 }
 FAILED: Final = frozenset({"error", "crashed", "timeout"})
 
@@ -56,6 +58,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "clock_drift": "the SM clock moved by more than 5 % during the measurement",
     "launch_bound": "the host could not keep the GPU busy: the time is the host's",
     "inaccurate": "the output differs from float64 by more than the dtype explains",
+    "profiled": "a profiler ran along: this is not the network's own time",
     "version_mix": "measured with other library versions than most rows of this sweep",
 }
 
@@ -70,6 +73,7 @@ DOUBTFUL: Final = frozenset(
         "clock_drift",
         "launch_bound",
         "inaccurate",
+        "profiled",
     }
 )
 
@@ -135,6 +139,7 @@ _IDENTITY = _group(
     ("status_reason", "str", "why, where status is not ok"),
     ("valid", "bool", "status is ok and no flag puts the number in doubt"),
     ("flags", "str", "semicolon-joined; see the list of flags"),
+    ("profiler", "str", "profiler that ran along: nsys, ncu, rocprofv3; empty: none"),
     ("started_at", "time", "UTC"),
     ("wall_s", "float", "seconds that the whole point took, preparation included"),
 )
@@ -304,6 +309,18 @@ OVERALL: Final[tuple[Column, ...]] = (
     *_STATE,
     *_IDENTITY,
     *_PROVENANCE,
+)
+# What a row of a profiled run leaves empty: all that was read off a clock, or follows from it.
+CLOCKED: Final = frozenset(
+    {
+        *(name for name, kind, _doc in _TIME_SEED if kind == "float"),
+        *(column.name for column in (*_TIME, *_LAYER_PASS) if column.kind == "float"),
+        *(name for name in (column.name for column in _WORK) if name.startswith(("ach", "pct_"))),
+        "algorithm_coverage_time_pct",
+        "launch_bound",
+        "throttled_median_ms",
+        "energy_j",
+    }
 )
 LAYERS: Final[tuple[Column, ...]] = (*_SEED_LAYERS, *_LAYER_ONLY)
 SAMPLES: Final[tuple[Column, ...]] = _group(

@@ -11,6 +11,8 @@ time left before HPCSWEEP_DEADLINE (seconds since the epoch, exported by the job
 points remain it exits with 75, on which the script requeues. With HPCSWEEP_LIFELINE=stdin,
 end-of-file on its stdin means that whoever started it is gone: it leaves at once.
 
+HPCSWEEP_WRAPPER in the environment names the profiler that it runs under: its rows hold no times.
+
 A newer attempt of the same chunk fences an older one off: before each commit the supervisor looks
 for the next attempt's file, so a node that was declared dead but lives on writes nothing more.
 """
@@ -35,7 +37,16 @@ from hpcsweep import __version__, jobs, rundir, shards
 from hpcsweep.child import Died, Interrupted, TimedOut, Worker
 from hpcsweep.dominance import OutOfMemoryPoints
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
-from hpcsweep.records import OK, OOM, SCHEMA_VERSION, SKIPPED, Row, axis_cells
+from hpcsweep.records import (
+    CLOCKED,
+    OK,
+    OOM,
+    PROFILED,
+    SCHEMA_VERSION,
+    SKIPPED,
+    Row,
+    axis_cells,
+)
 
 if TYPE_CHECKING:
     from hpcsweep.child import Reply
@@ -48,6 +59,8 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SI
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 _START_TRIES: Final = 3
 _START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
+_STOP_SECONDS: Final = 2.0
+_REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker ends
 _SLURM_KEYS: Final = {
     "slurm_job_id": ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
     "slurm_array_task_id": ("SLURM_ARRAY_TASK_ID",),
@@ -127,11 +140,13 @@ class Attempt:
     env: dict[str, Any] = field(default_factory=dict, init=False)
     slowest: float = field(default=0.0, init=False)
     measured: int = field(default=0, init=False)
+    wrapper: str = field(default="", init=False)
     too_large: OutOfMemoryPoints = field(default_factory=OutOfMemoryPoints, init=False)
 
     def run(self) -> int:
         """Measure what the earlier attempts left; return 0, or 75 when points remain."""
         self.manifest = self.submission.read_manifest()
+        self.wrapper = os.environ.get("HPCSWEEP_WRAPPER", "")
         chunk = jobs.read_chunk(self.submission.chunks, self.chunk_index)
         earlier = self.submission.attempts(self.chunk_index)
         keys = (key for shard in earlier for key in shards.read_keys(shard.overall))
@@ -188,6 +203,8 @@ class Attempt:
             if outcome["status"] == OOM:
                 self.too_large.add(point.axes)
             row = self._row(point, outcome, started_at, wall)
+            if self.wrapper:
+                row, outcome = _without_times(row, self.wrapper), {}
             writer.commit(row, outcome.get("layers", ()), outcome.get("samples", ()))
             self.measured += 1
             self._report(number + 1, len(todo), point, row)
@@ -284,7 +301,7 @@ class Attempt:
     def _stop_worker(self) -> None:
         worker, self.worker = self.worker, None
         if worker is not None:
-            worker.stop()
+            worker.stop(_REPORT_SECONDS if self.wrapper else _STOP_SECONDS)
 
     def _fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""
@@ -369,6 +386,19 @@ class Attempt:
         if os.environ.get("HPCSWEEP_PROGRESS") != "json":
             sys.stdout.write(line)
             sys.stdout.flush()
+
+
+def _without_times(row: Row, wrapper: str) -> Row:
+    """Return the row of a run under a profiler: what happened, and no time that it took."""
+    happened = "" if row["status"] == OK else f"{row['status']}: {row['status_reason']}"
+    return {
+        **{name: value for name, value in row.items() if name not in CLOCKED},
+        "status": PROFILED,
+        "status_reason": happened,
+        "profiler": wrapper,
+        "flags": ";".join(filter(None, (row.get("flags"), PROFILED))),
+        "valid": False,
+    }
 
 
 def _now() -> str:

@@ -5,7 +5,8 @@ outcome: whatever a point raises becomes a status, and the next point is measure
 prints goes to stderr, the attempt's log.
 
 End-of-file on stdin means that the supervisor is gone; a thread waits for it, so that even a
-worker in the middle of a long pass ends at once.
+worker in the middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the
+orderly way, after the pass: profilers write what they have in exit handlers.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ def main() -> int:
     except HpcsweepError as error:
         _send(replies, {"refused": str(error)})
         return error.exit_code
-    while True:
-        request = json.loads(inbox.get())
+    while line := inbox.get():
+        request = json.loads(line)
         _send(replies, outcome(bench, points.from_json(request["point"]), request["tries"]))
+    return 0
 
 
 def outcome(bench: Bench, point: Point, tries: int) -> dict[str, Any]:
@@ -123,7 +125,9 @@ def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
 def _listen(requests: IO[bytes], inbox: queue.SimpleQueue[bytes]) -> None:
     for line in requests:
         inbox.put(line)
-    os._exit(0)
+    if not os.environ.get("HPCSWEEP_WRAPPER"):
+        os._exit(0)
+    inbox.put(b"")
 
 
 def _send(replies: IO[bytes], reply: Mapping[str, Any]) -> None:

@@ -85,7 +85,7 @@ def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> P
         ResultsError: the folder cannot be written.
 
     """
-    known = ledger.read(run, queue)
+    known = ledger.read(run, queue, profiled=request.profile.wrapper != "none")
     tally: dict[str, int] = {}
     pending = _pending(request, known, tally)
     first = next(pending, None)

@@ -176,6 +176,8 @@ def retries(
         if clusters and name not in clusters:
             continue
         fields = entry.read_manifest()
+        if ledger.is_profiled(fields):
+            continue  # what failed is measured again, not profiled
         asked = request(sweep, profile.load(name), workers=workers)
         asked = replace(asked, device=fields["gpu"], rehearsal=fields["rehearsal"])
         yield replace(asked, again=frozenset(STATUSES), only=wanted)
