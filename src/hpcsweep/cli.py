@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from hpcsweep import __version__
-from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
+from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, Implausible, UsageError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,6 +94,7 @@ def _json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Pure JSON on stdout.")(command)
 
 
+_POSITIVE = click.FloatRange(min=0, min_open=True)
 _cluster = click.option(
     "--cluster", "clusters", multiple=True, metavar="NAME|PATH", help="Cluster profile; repeatable."
 )
@@ -265,6 +266,92 @@ def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
     (one,) = _runs(results, (sweep,) if sweep else (), single=True)
     table = reporting.read(one)
     print(json.dumps(table.to_json()) if as_json else table.text())
+
+
+_out = click.option("--out", type=click.Path(path_type=Path), help="Picture: .png, .svg or .pdf.")
+_summary = click.option("--summary", type=click.Path(path_type=Path), help="Write a CSV file.")
+
+
+@main.command()
+@click.argument("sources", nargs=-1, metavar="[SWEEP|EXPORT...]")
+@click.option(
+    "--gpu", metavar="NAME", help="Whose peaks: v100, l40, h200, ... (dense, per device)."
+)
+@click.option("--peak-compute", type=_POSITIVE, metavar="TFLOP/s", help="Instead of the table's.")
+@click.option("--peak-bw", type=_POSITIVE, metavar="GB/s", help="Instead of the table's.")
+@click.option("--label", help="Title.")
+@_out
+@_summary
+@click.option("--by-name", is_flag=True, help="Picture and CSV: sums by kernel (layer) name.")
+@click.option("--layers", is_flag=True, help="Of a sweep: its layer calls instead of its points.")
+@click.option("--sample", is_flag=True, help="Use the export that comes along (computed).")
+@click.option(
+    "--metrics", type=click.Choice(["ncu", "rocprof"]), help="Print what that has to collect."
+)
+@_json_option
+@click.pass_obj
+def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sources: tuple[str, ...],
+    gpu: str | None,
+    peak_compute: float | None,
+    peak_bw: float | None,
+    label: str | None,
+    out: Path | None,
+    summary: Path | None,
+    metrics: str | None,
+    *,
+    by_name: bool,
+    layers: bool,
+    sample: bool,
+    as_json: bool,
+) -> int:
+    r"""Hold a profiler's export, or a collected sweep, against the roofs of its GPU.
+
+    \b
+    hpcsweep roofline --sample --out roofline.png
+    hpcsweep roofline kernels.csv --gpu l40 --out roofline.png --summary kernels_summary.csv
+    hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
+    hpcsweep roofline resnet152_gemm --layers
+    """
+    from hpcsweep.analysis import pictures
+    from hpcsweep.analysis import roofline as roofs
+
+    if metrics:
+        print(roofs.wanted(metrics))
+        if metrics == "ncu":
+            print("add those of your chip's tensor cores: " + roofs.TENSOR_LIST, file=sys.stderr)
+        return 0
+    if out:
+        pictures.check(out)
+    found = roofs.read(
+        [roofs.sample()] if sample else _sources(results, sources),
+        gpu=gpu,
+        peak_compute=peak_compute,
+        peak_bw=peak_bw,
+        label=label,
+        layers=layers,
+    )
+    if summary:
+        found.write_summary(summary, grouped=by_name)
+    if out:
+        from hpcsweep.analysis import roofline_chart
+
+        roofline_chart.draw(found, out, grouped=by_name)
+    print(json.dumps(found.to_json()) if as_json else found.text())
+    for path in filter(None, (out, summary)):
+        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
+    return Implausible.exit_code if found.above else 0
+
+
+def _sources(results: Path, names: Sequence[str]) -> list[Path]:
+    """Return files that exist as they are, and the folder of a sweep that is named."""
+    if names and (Path(names[0]).is_file() or Path(names[0]).suffix in {".csv", ".ncu-rep"}):
+        return [Path(name) for name in names]
+    (one,) = _runs(results, names[:1], single=True)
+    if len(names) > 1:
+        raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
+    return [one.path]
 
 
 @main.command()

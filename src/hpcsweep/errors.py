@@ -8,6 +8,7 @@ The tree (exit code in brackets)::
     |   |-- ProfileError          a cluster profile
     |   `-- UsageError            arguments that do not go together, names that do not exist
     |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
+    |-- Implausible [3]           the command worked, some figures cannot be right
     |-- Incomplete [4]            the command worked, some points are still to be measured
     |-- Refused [5]               the machine is not what the profile promised, or over a budget
     |-- ResultsError [6]          a results folder that cannot be read or written
@@ -59,6 +60,12 @@ class UsageError(BadInput):
 
 class PointsFailed(HpcsweepError):
     """Some points ended in `error`, `crashed` or `timeout`."""
+
+    exit_code = 3
+
+
+class Implausible(HpcsweepError):
+    """Some figures cannot be right, such as a rate above the device's peak."""
 
     exit_code = 3
 

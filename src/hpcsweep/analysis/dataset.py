@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
+from hpcsweep import catalog
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.records import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL
 
@@ -91,6 +92,11 @@ def _table(path: Path, columns: Iterable[Column], sweep: str) -> pd.DataFrame:
     except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
         why = str(error).splitlines()[0]
         raise UsageError(f"{path}: {why}; run `hpcsweep collect {sweep}` again") from error
+
+
+def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Return the axes that have more than one value in these rows; unset is a value."""
+    return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)
 
 
 def doubtful(rows: pd.DataFrame) -> pd.Series[Any]:

@@ -105,7 +105,7 @@ def read(run: RunDir) -> Report:
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
     """Return the axes that tell configurations apart, and always model and input size."""
-    varying = [a for a in _AXES if a in table and len(table[a].unique()) > 1]
+    varying = dataset.varying_axes(table)
     return tuple(a for a in _AXES if a in _ALWAYS or a in varying)
 
 

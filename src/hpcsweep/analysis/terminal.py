@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
@@ -26,3 +27,20 @@ def shortened(text: str, width: int) -> str:
         return text
     head = (width - 1) * 2 // 3
     return f"{text[:head]}…{text[head + 1 - width :]}"
+
+
+def labels(names: Iterable[str], width: int) -> dict[str, str]:
+    """Return a short, different label for every name, be it the signature of a C++ kernel."""
+    found: dict[str, str] = {}
+    for name in names:
+        short = shortened(_bare(name), width)
+        twins = sum(re.sub(r" #\d+$", "", label) == short for label in found.values())
+        found[name] = f"{short} #{twins + 1}" if twins else short
+    return found
+
+
+def _bare(name: str) -> str:
+    """Return a C++ name without return type, namespaces, parameters and casts of arguments."""
+    bare = re.sub(r"\((int|bool|unsigned int)\)", "", name.removeprefix("void "))
+    bare = re.sub(r"^((\w+|<unnamed>|\(anonymous namespace\))::)+", "", bare)
+    return re.sub(r"\([^()<>]*(\([^()]*\)[^()<>]*)*\)$", "", bare) or name
