@@ -71,4 +71,4 @@ def test_json_and_exit_code(desk):
     """Pure JSON on stdout."""
     done = desk.run("doctor", "--json")
     assert done.returncode == 0
-    assert {"level", "what", "detail", "do"} == set(json.loads(done.stdout)[0])
+    assert {"level", "what", "detail", "do", "where"} == set(json.loads(done.stdout)[0])

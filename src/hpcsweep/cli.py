@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -107,6 +108,14 @@ _sample = click.option(
 _workers = click.option(
     "--workers", type=click.IntRange(min=1), help="Local: points measured side by side."
 )
+_check = click.option(
+    "--no-check",
+    "check",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Do not compare the profile with its cluster first.",
+)
 
 
 @main.command()
@@ -158,6 +167,7 @@ def _expansion_text(name: str, record: dict[str, Any]) -> str:
     is_flag=True,
     help="Do not try what is larger than a point that ran out of memory.",
 )
+@_check
 @click.pass_obj
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -169,6 +179,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     dry_run: bool,
     skip_dominated: bool,
+    check: bool,
 ) -> int:
     r"""Measure what is still missing of a sweep; the same command again continues.
 
@@ -181,16 +192,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
     sweep = specs.load(spec)
     code = 0
-    for name in clusters or ("local",):
-        request = _request(
-            sweep,
-            name,
-            sample=sample,
-            workers=workers,
-            max_gpu_hours=max_gpu_hours,
-            skip_dominated=skip_dominated,
-        )
-        action = submitting.rehearse if dry_run else submitting.submit
+    options = {"sample": sample, "workers": workers, "max_gpu_hours": max_gpu_hours}
+    options |= {"skip_dominated": skip_dominated, "check": check}
+    action = submitting.rehearse if dry_run else submitting.submit
+    for request in [_request(sweep, name, **options) for name in clusters or ("local",)]:
         code = max(code, action(results, request, _say))
     return code
 
@@ -366,6 +371,7 @@ def _sources(results: Path, names: Sequence[str]) -> list[Path]:
 @click.option("--point", "point_ids", multiple=True, help="Only this point (id or its beginning).")
 @_cluster
 @_workers
+@_check
 @click.pass_obj
 def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -374,6 +380,8 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     point_ids: tuple[str, ...],
     clusters: tuple[str, ...],
     workers: int | None,
+    *,
+    check: bool,
 ) -> int:
     """Measure failed points of a sweep again."""
     from hpcsweep.launch import submitting
@@ -382,7 +390,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
     code = 0
     for request in submitting.retries(one, wanted, point_ids, clusters, workers):
-        code = max(code, submitting.submit(results, request, _say))
+        code = max(code, submitting.submit(results, replace(request, check=check), _say))
     return code
 
 
@@ -440,15 +448,15 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
 def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: bool) -> int:
     """Check this machine, and a profile against its cluster; say what to write instead."""
     from hpcsweep import doctor as doctors
-    from hpcsweep import profile
+    from hpcsweep import findings, profile
     from hpcsweep.errors import Refused
 
     worst = 0
     for name in clusters or (None,):
         chosen = profile.load(name) if name else None
-        findings = doctors.examine(chosen, results, deep=deep)
-        print(json.dumps(doctors.to_json(findings)) if as_json else doctors.text(findings))
-        if any(finding.level == "fail" for finding in findings):
+        found = doctors.examine(chosen, results, deep=deep)
+        print(json.dumps(findings.to_json(found)) if as_json else findings.text(found))
+        if any(finding.level == "fail" for finding in found):
             worst = Refused.exit_code
     return worst
 

@@ -10,7 +10,7 @@ The tree (exit code in brackets)::
     |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
     |-- Implausible [3]           the command worked, some figures cannot be right
     |-- Incomplete [4]            the command worked, some points are still to be measured
-    |-- Refused [5]               the machine is not what the profile promised, or over a budget
+    |-- Refused [5]               machine or cluster is not what the profile says, or over a budget
     |-- ResultsError [6]          a results folder that cannot be read or written
     |   |-- DamagedResults        shards that could be read only in part
     |   `-- Busy                  another process holds the lock
@@ -77,7 +77,7 @@ class Incomplete(HpcsweepError):
 
 
 class Refused(HpcsweepError):
-    """The machine is not fit, or a limit that the user set would be exceeded."""
+    """Machine or cluster is not fit, or a limit that the user set would be exceeded."""
 
     exit_code = 5
 
@@ -114,7 +114,14 @@ class MissingDependency(HpcsweepError):
     exit_code = 9
 
 
+def nearest(found: str, allowed: Iterable[str]) -> str | None:
+    """Return the nearest allowed spelling, whatever its case, or None."""
+    spelling = {str(name).lower(): str(name) for name in allowed}
+    near = difflib.get_close_matches(str(found).lower(), spelling, n=1, cutoff=0.6)
+    return spelling[near[0]] if near else None
+
+
 def suggest(found: str, allowed: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the nearest allowed spelling, or nothing."""
-    near = difflib.get_close_matches(str(found).lower(), [str(a) for a in allowed], n=1, cutoff=0.6)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    near = nearest(found, allowed)
+    return f"; did you mean '{near}'?" if near else ""

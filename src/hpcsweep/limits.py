@@ -35,6 +35,15 @@ def seconds(text: str) -> int | None:
     return found or None  # zero means no limit, to Slurm too
 
 
+def written(limit: int | None) -> str:
+    """Return seconds as Slurm writes them: ``00:30:00``, ``1-12:00:00``."""
+    if limit is None:
+        return "UNLIMITED"
+    days, rest = divmod(limit, 86400)
+    clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
 def megabytes(text: str) -> int:
     """Return the MiB of an amount of memory, rounded up; 0 is all that the node has."""
     match = _MEMORY.fullmatch(text.strip())

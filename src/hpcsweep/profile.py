@@ -154,6 +154,11 @@ class Profile(ProfileFile):
 
     name: str
     path: Path
+    places: dict[str, str] = Field(default={}, exclude=True, repr=False)  # key to FILE:LINE
+
+    def where(self, key: str) -> str:
+        """Return FILE:LINE of a key, in the file that sets it; of the profile where none does."""
+        return self.places.get(key, str(self.path))
 
     @property
     def time_seconds(self) -> int | None:
@@ -170,11 +175,12 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
     """Read a profile by name or path; `ProfileError` says what is wrong with it."""
     path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
     doc = yamlfile.read(path, ProfileError)
-    data = _with_parents(doc, [path])
+    places: dict[str, str] = {}
+    data = _with_parents(doc, [path], places)
     if not NAME.fullmatch(path.stem):
         text = f"the file's name is the profile's: found {yamlfile.show(path.stem)}"
         raise doc.complaint((), f"{text}, needs letters, digits, `_`, `-`, `.`")
-    profile = Profile(**data, name=path.stem, path=path)
+    profile = Profile(**data, name=path.stem, path=path, places=places)
     _check_together(doc, profile)
     return profile
 
@@ -189,10 +195,14 @@ def json_schema() -> str:
     return schema.text(ProfileFile.model_json_schema(), "A cluster profile of hpcsweep")
 
 
-def _with_parents(doc: yamlfile.Document, chain: list[Path]) -> dict[str, Any]:
+def _with_parents(
+    doc: yamlfile.Document, chain: list[Path], places: dict[str, str]
+) -> dict[str, Any]:
     """Return a file's values over those of what it extends; every file is checked on its own."""
     file = check(ProfileFile, doc)
     own = {key: getattr(file, key) for key in doc.data}
+    for key in own:
+        places.setdefault(key, f"{doc.path}:{doc.line((key,))}")
     for key in _PATHS:
         if own.get(key):
             own[key] = _absolute(own[key], doc.path.parent, bare=key == "python")
@@ -202,7 +212,7 @@ def _with_parents(doc: yamlfile.Document, chain: list[Path]) -> dict[str, Any]:
     if any(parent.samefile(seen) for seen in chain):
         circle = " extends ".join(path.stem for path in [*chain, parent])
         raise doc.complaint(("extends",), f"goes in a circle: {circle}")
-    base = _with_parents(yamlfile.read(parent, ProfileError), [*chain, parent])
+    base = _with_parents(yamlfile.read(parent, ProfileError), [*chain, parent], places)
     env = {**base.get("env", {}), **own.get("env", {})}
     return {**base, **own, **({"env": env} if env else {})}
 

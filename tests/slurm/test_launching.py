@@ -96,6 +96,8 @@ def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     bad = "extends: v100\npartition: gpuu\n"
     (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
     done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
+    assert (done.returncode, "write `partition: gpu`" in done.stderr) == (5, True)
+    done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-check")
     assert (done.returncode, "`partition`" in done.stderr) == (7, True)
     assert slurm.queue() == before
 

@@ -48,6 +48,7 @@ class Request:
     only: frozenset[str] = frozenset()
     skip_dominated: bool = False
     max_gpu_hours: float | None = None
+    check: bool = True  # compare the profile with its cluster first
     argv: tuple[str, ...] = ()
 
     def expansion(self) -> plan.Expansion:

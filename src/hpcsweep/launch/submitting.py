@@ -16,7 +16,7 @@ from hpcsweep.errors import (
     UsageError,
     suggest,
 )
-from hpcsweep.launch import arrays, local, prepare, progress, sbatch
+from hpcsweep.launch import arrays, local, precheck, prepare, progress, sbatch
 from hpcsweep.launch.prepare import Request
 from hpcsweep.records import FAILED, STATUSES
 
@@ -38,6 +38,7 @@ def request(  # noqa: PLR0913 - the options of a command
     workers: int | None = None,
     max_gpu_hours: float | None = None,
     skip_dominated: bool = False,
+    check: bool = True,
     argv: tuple[str, ...] = (),
 ) -> Request:
     """Return what a person asked for, with the device that it will run on.
@@ -56,6 +57,7 @@ def request(  # noqa: PLR0913 - the options of a command
         sample=sample,
         max_gpu_hours=max_gpu_hours,
         skip_dominated=skip_dominated,
+        check=check,
         argv=argv,
     )
 
@@ -94,6 +96,8 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
             say(f"{run.name}: nothing to send ({settled or 'the profile takes no point'})")
             return 0 if "pending" in ready.settled else _exit_code(run, asked)
         try:
+            if asked.check:
+                precheck.check(asked.profile, ready.submission.path, say)
             ids = _launch(ready.submission, asked.profile)
         except BaseException as error:
             maybe = isinstance(error, slurm.Unanswered) and error.maybe_accepted
@@ -249,6 +253,8 @@ def rehearse(results: Path, asked: Request, say: Say) -> int:
         say("the profile takes no point of this sweep")
         return 0
     prepare.check_budget(sum(plan_cost.seconds.values()), asked.max_gpu_hours)
+    if asked.check and asked.profile.launcher != "local" and plan_cost.chunks:
+        precheck.check(asked.profile, results / asked.sweep.name, say)
     if asked.profile.launcher != "local" and plan_cost.chunks:
         _show_script(results, asked, plan_cost.chunks, say)
     here = replace(

@@ -8,6 +8,7 @@
 `sbatch`    submits a script, or asks whether it would be accepted
 `jobs`      queue, accounting, cancel, requeue
 `site`      the cluster itself: configuration, nodes, partitions, QOS and accounts
+`cluster`   all of that, asked once
 `text`      fields, times and numbers
 ========== ==================================================================================
 
@@ -15,11 +16,12 @@ Questions return their answer or a `CouldNotAsk`, since a cluster that is down m
 `hpcsweep status`; orders (submit, cancel, requeue) raise a `SchedulerError`. Only text with named
 fields is read: the JSON of Slurm changes between its releases. Standard library only.
 
-A folder, although its parts do not replace each other: eight files of one subject would hide the
+A folder, although its parts do not replace each other: nine files of one subject would hide the
 stages of the program in the list of modules.
 """
 
 from hpcsweep.slurm.call import CouldNotAsk, Why, available, environment
+from hpcsweep.slurm.cluster import Cluster, describe
 from hpcsweep.slurm.ids import JobId, parse_id, task_list
 from hpcsweep.slurm.jobs import (
     JobState,
@@ -52,6 +54,7 @@ from hpcsweep.slurm.text import duration, number
 __all__ = [
     "STATES",
     "Association",
+    "Cluster",
     "CouldNotAsk",
     "Expectation",
     "Gres",
@@ -73,6 +76,7 @@ __all__ = [
     "available",
     "cancel",
     "config",
+    "describe",
     "duration",
     "environment",
     "hostnames",

@@ -168,6 +168,24 @@ def associations(
     ]
 
 
+def default_account(user: str = "", *, timeout: float = TIMEOUT) -> str | CouldNotAsk:
+    """Return the account that a user's jobs take where they name none; empty where unknown."""
+    chosen = user or _user_name()
+    answer = _sacctmgr("user", ("User", "DefaultAccount"), chosen, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return answer[0][1] if answer else ""
+
+
+def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+    """Return the parent of every account; sites let partitions and limits hold for children."""
+    chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
+    answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return {account: parent for account, parent in answer if parent}
+
+
 def _node(name: str, listed: list[list[str]]) -> Node:
     _, _, features, gres, cpus, memory, state, reason = listed[0]
     return Node(

@@ -1,0 +1,36 @@
+"""Before anything enters the queue: says why a job of this profile would never run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcsweep import fitness, folders, slurm, wants
+from hpcsweep.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hpcsweep.profile import Profile
+
+
+def check(profile: Profile, submission: Path, say: Callable[[str], None]) -> None:
+    """Ask the cluster once, say what is doubtful, and refuse what cannot work.
+
+    A cluster that does not answer is told in one line; sbatch has the last word.
+
+    Raises:
+        Refused: no job would ever run, or none would leave a log.
+
+    """
+    if not slurm.available():
+        return  # sbatch is missed, and named, where it is called
+    found = fitness.examine(profile, slurm.describe())
+    found += folders.logs(wants.of(profile), submission)
+    for finding in found:
+        if finding.level == "warn":
+            say(f"warning: {finding.complaint()}")
+    wrong = [finding.complaint() for finding in found if finding.level == "fail"]
+    if wrong:
+        last = "nothing was submitted; --no-check submits all the same"
+        raise Refused("\n".join([*wrong, last]))
