@@ -1,0 +1,219 @@
+"""Profilers as an option of any sweep, in passes of their own: `measure: {profile: [torch]}`.
+
+torch     operators as a table and as CSV, with memory and FLOPs; a Chrome trace; a TensorBoard folder
+cprofile  Python's own profiler: where the host's time goes
+nvtx      one pass in an NVTX range, after a warm-up, for `ncu` and `nsys` (see the profile's `wrapper`)
+
+Timed passes are over when these run, so no profiled pass enters a timing column. What they write
+lies beside the shards under the point's id, and is named in the column `artifacts`.
+
+NVTX ranges by push and pop belong to a thread, and autograd runs the backward pass in another one,
+so the range here is one by start and end: it holds whatever runs between the two.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import csv
+import io
+import os
+import pstats
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from hpcsweep.measure.outcome import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hpcsweep.records import Row
+
+TORCH: Final = "torch"
+CPROFILE: Final = "cprofile"
+NVTX: Final = "nvtx"
+RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
+FOLDER_VARIABLE: Final = "HPCSWEEP_ARTIFACTS"
+WRAPPER_VARIABLE: Final = "HPCSWEEP_WRAPPER"
+_SHOWN: Final = 60
+
+# heading, attribute of torch's FunctionEventAvg, of which version by version the first that exists
+_COLUMNS: Final = (
+    ("operator", ("key",)),
+    ("calls", ("count",)),
+    ("self_cpu_us", ("self_cpu_time_total",)),
+    ("cpu_us", ("cpu_time_total",)),
+    ("self_device_us", ("self_device_time_total", "self_cuda_time_total")),
+    ("device_us", ("device_time_total", "cuda_time_total")),
+    ("self_cpu_bytes", ("self_cpu_memory_usage",)),
+    ("self_device_bytes", ("self_device_memory_usage", "self_cuda_memory_usage")),
+    ("flops", ("flops",)),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is profiled: one pass or step, what waits for the device, and how it is warmed up."""
+
+    run: Callable[[], object]
+    wait: Callable[[], object]
+    device_type: str
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a point's artifacts go, and how large one may be."""
+
+    folder: Path
+    point_id: str
+    most_bytes: float
+
+    def path(self, suffix: str) -> Path:
+        """Return the path of one artifact."""
+        return self.folder / f"{self.point_id}.{suffix}"
+
+
+def replaces_timing(names: Sequence[str]) -> bool:
+    """Say whether a point is profiled and not timed: its range is looked at from outside."""
+    return NVTX in names and bool(os.environ.get(WRAPPER_VARIABLE))
+
+
+def refuse_early(names: Sequence[str], device_type: str) -> None:
+    """Raise `Unsupported` before anything is timed, where a profiler cannot run here."""
+    if NVTX in names and device_type != "cuda":
+        raise Unsupported(f"profile: nvtx needs an NVIDIA GPU; this is {device_type}")
+
+
+def run(names: Sequence[str], step: Step, point_id: str, settings: dict[str, Any]) -> Row:
+    """Profile a step with each of the profilers; return the column `artifacts`.
+
+    Without a folder for artifacts (nobody supervises) nothing is written and nothing is profiled.
+    """
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not names or not folder:
+        return {}
+    place = Place(Path(folder), point_id, 1e6 * settings["artifact_mb"])
+    written: list[str] = []
+    for name in dict.fromkeys(names):
+        written += _PROFILERS[name](step, settings, place)
+    return {"artifacts": ";".join(written)}
+
+
+def _torch(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
+    """Profile a few passes, the first of which is thrown away: a session's start loses kernels."""
+    count = settings["profile_passes"]
+    activities = [ProfilerActivity.CPU]
+    if step.device_type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(
+        activities=activities,
+        schedule=schedule(wait=0, warmup=1, active=count, repeat=1),
+        record_shapes=True,
+        profile_memory=True,
+        with_flops=True,
+        acc_events=True,
+    ) as profiler:
+        for _ in range(1 + count):
+            with torch.profiler.record_function(RANGE):
+                step.run()
+            step.wait()
+            profiler.step()
+    operators = profiler.key_averages()
+    place.path("torch.txt").write_text(_table(operators, step.device_type), encoding="utf-8")
+    _write_operators(operators, place.path("torch.csv"))
+    trace = place.path("trace.json.gz")
+    profiler.export_chrome_trace(str(trace))
+    kept = [place.path("torch.txt").name, place.path("torch.csv").name]
+    return [*kept, *_keep_trace(trace, place)]
+
+
+def _table(operators: Any, device_type: str) -> str:  # noqa: ANN401 - torch's EventList
+    order = "self_cuda_time_total" if device_type == "cuda" else "self_cpu_time_total"
+    return str(operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80))
+
+
+def _write_operators(operators: Any, path: Path) -> None:  # noqa: ANN401
+    rows = [[_first(event, names) for _, names in _COLUMNS] for event in operators]
+    rows.sort(key=lambda row: (row[4] or 0, row[2] or 0), reverse=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([heading for heading, _ in _COLUMNS])
+        writer.writerows(rows)
+
+
+def _first(event: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
+    return next((getattr(event, name) for name in names if hasattr(event, name)), None)
+
+
+def _keep_trace(trace: Path, place: Place) -> list[str]:
+    """Put the trace into a TensorBoard folder as well; remove it where it is too large."""
+    size = trace.stat().st_size
+    if size > place.most_bytes:
+        trace.unlink()
+        return [f"no trace ({size / 1e6:.0f} MB, artifact_mb is {place.most_bytes / 1e6:g})"]
+    board = place.path("tensorboard")
+    board.mkdir(exist_ok=True)
+    # the plugin looks for this ending
+    _link(trace, board / "worker.pt.trace.json.gz")
+    return [trace.name, board.name]
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+
+
+def _cprofile(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        for _ in range(settings["profile_passes"]):
+            step.run()
+        step.wait()
+    finally:
+        profiler.disable()
+    stats = place.path("cprofile.pstats")
+    profiler.dump_stats(stats)
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(_SHOWN)
+    place.path("cprofile.txt").write_text(text.getvalue(), encoding="utf-8")
+    return [place.path("cprofile.txt").name, stats.name]
+
+
+def _nvtx(step: Step, settings: dict[str, Any], place: Place) -> list[str]:  # noqa: ARG001
+    """Mark exactly one pass, the `profile_iter`-th after the warm-up; the report is another's."""
+    for _ in range(step.warmup + settings["profile_iter"] - 1):
+        step.run()
+    step.wait()
+    with marked(), torch.autograd.profiler.emit_nvtx():
+        step.run()
+        step.wait()
+    return []
+
+
+@contextmanager
+def marked() -> Iterator[None]:
+    """Open an NVTX range by start and end, and the capture range of nsys and ncu."""
+    torch.cuda.profiler.start()
+    mark = torch.cuda.nvtx.range_start(RANGE)
+    try:
+        yield
+    finally:
+        torch.cuda.nvtx.range_end(mark)
+        torch.cuda.profiler.stop()
+
+
+_PROFILERS: Final[dict[str, Callable[[Step, dict[str, Any], Place], list[str]]]] = {
+    TORCH: _torch,
+    CPROFILE: _cprofile,
+    NVTX: _nvtx,
+}
