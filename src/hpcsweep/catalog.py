@@ -130,6 +130,16 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             "a layer that the algorithm cannot do: runs `auto`, or the point is not measured",
             ("fallback", "skip", "error"),
         ),
+        Setting(
+            "profile",
+            "list",
+            (),
+            "profilers, each in passes of its own after the timed ones; see docs/profiling.md",
+            ("torch", "cprofile", "nvtx"),
+        ),
+        Setting("profile_passes", "int", 3, "passes under `torch` and `cprofile`", minimum=1),
+        Setting("profile_iter", "int", 1, "pass after the warm-up that `nvtx` marks", minimum=1),
+        Setting("artifact_mb", "float", 100.0, "largest trace that is kept, MB", minimum=0),
         Setting("sleep_ms", "float", 0.0, "how long a pass lasts", minimum=0, workloads=("noop",)),
         Setting(
             "fail",

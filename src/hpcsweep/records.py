@@ -140,6 +140,7 @@ _IDENTITY = _group(
     ("valid", "bool", "status is ok and no flag puts the number in doubt"),
     ("flags", "str", "semicolon-joined; see the list of flags"),
     ("profiler", "str", "profiler that ran along: nsys, ncu, rocprofv3; empty: none"),
+    ("artifacts", "str", "files of profilers beside the shard, semicolon-joined"),
     ("started_at", "time", "UTC"),
     ("wall_s", "float", "seconds that the whole point took, preparation included"),
 )

@@ -60,7 +60,7 @@ def _no_number(value: object) -> object:
 
 def _setting_type(setting: Setting) -> Any:  # noqa: ANN401 - a type
     if setting.kind == "list":
-        return list[Failure]
+        return list[Literal[setting.choices]] if setting.choices else list[Failure]
     if setting.choices:
         return Annotated[Literal[setting.choices], BeforeValidator(_no_number)]
     if setting.kind == "int":

@@ -344,6 +344,7 @@ class Attempt:
         return {
             "HPCSWEEP_WORKLOAD": self.manifest["workload"],
             "HPCSWEEP_RUN": json.dumps(self.manifest.get("run", {})),
+            "HPCSWEEP_ARTIFACTS": str(self.shard.folder.absolute()),
             "PYTHONUNBUFFERED": "1",
             "KINETO_LOG_LEVEL": "99",  # torch's profiler chats on stderr, where last words are read
         }

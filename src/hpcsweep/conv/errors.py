@@ -43,3 +43,7 @@ class Unsupported(_Refusal):
 
 class AlgorithmError(_Refusal):
     """Policy `error`: the point is not measured; its row says `error`."""
+
+
+class LibraryUnusable(HpcsweepError):
+    """A convolution library that is missing, too old, or of another major version."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -158,14 +159,11 @@ class Library:
 @lru_cache(maxsize=1)
 def load() -> Library:
     """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
-    tried = list(_candidates())
-    complaints = []
-    for path in tried:
-        try:
+    *others, last = _candidates()
+    for path in others:
+        with suppress(LibraryUnusable):
             return Library(path)
-        except LibraryUnusable as error:
-            complaints.append(str(error))
-    raise LibraryUnusable(complaints[0])
+    return Library(last)
 
 
 def _candidates() -> Iterator[str]:

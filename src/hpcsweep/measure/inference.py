@@ -32,6 +32,7 @@ from hpcsweep.measure import (
     memory,
     models,
     numerics,
+    profilers,
     stats,
     unique,
     work,
@@ -129,8 +130,11 @@ class Inference:
         framework.apply(point.axes)
         load = machine.load_average()
         ready = self._prepare(point)
+        if profilers.replaces_timing(point.measure["profile"]):
+            return Measured(self._profile(ready))
         timed = self._time(ready)
         proof = self._prove(ready)
+        artifacts = self._profile(ready)
         error = self._error(ready)
         flags = self._flags(ready, timed, proof, error)
         table = timed.table
@@ -145,13 +149,22 @@ class Inference:
             **self._work(ready, timed.clean.median),
             "threads": torch.get_num_threads(),
             "load_avg_1min": load,
+            **artifacts,
             "flags": ";".join(flags),
             "valid": DOUBTFUL.isdisjoint(flags),
         }
         layers = table.rows(point, ready.choices, proof.calls if proof else ()) if table else []
         return Measured(row, layers, timed.samples)
 
+    def _profile(self, ready: _Prepared) -> Row:
+        """Run the profilers that the sweep wants, after everything that is timed."""
+        wait = lanes_of.synchronizer(self.device.torch_device)
+        settings = ready.settings
+        step = profilers.Step(ready.run, wait, self.device.type, settings["warmup"])
+        return profilers.run(settings["profile"], step, ready.point.point_id, settings)
+
     def _refuse_early(self, point: Point) -> None:
+        profilers.refuse_early(point.measure["profile"], self.device.type)
         if point.axes["launch"] != "graph":
             return
         if self.device.type != "cuda":

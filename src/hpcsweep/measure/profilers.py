@@ -1,8 +1,10 @@
 """Profilers as an option of any sweep, in passes of their own: `measure: {profile: [torch]}`.
 
-torch     operators as a table and as CSV, with memory and FLOPs; a Chrome trace; a TensorBoard folder
+torch     operators as a table and as CSV, with memory and FLOPs; a Chrome trace; a TensorBoard
+          folder
 cprofile  Python's own profiler: where the host's time goes
-nvtx      one pass in an NVTX range, after a warm-up, for `ncu` and `nsys` (see the profile's `wrapper`)
+nvtx      one pass in an NVTX range, after a warm-up, for `ncu` and `nsys` around the worker (the
+          profile's `wrapper`); such a point has no times
 
 Timed passes are over when these run, so no profiled pass enters a timing column. What they write
 lies beside the shards under the point's id, and is named in the column `artifacts`.
