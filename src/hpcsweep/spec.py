@@ -59,10 +59,11 @@ def _no_number(value: object) -> object:
 
 
 def _setting_type(setting: Setting) -> Any:  # noqa: ANN401 - a type
+    named: Any = Literal[setting.choices] if setting.choices else None
     if setting.kind == "list":
-        return list[Literal[setting.choices]] if setting.choices else list[Failure]
-    if setting.choices:
-        return Annotated[Literal[setting.choices], BeforeValidator(_no_number)]
+        return list[named] if named else list[Failure]
+    if named:
+        return Annotated[named, BeforeValidator(_no_number)]
     if setting.kind == "int":
         return Annotated[int, Field(ge=setting.minimum), BeforeValidator(integral)]
     if setting.kind == "float":
