@@ -15,3 +15,11 @@ def point(model="tinynets:Residual", *, measure=None, **axes):
     values = {**catalog.axis_defaults("inference"), "model": model, "gpu": "cpu", "input_size": 32}
     settings = {**catalog.setting_defaults("inference"), "warmup": 1, "iterations": 4}
     return Point("inference", values | axes, settings | (measure or {}), "0123456789abcdef")
+
+
+def training(model="tinynets:Residual", *, measure=None, **axes):
+    """Return a training point with defaults: five steps on small images."""
+    values = {**catalog.axis_defaults("training"), "model": model, "gpu": "cpu", "input_size": 16}
+    values |= {"batch_size": 4, "steps_per_epoch": 5, "lr": 0.01}
+    settings = {**catalog.setting_defaults("training"), "warmup": 1, "iterations": 3}
+    return Point("training", values | axes, settings | (measure or {}), "fedcba9876543210")

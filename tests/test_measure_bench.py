@@ -26,8 +26,8 @@ def test_inference_gets_its_bench_and_a_full_environment():
 
 def test_a_workload_that_this_version_lacks_is_refused():
     """Refused before any point, by name."""
-    with pytest.raises(Refused, match="'training'"):
-        bench.torch_bench("training", {"gpu": "cpu"})
+    with pytest.raises(Refused, match="'baking'"):
+        bench.torch_bench("baking", {"gpu": "cpu"})
 
 
 def test_a_worker_measures_over_its_pipe():

@@ -157,11 +157,11 @@ def test_a_worker_that_cannot_start_charges_no_point(desk):
     """An environment that is broken is the machine's fault; nothing is written."""
     submission = prepared(desk, SLOW)
     manifest = submission.read_manifest()
-    submission.manifest.write_text(json.dumps({**manifest, "workload": "training"}))
+    submission.manifest.write_text(json.dumps({**manifest, "workload": "baking"}))
     refused = attempt(submission)
     _, errors = refused.communicate(timeout=60)
     assert refused.returncode == Refused.exit_code
-    assert "training" in errors
+    assert "baking" in errors
     assert ids(submission) == []
 
 

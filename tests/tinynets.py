@@ -152,3 +152,12 @@ def small_vgg():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, (1, 3))
     )
+
+
+class Unscriptable(Residual):
+    """Uses what TorchScript has no words for."""
+
+    def forward(self, x):
+        """Run a pass."""
+        names = {name: value for name, value in vars(self).items() if name == "nothing"}
+        return super().forward(x, **names)

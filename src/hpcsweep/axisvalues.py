@@ -6,6 +6,7 @@ file, line and key.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.catalog_models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
-from hpcsweep.space import COMPARISONS, Predicate, Spread
+from hpcsweep.space import COMPARISONS, NUMBERS, Predicate, Spread
 from hpcsweep.yamlfile import show
 
 if TYPE_CHECKING:
@@ -48,10 +49,12 @@ def values(doc: Document, loc: Loc, axis: Axis, raw: object, *, any_model: bool)
 
 def value(doc: Document, loc: Loc, axis: Axis, raw: object, *, any_model: bool) -> Any:  # noqa: ANN401
     """Return one value of an axis; `any_model` where model names are free."""
-    if raw is None and axis.kind == "int" and axis.default is None:
+    if raw is None and axis.kind in NUMBERS and axis.default is None:
         return None
     if axis.kind == "int":
         return _integer(doc, loc, raw, axis.minimum)
+    if axis.kind == "float":
+        return _number(doc, loc, raw, axis.minimum)
     if axis.kind == "bool":
         if not isinstance(raw, bool):
             raise doc.complaint(loc, f"found {show(raw)}, needs true or false")
@@ -120,7 +123,7 @@ def _comparison(
     raw: Mapping[str, Any],
     exists: Callable[[str, Any], Collection[Any] | None],
 ) -> Predicate:
-    allowed = [*(COMPARISONS if axis.kind == "int" else ()), NOT]
+    allowed = [*(COMPARISONS if axis.kind in NUMBERS else ()), NOT]
     bounds = []
     for op, bound in raw.items():
         if op not in allowed:
@@ -207,13 +210,21 @@ def _stepped(doc: Document, loc: Loc, start: int, stop: int, step: int) -> range
     return found
 
 
-def _integer(doc: Document, loc: Loc, raw: object, minimum: int | None) -> int:
+def _number(doc: Document, loc: Loc, raw: object, minimum: float | None) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
+        raise doc.complaint(loc, f"found {show(raw)}, needs a number")
+    if minimum is not None and raw < minimum:
+        raise doc.complaint(loc, f"found {raw:g}, needs at least {minimum:g}")
+    return float(raw)
+
+
+def _integer(doc: Document, loc: Loc, raw: object, minimum: float | None) -> int:
     whole = isinstance(raw, int) or (isinstance(raw, float) and raw.is_integer())
     if isinstance(raw, bool) or not whole:
         raise doc.complaint(loc, f"found {show(raw)}, needs a whole number")
     number = int(raw)  # type: ignore[call-overload]
     if minimum is not None and number < minimum:
-        raise doc.complaint(loc, f"found {number}, needs at least {minimum}")
+        raise doc.complaint(loc, f"found {number}, needs at least {minimum:g}")
     return int(number)
 
 

@@ -49,9 +49,149 @@ class Axis:
     default: Any
     doc: str
     choices: tuple[Any, ...] = ()
-    minimum: int | None = None
+    minimum: float | None = None
     workloads: tuple[str, ...] = WORKLOADS
 
+
+_TRAINING: Final = ("training",)
+_INFERENCE: Final = ("inference",)
+_ONE_PASS: Final = ("inference", "noop")  # what means nothing to a training step
+
+# What only a training has; the defaults are plain float32 training of an ImageNet network.
+TRAINING_AXES: Final = (
+    Axis(
+        "dataset",
+        "str",
+        "synthetic",
+        "synthetic, cifar10, cifar100, imagefolder, or package.module:factory",
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "num_classes",
+        "int",
+        None,
+        "classes of a synthetic data set; unset: 10; the others know theirs",
+        minimum=2,
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "stem",
+        "str",
+        "imagenet",
+        "first layers of a ResNet; cifar: 3x3 of stride 1 and no pooling, for 32x32 images",
+        ("imagenet", "cifar"),
+        workloads=_TRAINING,
+    ),
+    Axis("epochs", "int", 1, "passes over the training data", minimum=1, workloads=_TRAINING),
+    Axis(
+        "steps_per_epoch",
+        "int",
+        None,
+        "batches of an epoch; unset: all of the data, or 20 of a synthetic data set",
+        minimum=1,
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "optimizer",
+        "str",
+        "sgd",
+        "sgd (with momentum 0.9), adam or adamw",
+        ("sgd", "adam", "adamw"),
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "lr",
+        "float",
+        None,
+        "learning rate; unset: 0.1 for sgd, 0.001 for adam and adamw",
+        minimum=0,
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "weight_decay",
+        "float",
+        None,
+        "weight decay; unset: the optimizer's own (0, and 0.01 for adamw)",
+        minimum=0,
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "lr_schedule",
+        "str",
+        "constant",
+        "constant, or cosine decay to zero over the whole training",
+        ("constant", "cosine"),
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "lr_warmup_steps",
+        "int",
+        0,
+        "steps in which the learning rate rises linearly to `lr`",
+        minimum=0,
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "label_smoothing",
+        "float",
+        0.0,
+        "of the cross-entropy loss, 0 to 1",
+        minimum=0,
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "amp",
+        "str",
+        "off",
+        "automatic mixed precision: off, bf16, or fp16 with gradient scaling",
+        ("off", "fp16", "bf16"),
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "compile",
+        "str",
+        "none",
+        "compiler of the network: none, torchscript or inductor (torch.compile)",
+        ("none", "torchscript", "inductor"),
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "cudnn_benchmark",
+        "bool",
+        default=False,
+        doc="cuDNN tries its algorithms out; the same as `algorithm: autotune`",
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "cudnn_deterministic",
+        "bool",
+        default=False,
+        doc="only algorithms of cuDNN that give the same bits every time",
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "deterministic",
+        "bool",
+        default=False,
+        doc="torch.use_deterministic_algorithms: every operator gives the same bits",
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "pin_memory",
+        "bool",
+        default=False,
+        doc="batches wait in page-locked memory, copied while the GPU works",
+        workloads=_TRAINING,
+    ),
+    Axis(
+        "num_workers",
+        "int",
+        0,
+        "processes that load data; 0: the training process itself",
+        minimum=0,
+        workloads=_TRAINING,
+    ),
+)
 
 AXES: Final[Mapping[str, Axis]] = {
     axis.name: axis
@@ -64,18 +204,27 @@ AXES: Final[Mapping[str, Axis]] = {
         Axis("gpu", "gpu", None, "GPU type; the profile's where the sweep does not say"),
         Axis("weights", "str", "random", "random, a torchvision weights name, or a path"),
         Axis("memory_format", "str", "nchw", "layout of activations", ("nchw", "nhwc")),
-        Axis("launch", "str", "eager", "eager, or one replay of a CUDA graph", ("eager", "graph")),
+        Axis(
+            "launch",
+            "str",
+            "eager",
+            "eager, or one replay of a CUDA graph",
+            ("eager", "graph"),
+            workloads=_ONE_PASS,
+        ),
         Axis(
             "cache_state",
             "str",
             "hot",
             "cache before each pass: as left, flushed, or inputs rotated",
             ("hot", "cold", "rotated"),
+            workloads=_ONE_PASS,
         ),
         Axis("tf32", "bool", default=False, doc="allow TF32 tensor cores for float32"),
         Axis("num_threads", "int", None, "CPU threads of one operator; unset: torch's", minimum=1),
         Axis("input_fill", "str", "randn", "contents of inputs", ("randn", "uniform", "zeros")),
-        Axis("seed", "int", 0, "seed of weights and inputs", minimum=0),
+        Axis("seed", "int", 0, "seed of weights, inputs and the order of data", minimum=0),
+        *TRAINING_AXES,
     )
 }
 
@@ -97,19 +246,52 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting
     for setting in (
         Setting("warmup", "int", 10, "passes that are not counted", minimum=0),
-        Setting("iterations", "int", 20, "timed passes when `stop` is fixed", minimum=1),
+        Setting(
+            "iterations",
+            "int",
+            20,
+            "timed passes when `stop` is fixed; in training, steps of the phase and layer passes",
+            minimum=1,
+        ),
         Setting(
             "stop",
             "str",
             "fixed",
             "fixed: `iterations` passes; adaptive: until the noise is small or known",
             ("fixed", "adaptive"),
+            workloads=_INFERENCE,
         ),
         Setting(
-            "target", "float", 0.01, "adaptive: relative IQR, or CI of the median", minimum=1e-6
+            "target",
+            "float",
+            0.01,
+            "adaptive: relative IQR, or CI of the median",
+            minimum=1e-6,
+            workloads=_INFERENCE,
         ),
-        Setting("min_iterations", "int", 30, "adaptive: fewest timed passes", minimum=3),
-        Setting("max_seconds", "float", 60.0, "adaptive: time cap of the timed passes", minimum=0),
+        Setting(
+            "min_iterations",
+            "int",
+            30,
+            "adaptive: fewest timed passes",
+            minimum=3,
+            workloads=_INFERENCE,
+        ),
+        Setting(
+            "max_seconds",
+            "float",
+            60.0,
+            "adaptive: time cap of the timed passes",
+            minimum=0,
+            workloads=_INFERENCE,
+        ),
+        Setting(
+            "validation",
+            "bool",
+            default=True,
+            doc="loss and accuracy on the validation data, before training and after each epoch",
+            workloads=_TRAINING,
+        ),
         Setting(
             "layers",
             "bool",

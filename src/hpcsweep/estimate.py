@@ -36,6 +36,11 @@ _CPU_FACTOR: Final[Mapping[str, float]] = {
     "gemm": 3, "implicit_gemm": 3, "implicit_precomp_gemm": 4, "fft": 20, "fft_tiling": 20,
     "winograd": 6, "winograd_nonfused": 6,
 }  # fmt: skip
+# images of a training epoch; of others nothing is known before they are opened
+_DATASETS: Final[Mapping[str, float]] = {"cifar10": 50_000, "cifar100": 50_000}
+_SYNTHETIC_STEPS: Final = 20.0
+_VALIDATION_SHARE: Final = 0.2
+_CIFAR_STEM: Final = 16.0  # neither stride 2 nor pooling before the blocks
 _MAX_ROWS: Final = 20_000
 
 
@@ -78,7 +83,7 @@ def modelled(workload: str, axes: Mapping[str, Any], measure: Mapping[str, Any])
     """Return the model's seconds for a point."""
     if workload == "noop":
         return 0.001 + float(measure.get("sleep_ms") or 0) / 1000
-    passes = _passes(measure)
+    passes = _training_passes(axes, measure) if workload == "training" else _passes(measure)
     one = _flops(axes) / _rate(axes) + _LAUNCH_SECONDS
     return _POINT_OVERHEAD + passes * one
 
@@ -91,11 +96,26 @@ def _passes(measure: Mapping[str, Any]) -> float:
     return float(measure.get("warmup", 10)) + layers * timed + 4.0
 
 
+def _training_passes(axes: Mapping[str, Any], measure: Mapping[str, Any]) -> float:
+    """Return the forward passes that a training point is worth; a step is three of them."""
+    batch = float(axes.get("batch_size") or 1)
+    images = _DATASETS.get(str(axes.get("dataset")), _SYNTHETIC_STEPS * batch)
+    epoch = float(axes.get("steps_per_epoch") or max(1.0, images // batch))
+    epochs = float(axes.get("epochs") or 1)
+    instrumented = float(measure.get("iterations", 20)) * (
+        3.0 if measure.get("layers", True) else 1
+    )
+    steps = epochs * epoch + float(measure.get("warmup", 10)) + instrumented
+    validation = (epochs + 1) * epoch * _VALIDATION_SHARE if measure.get("validation", True) else 0
+    return 3.0 * steps + validation
+
+
 def _flops(axes: Mapping[str, Any]) -> float:
     model = MODELS.get(str(axes.get("model")))
     size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
     gflops, at = (model.gflops, model.gflops_size) if model else (_UNKNOWN_GFLOPS, 224)
-    return gflops * 1e9 * (size / at) ** 2 * batch
+    stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
+    return gflops * 1e9 * (size / at) ** 2 * batch * stem
 
 
 def _rate(axes: Mapping[str, Any]) -> float:

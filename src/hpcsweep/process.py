@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import socket
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def identity(pid: int | None = None) -> dict[str, Any]:
@@ -63,3 +69,13 @@ def _start_without_proc(pid: int) -> int | None:
     except PermissionError:
         return 0
     return 0
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, in case a pass holds the GIL."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent == 1:
+        os._exit(0)

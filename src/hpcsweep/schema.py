@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpcsweep.catalog import ALGORITHMS, AXES
 from hpcsweep.catalog_gpus import GPUS
 from hpcsweep.catalog_models import MODELS
-from hpcsweep.space import COMPARISONS
+from hpcsweep.space import COMPARISONS, NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,8 +69,9 @@ def _value(axis: Axis) -> Schema:
 
 def _name(axis: Axis) -> Schema:
     """Return what one value may be where a constraint names it: never a map."""
-    if axis.kind == "int":
-        number: Schema = {"type": "integer", "minimum": axis.minimum}
+    if axis.kind in NUMBERS:
+        kind = "integer" if axis.kind == "int" else "number"
+        number: Schema = {"type": kind, "minimum": axis.minimum}
         return number if axis.default is not None else {"anyOf": [number, {"type": "null"}]}
     if axis.kind == "bool":
         return {"type": "boolean"}
@@ -118,7 +119,7 @@ def _test(axis: Axis) -> Schema:
         "minProperties": 1,
         "additionalProperties": False,
     }
-    return {"anyOf": [*_value_or_list(axis)["anyOf"], unlike, *([bounds] * (axis.kind == "int"))]}
+    return {"anyOf": [*_value_or_list(axis)["anyOf"], unlike, *([bounds] * (axis.kind in NUMBERS))]}
 
 
 def _untitled(value: Any) -> Any:  # noqa: ANN401 - JSON

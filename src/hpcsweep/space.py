@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "lt": operator.lt,
     "le": operator.le,

@@ -96,7 +96,7 @@ class SweepFile(_Shape):
         default=600.0,
         gt=0,
         allow_inf_nan=False,
-        description="seconds after which a point is given up",
+        description="seconds after which a point is given up; in training, for each epoch",
     )
 
 

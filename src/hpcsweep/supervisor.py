@@ -239,10 +239,11 @@ class Attempt:
             if worker is None:
                 return None
             worker.ask({"point": point.to_json(), "tries": self._tries()})
-            reply = worker.wait(self._run("point_timeout", 600.0), self.stop.wanted)
+            limit = self._limit(point)
+            reply = worker.wait(limit, self.stop.wanted)
             if isinstance(reply, Interrupted):
                 reply = self._grace(worker)
-            outcome = self._outcome(reply, last_try=last_try)
+            outcome = self._outcome(reply, limit, last_try=last_try)
             if outcome is not None or self.stop.wanted():
                 return outcome
         return None
@@ -253,7 +254,11 @@ class Attempt:
             return Interrupted()
         return worker.wait(float(self._run("kill_wait", 20.0)), self.stop.left_alone)
 
-    def _outcome(self, reply: Reply, *, last_try: bool) -> dict[str, Any] | None:
+    def _limit(self, point: Point) -> float:
+        """Return the seconds that a point may take: those of the sweep, for each epoch."""
+        return self._run("point_timeout", 600.0) * int(point.axes.get("epochs") or 1)
+
+    def _outcome(self, reply: Reply, limit: float, *, last_try: bool) -> dict[str, Any] | None:
         """Turn a reply, or the lack of one, into a row's content; None: try again or drop."""
         if isinstance(reply, dict):
             if reply.pop("fatal", False):
@@ -268,7 +273,6 @@ class Attempt:
         if worker:
             worker.kill()
         if isinstance(reply, TimedOut) and not self.stop.wanted():
-            limit = self._run("point_timeout", 600.0)
             return {"status": "timeout", "reason": f"no result within {limit:g} s"}
         return None
 

@@ -11,12 +11,10 @@ orderly way, after the pass: profilers write what they have in exit handlers.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 import traceback
@@ -25,13 +23,13 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 from hpcsweep import point as points
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
+from hpcsweep.process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpcsweep.point import Point
 
-_PR_SET_PDEATHSIG: Final = 1
 # What a CUDA or HIP context says once it is beyond repair: only a new process helps.
 _STICKY: Final = (
     "CUDA error",
@@ -61,7 +59,7 @@ def main() -> int:
         # Slurm signals every process of a step; to stop is the supervisor's business.
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    _die_with_parent()
+    die_with_parent()
     requests, replies = _take_over_pipes()
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
@@ -133,16 +131,6 @@ def _listen(requests: IO[bytes], inbox: queue.SimpleQueue[bytes]) -> None:
 def _send(replies: IO[bytes], reply: Mapping[str, Any]) -> None:
     replies.write(json.dumps(reply).encode() + b"\n")
     replies.flush()
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, in case a pass holds the GIL."""
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent == 1:
-        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import Refused
 from hpcsweep.measure import fit, telemetry
 from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.training import Training
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpcsweep.worker import Bench
+
+
+_BENCHES: Final[Mapping[str, type[Inference | Training]]] = {
+    "inference": Inference,
+    "training": Training,
+}
 
 
 def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
@@ -22,11 +29,12 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
         Refused: the device is not what the profile promised, or this torch cannot use it.
 
     """
-    if workload != "inference":
-        raise Refused(f"workload '{workload}' cannot be measured by this version; try inference")
+    if workload not in _BENCHES:
+        raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(_BENCHES)}")
+    bench = _BENCHES[workload]
     device = fit.device_for(run)
     if device.type != "cuda":
-        return Inference(device.type)
+        return bench(device.type)
     watched = telemetry.watch(device.uuid, device.torch_device.index, frozenset({os.getpid()}))
     fit.check_neighbours(watched)
-    return Inference(device.type, watched)
+    return bench(device.type, watched)

@@ -28,8 +28,9 @@ def apply(axes: Mapping[str, Any]) -> None:
     """Set threads, TF32 and autotuning as a point wants them, whatever the last one wanted."""
     torch.set_num_threads(axes["num_threads"] or default_threads())
     _allow_tf32(allowed=axes["tf32"])
-    torch.backends.cudnn.benchmark = axes["algorithm"] == catalog.AUTOTUNE
-    torch.backends.cudnn.deterministic = False
+    autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
+    torch.backends.cudnn.benchmark = autotune
+    torch.backends.cudnn.deterministic = axes.get("cudnn_deterministic", False)
 
 
 def default_threads() -> int:

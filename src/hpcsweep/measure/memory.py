@@ -39,6 +39,10 @@ class Memory(Protocol):
         """Return the bytes that there are."""
         ...
 
+    def now(self) -> int | None:
+        """Return the bytes in use."""
+        ...
+
 
 class CudaMemory:
     """What torch's caching allocator handed out."""
@@ -56,6 +60,10 @@ class CudaMemory:
     def limit(self) -> int | None:
         """Return the memory of the GPU."""
         return int(torch.cuda.mem_get_info()[1])
+
+    def now(self) -> int | None:
+        """Return what is handed out."""
+        return int(torch.cuda.memory_allocated())
 
 
 class HostMemory:
@@ -85,6 +93,14 @@ class HostMemory:
         """Return the least of physical memory, control group and address-space limit."""
         known = [x for x in (_physical(), _cgroup(), _address_space()) if x]
         return min(known, default=None)
+
+    def now(self) -> int | None:
+        """Return the resident memory, where the system tells it (Linux)."""
+        try:
+            pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def watch(device: torch.device) -> Memory:

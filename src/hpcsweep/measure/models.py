@@ -39,7 +39,7 @@ _EXTRA: Final[Mapping[str, dict[str, Any]]] = {
 }
 # Sizes for the pass that scales batch norms: the first that the network takes.
 _SETTLING_SIZES: Final = (224, 299, 64)
-_LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,16 @@ def build(key: ModelKey, device: torch.device) -> nn.Module:
     """
     model = build_float32(key.name, key.weights, key.seed)
     model = model.to(device=device, dtype=getattr(torch, key.dtype))
-    return model.to(memory_format=_LAYOUTS[key.memory_format])
+    return model.to(memory_format=LAYOUTS[key.memory_format])
 
 
-def build_float32(name: str, weights: str = RANDOM, seed: int = 0) -> nn.Module:
-    """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode."""
+def build_float32(
+    name: str, weights: str = RANDOM, seed: int = 0, *, enliven: bool = True
+) -> nn.Module:
+    """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode.
+
+    `enliven` False leaves random weights without repair, as a training wants them.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
@@ -107,7 +112,8 @@ def build_float32(name: str, weights: str = RANDOM, seed: int = 0) -> nn.Module:
         if _is_path(weights):
             _load(model, Path(weights))
         elif weights == RANDOM and ":" not in name:
-            _enliven(model)
+            if enliven:
+                _enliven(model)
         elif weights != RANDOM and ":" in name:
             raise UsageError(
                 f"weights '{weights}': '{name}' is your own factory, so weights are "
@@ -122,10 +128,10 @@ def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tens
     generator = torch.Generator().manual_seed(axes["seed"])
     shape = (axes["batch_size"], _CHANNELS, axes["input_size"], axes["input_size"])
     return [
-        _fill(shape, axes["input_fill"], generator).to(
+        fill(shape, axes["input_fill"], generator).to(
             device=device,
             dtype=getattr(torch, axes["dtype"]),
-            memory_format=_LAYOUTS[axes["memory_format"]],
+            memory_format=LAYOUTS[axes["memory_format"]],
         )
         for _ in range(count)
     ]
@@ -149,10 +155,11 @@ def tensors_in(value: object) -> Iterable[Tensor]:
             yield from tensors_in(item)
 
 
-def _fill(shape: tuple[int, ...], fill: str, generator: torch.Generator) -> Tensor:
-    if fill == "zeros":
+def fill(shape: tuple[int, ...], how: str, generator: torch.Generator) -> Tensor:
+    """Return a float32 tensor filled as the axis `input_fill` says."""
+    if how == "zeros":
         return torch.zeros(shape)
-    draw = torch.rand if fill == "uniform" else torch.randn
+    draw = torch.rand if how == "uniform" else torch.randn
     return draw(shape, generator=generator)
 
 

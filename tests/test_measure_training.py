@@ -1,0 +1,106 @@
+"""The training workload on a CPU, end to end on small networks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hpcsweep import records
+from hpcsweep.errors import UsageError
+from hpcsweep.measure.outcome import Unsupported
+from hpcsweep.measure.phases import PHASES
+from hpcsweep.measure.training import Training
+from measuring import training
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """Return a bench on the CPU."""
+    return Training("cpu")
+
+
+def test_a_training_point_fills_its_row(bench):
+    """Steps, phases, learning and memory, in columns that exist; one sample per step."""
+    measured = bench.measure(training(epochs=2))
+    row = measured.row
+    assert records.unknown_keys(row, records.OVERALL_COLUMNS) == []
+    assert row["steps"] == row["n"] == len(measured.samples) == 10
+    assert row["phase_steps"] == 3
+    assert all(row[f"phase_{name}_ms"] > 0 for name in PHASES)
+    assert row["forward_total_s"] == pytest.approx(row["phase_forward_ms"] * 10 / 1000)
+    assert len(row["epochs_train_loss"]) == len(row["epochs_val_accuracy"]) == 2
+    assert row["val_accuracy_after"] == row["epochs_val_accuracy"][-1]
+    assert 0 <= row["val_accuracy_before"] <= 1
+    assert row["mem_avg_bytes"] > 0
+    assert row["learning_valid"]
+
+
+def test_a_network_learns(bench):
+    """Two tinted classes can be told apart after some epochs."""
+    axes = {"num_classes": 2, "epochs": 6, "batch_size": 8, "optimizer": "adam"}
+    row = bench.measure(training(steps_per_epoch=10, **axes)).row
+    assert row["train_loss"] < row["epochs_train_loss"][0]
+    assert row["val_loss_after"] < row["val_loss_before"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_same_point_learns_the_same(bench, workers):
+    """Weights, order of data and losses depend on the seed, and on no earlier point."""
+    point = training(epochs=2, num_workers=workers, deterministic=True)
+    first = bench.measure(point).row
+    bench.measure(training(seed=5, measure={"validation": False}))
+    second = bench.measure(point).row
+    for column in ("epochs_train_loss", "epochs_val_loss", "epochs_train_accuracy"):
+        assert first[column] == second[column]
+    other = bench.measure(training(epochs=2, deterministic=True, seed=1)).row
+    assert other["epochs_train_loss"] != first["epochs_train_loss"]
+
+
+def test_a_diverging_training_keeps_its_times(bench):
+    """The flag tells, what was learned is void, the times stand."""
+    row = bench.measure(training(lr=1e30)).row
+    assert "nan_loss" in row["flags"].split(";")
+    assert not row["learning_valid"]
+    assert not math.isfinite(row["train_loss"])
+    assert row["median_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("axes", "reason"),
+    [
+        ({"amp": "fp16"}, "needs a GPU"),
+        ({"amp": "bf16", "dtype": "float64"}, "casts float32"),
+        ({"pin_memory": True}, "copies to a GPU"),
+        ({"compile": "torchscript", "algorithm": "gemm"}, "lowers convolutions itself"),
+        ({"compile": "torchscript", "model": "tinynets:Unscriptable"}, "TorchScript"),
+        ({"stem": "cifar"}, "is for ResNets"),
+    ],
+)
+def test_what_cannot_be_done_is_unsupported_with_a_reason(bench, axes, reason):
+    """The row says why, in a line."""
+    with pytest.raises(Unsupported, match=reason):
+        bench.measure(training(**axes))
+
+
+@pytest.mark.parametrize(
+    ("axes", "complaint"),
+    [
+        ({"dataset": "cifer10"}, "there is synthetic"),
+        ({"dataset": "no_such_module:data"}, "cannot import"),
+        ({"dataset": "tinynets:no_such"}, "has no 'no_such'"),
+    ],
+)
+def test_a_data_set_that_does_not_exist_is_named(bench, axes, complaint):
+    """With what there is."""
+    with pytest.raises(UsageError, match=complaint):
+        bench.measure(training(**axes))
+
+
+def test_a_forced_algorithm_trains(bench):
+    """The swapped convolutions have gradients, and the row says what ran."""
+    row = bench.measure(training(algorithm="gemm")).row
+    assert row["algorithm_used"] == "gemm"
+    assert row["backend"] == "reference"
+    plain = bench.measure(training()).row
+    assert row["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-3)
