@@ -15,6 +15,7 @@ import faulthandler
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
