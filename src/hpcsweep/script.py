@@ -2,7 +2,7 @@
 
 Nothing in a profile can break out of its place: options and words of the shell are quoted, a line
 end is refused, and a name that the template misspells is an error. Folder and range of the array
-are options of the call of sbatch, so that one script serves every array of a submission.
+are in the call of sbatch, so that one script serves every array of a submission.
 """
 
 from __future__ import annotations

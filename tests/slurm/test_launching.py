@@ -54,6 +54,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         text = shard.env.read_text()
         assert ("v100n1" if "v100" in shard.submission else "l40sn1") in text
         assert "CUDA_VISIBLE_DEVICES" in text or "SLURM_JOB_GPUS" in text
+        assert "SLURM_GET_USER_ENV" not in text  # a login shell of the node before each task
     assert "nothing to send" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
 
 

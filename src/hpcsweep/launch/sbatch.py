@@ -1,4 +1,7 @@
-"""Sends a submission to Slurm through its job script: the offset of an array is in its call."""
+"""Sends a submission to Slurm through its job script, whose argument is an array's first chunk.
+
+Not through `--export=ALL,NAME=VALUE`: that makes every node run a login shell before each task.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +32,18 @@ def launch(submission: SubmissionDir, profile: Profile) -> list[str]:
     write(submission, profile)
 
     def submit_one(first: int, tasks: int) -> str:
-        chosen = options(submission, profile, first, tasks)
-        return str(slurm.submit(submission.script.absolute(), options=chosen))
+        chosen = options(submission, profile, tasks)
+        script_file = submission.script.absolute()
+        return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
 
     return arrays.send(submission, submit_one)
 
 
-def options(submission: SubmissionDir, profile: Profile, first: int, tasks: int) -> list[str]:
-    """Return sbatch's options for one array: its folder, its range and the offset."""
+def options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
+    """Return sbatch's options for one array: its folder and its range."""
     throttle = f"%{profile.array_throttle}" if profile.array_throttle else ""
     return [
         f"--chdir={submission.path.absolute()}",
         "--requeue",
         f"--array=0-{tasks - 1}{throttle}",
-        f"--export=ALL,HPCSWEEP_OFFSET={first}",
     ]

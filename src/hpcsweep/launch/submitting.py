@@ -297,7 +297,7 @@ def _job_script(submission: SubmissionDir, profile: Profile, tasks: int) -> tupl
         from hpcsweep.launch import via_submitit  # noqa: PLC0415
 
         return via_submitit.render(submission, profile, tasks), []
-    return script.render(profile, submission), sbatch.options(submission, profile, 0, tasks)
+    return script.render(profile, submission), sbatch.options(submission, profile, tasks)
 
 
 def _launchable(submission: SubmissionDir | None) -> SubmissionDir:

@@ -35,11 +35,12 @@ def submit(
     script: Path,
     *,
     options: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     cwd: Path | None = None,
     timeout: float = SUBMIT_S,
     patience: float = RETRY_S,
 ) -> JobId:
-    """Submit a script and return the id of the job or array.
+    """Submit a script with its arguments and return the id of the job or array.
 
     Raises:
         MissingDependency: there is no sbatch.
@@ -48,7 +49,7 @@ def submit(
         Unanswered: no answer within `timeout`, or none that holds an id; then the job may be in
             the queue all the same.
     """
-    reply = _patiently(["sbatch", "--parsable", *options, str(script)], cwd, timeout, patience)
+    reply = _patiently(["sbatch", "--parsable", *options, str(script), *arguments], cwd, timeout, patience)
     if isinstance(reply, CouldNotAsk):
         if reply.why is Why.ABSENT:
             raise MissingDependency(str(reply))
