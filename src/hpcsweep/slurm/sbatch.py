@@ -31,7 +31,7 @@ class Expectation:
     partition: str
 
 
-def submit(
+def submit(  # noqa: PLR0913 - what may be told to sbatch
     script: Path,
     *,
     options: Sequence[str] = (),
@@ -49,7 +49,8 @@ def submit(
         Unanswered: no answer within `timeout`, or none that holds an id; then the job may be in
             the queue all the same.
     """
-    reply = _patiently(["sbatch", "--parsable", *options, str(script), *arguments], cwd, timeout, patience)
+    command = ["sbatch", "--parsable", *options, str(script), *arguments]
+    reply = _patiently(command, cwd, timeout, patience)
     if isinstance(reply, CouldNotAsk):
         if reply.why is Why.ABSENT:
             raise MissingDependency(str(reply))
