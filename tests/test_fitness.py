@@ -6,75 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from clusters import CLUSTER, mine, node, partition, qos
 from hpcsweep import fitness, profile
-from hpcsweep.slurm import Association, Cluster, CouldNotAsk, Gres, Node, Partition, Qos, Why
+from hpcsweep.slurm import CouldNotAsk, Why
 
 SILENT = CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
 PRIVATE = CouldNotAsk("sacctmgr", Why.DENIED, "this user may not ask")
-
-
-def node(name, *, features=(), gpus=("v100", 4), partitions=("gpu",), state="idle", **more):
-    """Return a node with 4 GPUs, 32 CPUs and 100 GB."""
-    return Node(
-        name=name,
-        partitions=partitions,
-        features=features,
-        gres=(Gres("gpu", *gpus),),
-        state=state,
-        **{"cpus": 32, "memory_mb": 100_000, "responds": True, **more},
-    )
-
-
-def partition(name, **more):
-    """Return an open partition without limits."""
-    none = dict.fromkeys(
-        (
-            "max_time_s",
-            "default_time_s",
-            "max_nodes",
-            "max_cpus_per_node",
-            "max_mem_per_node_mb",
-        )
-    )
-    lists = dict.fromkeys(("allow_accounts", "deny_accounts", "allow_qos", "deny_qos"), ())
-    fixed = {"default": False, "state": "UP", "nodes": "", "settings": {}}
-    return Partition(name=name, **{**none, **lists, **fixed, **more})
-
-
-def qos(name, *, wall=None, flags=()):
-    """Return a QOS with a limit on time."""
-    return Qos(
-        name=name,
-        max_wall_s=wall,
-        max_submit_jobs_per_user=None,
-        max_jobs_per_user=None,
-        flags=flags,
-    )
-
-
-def mine(account, *, only="", qualities=("normal",), wall=None):
-    """Return an association of this user."""
-    return Association(
-        account=account,
-        partition=only,
-        qos=qualities,
-        default_qos="normal",
-        max_submit_jobs=None,
-        max_jobs=None,
-        max_wall_s=wall,
-    )
-
-
-CLUSTER = Cluster(
-    config={"AccountingStorageEnforce": "associations,limits,qos"},
-    partitions=[partition("gpu", default=True), partition("long", max_time_s=7 * 86400)],
-    nodes=[node("n1", features=("v100",)), node("n2", features=("v100",), partitions=("long",))],
-    qos=[qos("normal"), qos("long")],
-    associations=[mine("phys")],
-    default_account="phys",
-    parent_accounts={"phys": "science", "science": "root"},
-    groups=frozenset({"users"}),
-)
 
 
 @pytest.fixture

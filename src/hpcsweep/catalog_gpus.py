@@ -137,6 +137,26 @@ def vendor(short: str) -> str:
     return "amd" if re.match(r"mi\d", short) else ""  # AMD's Instinct line
 
 
+_SLICE: Final = re.compile(r"\d+g\.\d+gb")  # a MIG profile
+
+
+def by_label(label: str) -> str | None:
+    """Return the `gpu` value for a site's word: ``tesla_v100``, ``gpul40s``, ``a100_80gb``.
+
+    A slice of a device has none, nor has what only looks alike: GH200, A100X, V100S, MI250X.
+    """
+    text = label.lower()
+    if _SLICE.search(text):
+        return None
+    longest = sorted(GPUS, key=len, reverse=True)
+    return next((s for s in longest if re.search(rf"(?<!g){s}(?![0-9x]|s(?!xm))", text)), None)
+
+
+def name_pattern(short: str) -> str:
+    """Return a regular expression for the names that devices of a `gpu` value give themselves."""
+    return rf"\b{short.upper()}\b"
+
+
 def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:
     """Return the entry of a device by the name that it gives itself, or None.
 

@@ -461,6 +461,41 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
     return worst
 
 
+@main.group(cls=Commands)
+def cluster() -> None:
+    """Look at the cluster that Slurm shows here."""
+
+
+@cluster.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="cluster_profiles",
+    show_default=True,
+    help="Where the profiles go.",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--stdout", is_flag=True, help="Show the files, write nothing.")
+@_json_option
+def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
+    r"""Write a profile for every GPU type of this cluster.
+
+    \b
+    hpcsweep cluster discover --stdout
+    """
+    from hpcsweep import discover as discovering
+
+    found = discovering.ask()
+    if as_json:
+        print(json.dumps([one.to_json() for one in found]))
+    elif stdout:
+        print("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
+    else:
+        for line in discovering.write(found, out, force=force):
+            print(line)
+        print(f"next: hpcsweep doctor --cluster {found[0].name}")
+
+
 def _runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:
     """Return the sweeps that were named; without names, all of them, or the only one."""
     from hpcsweep import rundir

@@ -120,7 +120,7 @@ def _softer(finding: Finding, cluster: Cluster, what: str) -> Finding:
 
 def may_use(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     """Yield what keeps the jobs' account and QOS out of a partition."""
-    yield from _account_in(partition, wants, cluster)
+    yield from account_in(partition, wants, cluster)
     name = qos(wants, cluster)
     allowed, denied = partition.allow_qos, partition.deny_qos
     if name and ((allowed and name not in allowed) or name in denied):
@@ -130,7 +130,8 @@ def may_use(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Fi
         yield complain(wants, "qos", f"partition {partition.name} does not take QOS {name}", do)
 
 
-def _account_in(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def account_in(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+    """Yield what keeps the jobs' account out of a partition."""
     name, parents = account(wants, cluster), cluster.parent_accounts
     if not name or isinstance(parents, CouldNotAsk):
         return
