@@ -188,13 +188,14 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     """
     from hpcsweep import spec as specs
+    from hpcsweep.launch import dry_run as dry
     from hpcsweep.launch import submitting
 
     sweep = specs.load(spec)
     code = 0
     options = {"sample": sample, "workers": workers, "max_gpu_hours": max_gpu_hours}
     options |= {"skip_dominated": skip_dominated, "check": check}
-    action = submitting.rehearse if dry_run else submitting.submit
+    action = dry.run if dry_run else submitting.submit
     for request in [_request(sweep, name, **options) for name in clusters or ("local",)]:
         code = max(code, action(results, request, _say))
     return code

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import SubmissionDir
 
-__all__ = ["interpreter", "quote", "render", "setup"]
+__all__ = ["encoded", "interpreter", "quote", "render", "setup"]
 
 TEMPLATE: Final = "job.sbatch.j2"
 SETUP: Final = "setup.sh.j2"
@@ -53,6 +53,11 @@ def render(profile: Profile, submission: SubmissionDir) -> str:
         submission=str(submission.path.absolute()),
         restarts=RESTARTS,
     )
+
+
+def encoded(text: str) -> bytes:
+    """Return a script as it is written; names of folders need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def setup(profile: Profile) -> str:

@@ -76,36 +76,38 @@ class Prepared:
     settled: dict[str, int] = field(default_factory=dict)
 
 
-def prepare(run: RunDir, request: Request, queue: LiveChunks | None = None) -> Prepared:
-    """Write a new submission of what is still to be measured.
+def prepare(
+    run: RunDir, request: Request, queue: LiveChunks | None = None, into: RunDir | None = None
+) -> Prepared:
+    """Write a new submission of what is still to be measured, `into` another folder if asked.
 
-    The caller holds the run folder's lock.
+    The caller holds the run folder's lock, unless nothing is written there.
 
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.
         ResultsError: the folder cannot be written.
 
     """
-    known = ledger.read(run, queue, profiled=request.profile.wrapper != "none")
+    ledger_of_run = known(run, request, queue)
     tally: dict[str, int] = {}
-    pending = _pending(request, known, tally)
-    first = next(pending, None)
+    points_left = pending(request, ledger_of_run, tally)
+    first = next(points_left, None)
     if first is None:
-        if run.submissions_dir.is_dir():
+        if into is None and run.submissions_dir.is_dir():
             _keep_sweep(run, request)
         return Prepared(None, 0, 0, 0.0, tally)
     number = len(run.submissions())
-    submission = rundir.new_submission(run, request.profile.name)
+    submission = rundir.new_submission(into or run, request.profile.name)
     try:
         seconds_of = estimate.estimator(run, request.device)
-        chunks = _chunks(request, _chain(first, pending), seconds_of)
-        count, points, seconds = jobs.write_chunks(submission.chunks, chunks)
+        packed = chunks(request, _chain(first, points_left), seconds_of)
+        count, points, seconds = jobs.write_chunks(submission.chunks, packed)
         check_budget(seconds, request.max_gpu_hours)
         manifest = _manifest(request, submission.id, number)
-        manifest["run"] |= _dominance(request, known)
+        manifest["run"] |= _dominance(request, ledger_of_run)
         manifest |= {"chunks": count, "points": points, "seconds": round(seconds, 3)}
         rundir.write_json(submission.manifest, manifest)
-        _keep_sweep(run, request)
+        _keep_sweep(into or run, request)
     except OSError as error:
         discard(submission)
         raise rundir.cannot_write(submission.path, error) from error
@@ -145,7 +147,13 @@ def chunk_limits(profile: Profile) -> jobs.Limits:
     return jobs.Limits(seconds, profile.max_points_per_chunk)
 
 
-def _pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> Iterator[Point]:
+def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
+    """Return what counts as measured or on its way for a request."""
+    return ledger.read(run, queue, profiled=request.profile.wrapper != "none")
+
+
+def pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> Iterator[Point]:
+    """Return the points that are to be measured; count the others in `tally` by their status."""
     # what was skipped on request is tried once nobody requests it any more
     again = request.again if request.skip_dominated else {*request.again, SKIPPED}
     settled = known.settled(again)
@@ -165,9 +173,10 @@ def _dominance(request: Request, known: ledger.Ledger) -> dict[str, Any]:
     return {"skip_dominated": True, "known_oom": [dict(axes) for axes in too_large]}
 
 
-def _chunks(
+def chunks(
     request: Request, points: Iterable[Point], seconds_of: estimate.Estimator
 ) -> Iterable[jobs.Chunk]:
+    """Return points in chunks: one per worker of this machine, or as the profile limits them."""
     if request.profile.launcher == "local":
         return jobs.share(points, seconds_of, request.workers)
     return jobs.pack(points, seconds_of, chunk_limits(request.profile))

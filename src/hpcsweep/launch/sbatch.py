@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def write(submission: SubmissionDir, profile: Profile) -> None:
     """Write the job script of a submission."""
     with rundir.replacing(submission.script) as file:
-        file.write(script.render(profile, submission).encode())
+        file.write(script.encoded(script.render(profile, submission)))
 
 
 def launch(submission: SubmissionDir, profile: Profile) -> list[str]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import devices, estimate, jobs, ledger, locks, queues, rundir, script, slurm
+from hpcsweep import devices, estimate, ledger, locks, queues, rundir, slurm
 from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     Incomplete,
@@ -16,12 +13,13 @@ from hpcsweep.errors import (
     UsageError,
     suggest,
 )
-from hpcsweep.launch import arrays, local, precheck, prepare, progress, sbatch
+from hpcsweep.launch import local, precheck, prepare, progress, sbatch
 from hpcsweep.launch.prepare import Request
 from hpcsweep.records import FAILED, STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import RunDir, SubmissionDir
@@ -227,83 +225,14 @@ class Cost:
 def cost(results: Path, asked: Request) -> Cost:
     """Return what a request would cost, without writing anything."""
     run = rundir.RunDir(results / asked.sweep.name)
-    settled = ledger.read(run, queues.live_chunks).settled()
     seconds_of = estimate.estimator(run, asked.device)
     found = Cost(asked.sweep.name, asked.profile.name)
-    pending = []
-    for point in asked.points():
-        if point.point_id in settled:
-            found.settled += 1
-        else:
-            pending.append(point)
-    limits = prepare.chunk_limits(asked.profile)
-    for _chunk in jobs.pack(pending, seconds_of, limits):
-        found.chunks += 1
-    found.points, found.measured = len(pending), seconds_of.measured
-    found.seconds = dict(seconds_of.by_gpu)
+    tally: dict[str, int] = {}
+    pending = list(prepare.pending(asked, prepare.known(run, asked, queues.live_chunks), tally))
+    found.chunks = sum(1 for _chunk in prepare.chunks(asked, pending, seconds_of))
+    found.points, found.settled = len(pending), sum(tally.values())
+    found.measured, found.seconds = seconds_of.measured, dict(seconds_of.by_gpu)
     return found
-
-
-def rehearse(results: Path, asked: Request, say: Say) -> int:
-    """Show the plan, run one point for real beside the results, and submit nothing."""
-    plan_cost = cost(results, asked)
-    say(plan_cost.text())
-    first = prepare.first_points(asked, 1)
-    if not first:
-        say("the profile takes no point of this sweep")
-        return 0
-    prepare.check_budget(sum(plan_cost.seconds.values()), asked.max_gpu_hours)
-    if asked.check and asked.profile.launcher != "local" and plan_cost.chunks:
-        precheck.check(asked.profile, results / asked.sweep.name, say)
-    if asked.profile.launcher != "local" and plan_cost.chunks:
-        _show_script(results, asked, plan_cost.chunks, say)
-    here = replace(
-        asked, rehearsal=True, device=devices.local_device(), only=frozenset(), workers=1
-    )
-    point = prepare.first_points(here, 1)[0]
-    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        run = rundir.RunDir(Path(folder) / asked.sweep.name)
-        ready = prepare.prepare(run, replace(here, only=frozenset({point.point_id})))
-        submission = _launchable(ready.submission)
-        say(f"rehearsing one point here: {point.label()} on {here.device}")
-        local.announce(submission)
-        result = local.launch(submission, asked.profile.env, lambda _status: None, lambda: None)
-        shards_text = submission.log(0, 0).read_text().splitlines()
-    say("\n".join(f"  {line}" for line in shards_text[-3:]))
-    say(f"dry run: nothing was submitted (rehearsal: {result.by_status or result.refusals})")
-    return result.exit_code
-
-
-def _show_script(results: Path, asked: Request, chunks: int, say: Say) -> None:
-    """Show the job script as it would be sent, and ask Slurm whether it would take it."""
-    submission = rundir.RunDir(results / asked.sweep.name).submission("DRY-RUN")
-    tasks = min(chunks, arrays.max_size())
-    text, options = _job_script(submission, asked.profile, tasks)
-    say(text)
-    say(f"sbatch {shlex.join([*options, 'job.sbatch'])}")
-    with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
-        file.write(text)
-        file.flush()
-        answer = slurm.would_accept(Path(file.name), options=options)
-    if isinstance(answer, slurm.CouldNotAsk):
-        say(f"Slurm was not asked: {answer}")
-    else:
-        say(f"Slurm would take it: partition {answer.partition}, nodes {answer.nodes}")
-
-
-def _job_script(submission: SubmissionDir, profile: Profile, tasks: int) -> tuple[str, list[str]]:
-    """Return the script of the first array, and the options of its call."""
-    if profile.launcher == "submitit":
-        from hpcsweep.launch import via_submitit  # noqa: PLC0415
-
-        return via_submitit.render(submission, profile, tasks), []
-    return script.render(profile, submission), sbatch.options(submission, profile, tasks)
-
-
-def _launchable(submission: SubmissionDir | None) -> SubmissionDir:
-    if submission is None:
-        raise UsageError("nothing to rehearse")
-    return submission
 
 
 def _duration(seconds: float) -> str:

@@ -1,0 +1,97 @@
+"""`hpcsweep submit --dry-run`: everything that submit does, but for the submitting.
+
+What would be sent is written byte for byte, outside of the results; Slurm is asked whether it
+would take it; one point is measured here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcsweep import devices, queues, rundir, script, slurm
+from hpcsweep.launch import arrays, local, precheck, prepare, sbatch, submitting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.launch.prepare import Request
+    from hpcsweep.profile import Profile
+    from hpcsweep.rundir import SubmissionDir
+
+    Say = Callable[[str], None]
+
+
+def run(results: Path, asked: Request, say: Say) -> int:
+    """Show the plan and what would be sent, measure one point here, and submit nothing.
+
+    Raises:
+        Refused: the points would cost more than `max_gpu_hours`.
+        SchedulerError: Slurm would refuse the job.
+
+    """
+    asked = replace(asked, argv=tuple(word for word in asked.argv if word != "--dry-run"))
+    cost = submitting.cost(results, asked)
+    say(cost.text())
+    if not prepare.first_points(asked, 1):
+        say("the profile takes no point of this sweep")
+        return 0
+    prepare.check_budget(sum(cost.seconds.values()), asked.max_gpu_hours)
+    if asked.profile.launcher != "local" and cost.points:
+        sweep = rundir.RunDir(results / asked.sweep.name)
+        if asked.check:
+            precheck.check(asked.profile, sweep.path, say)
+        _show(sweep, asked, say)
+    return _rehearse(asked, say)
+
+
+def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
+    """Write the files that would be sent, show the job script, and ask Slurm about it."""
+    into = rundir.RunDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
+    ready = prepare.prepare(sweep, asked, queues.live_chunks, into)
+    draft = ready.submission
+    if draft is None:  # measured by now
+        return
+    tasks = min(ready.chunks, arrays.max_size())
+    text, options = _job(sweep.submission(draft.id), asked.profile, tasks)
+    draft.script.write_bytes(script.encoded(text))
+    say(text)
+    say(f"sbatch {shlex.join([*options, draft.script.name])}")
+    say(f"these files would be sent: {draft.path}")
+    answer = slurm.would_accept(draft.script, options=options)
+    if isinstance(answer, slurm.CouldNotAsk):
+        say(f"Slurm was not asked: {answer}")
+    else:
+        say(f"Slurm would take it: partition {answer.partition}, nodes {answer.nodes}")
+
+
+def _job(submission: SubmissionDir, profile: Profile, tasks: int) -> tuple[str, list[str]]:
+    """Return the script of the first array, and the options of its call."""
+    if profile.launcher == "submitit":
+        from hpcsweep.launch import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
+
+        return via_submitit.render(submission, profile, tasks), []
+    return script.render(profile, submission), sbatch.options(submission, profile, 0, tasks)
+
+
+def _rehearse(asked: Request, say: Say) -> int:
+    """Measure the first point on this machine, without a profiler; its row is not kept."""
+    device = devices.local_device()
+    here = replace(asked, rehearsal=True, device=device, only=frozenset(), workers=1)
+    point = prepare.first_points(here, 1)[0]
+    here = replace(here, only=frozenset({point.point_id}))
+    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
+        submission = prepare.prepare(
+            rundir.RunDir(Path(folder) / asked.sweep.name), here
+        ).submission
+        assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
+        say(f"rehearsing one point here: {point.label()} on {device}")
+        local.announce(submission)
+        result = local.launch(submission, asked.profile.env, lambda _status: None, lambda: None)
+        log = submission.log(0, 0).read_text().splitlines()
+    say("\n".join(f"  {line}" for line in log[-3:]))
+    say(f"dry run: nothing was submitted (rehearsal: {result.by_status or result.refusals})")
+    return result.exit_code
