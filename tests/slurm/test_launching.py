@@ -90,7 +90,7 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
 def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     """The script is shown, a misspelt partition is told, and the queue stays as it is."""
     before = slurm.queue()
-    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run")
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", TMPDIR=str(desk.folder))
     assert done.returncode == 0, done.stderr
     assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
     assert "#SBATCH --constraint=gpu2v100" in done.stdout
@@ -98,7 +98,9 @@ def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
     done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
     assert (done.returncode, "write `partition: gpu`" in done.stderr) == (5, True)
-    done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-check")
+    done = desk.run(
+        "submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-check", TMPDIR=str(desk.folder)
+    )
     assert (done.returncode, "`partition`" in done.stderr) == (7, True)
     assert slurm.queue() == before
 

@@ -227,7 +227,7 @@ def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):
     more = "['--comment=\"two words\"', --nice 7, --no-kill]"
     profile(desk, "full", f"qos: normal\nmem: 512M\narray_throttle: 3\nsbatch_options: {more}\n")
     before = slurm.queue()
-    done = desk.run("submit", "s.yaml", "--cluster", "full", "--dry-run")
+    done = desk.run("submit", "s.yaml", "--cluster", "full", "--dry-run", TMPDIR=str(desk.folder))
     assert done.returncode == 0, done.stderr
     assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
     assert slurm.queue() == before
