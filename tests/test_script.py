@@ -62,7 +62,7 @@ CASES = {
     "l40-nsys": f"extends: l40\n{PYTHON}wrapper: nsys\n"
     "wrapper_options: ['--trace=cuda,nvtx,cudnn', '--sample=none']\n",
     "h200-ncu": f"extends: h200\n{PYTHON}wrapper: ncu\n"
-    "wrapper_options: [--nvtx, --nvtx-include, point, --set, full]\n",
+    "wrapper_options: [--nvtx, --nvtx-include, hpcsweep step, --set, full]\n",
     "mi250-rocprofv3": f"extends: mi250\n{PYTHON}wrapper: rocprofv3\nmodules: [rocm]\n",
     "hostile": f"extends: mi250\n{HOSTILE}",
 }
