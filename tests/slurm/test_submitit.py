@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from hpcsweep import shards, slurm
 from localruns import Desk
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import StartCluster
     from lab import Lab
 
@@ -234,7 +233,8 @@ def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):
     submission = submit(desk, "full")
     (script,) = submission.submitit.glob("*_submission.sh")
     text = script.read_text()
-    assert text.replace(submission.id, "DRY-RUN").strip() in done.stdout
+    draft = Path(re.search(r"files would be sent: (.*)", done.stdout)[1])
+    assert text.replace(submission.id, draft.name).strip() in done.stdout
     for option in ("array=0-5%3", "mem=512M", "qos=normal", "comment='two words'", "nice=7"):
         assert f"#SBATCH --{option}\n" in text
     assert "#SBATCH --no-kill\n" in text

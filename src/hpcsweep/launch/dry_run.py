@@ -57,11 +57,12 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
         return
     tasks = min(ready.chunks, arrays.max_size())
     text, options = _job(sweep.submission(draft.id), asked.profile, tasks)
-    draft.script.write_bytes(script.encoded(text))
+    file = _file(draft, asked.profile)
+    file.write_bytes(script.encoded(text))
     say(text)
-    say(f"sbatch {shlex.join([*options, draft.script.name])}")
+    say(f"sbatch {shlex.join([*options, file.name])}")
     say(f"these files would be sent: {draft.path}")
-    answer = slurm.would_accept(draft.script, options=options)
+    answer = slurm.would_accept(file, options=options)
     if isinstance(answer, slurm.CouldNotAsk):
         say(f"Slurm was not asked: {answer}")
     else:
@@ -75,6 +76,14 @@ def _job(submission: SubmissionDir, profile: Profile, tasks: int) -> tuple[str, 
 
         return via_submitit.render(submission, profile, tasks), []
     return script.render(profile, submission), sbatch.options(submission, profile, 0, tasks)
+
+
+def _file(draft: SubmissionDir, profile: Profile) -> Path:
+    """Return where the script goes; submitit would name its own after the job."""
+    if profile.launcher != "submitit":
+        return draft.script
+    draft.submitit.mkdir()
+    return draft.submitit / "submission.sh"
 
 
 def _rehearse(asked: Request, say: Say) -> int:
