@@ -170,7 +170,7 @@ def test_a_folder_with_a_line_end_is_refused(tmp_path: Path):
 
 def test_a_wrapper_without_a_job_is_refused(tmp_path: Path):
     """Nothing would start it."""
-    with pytest.raises(ProfileError, match=r":3: wrapper: .*launcher: sbatch"):
+    with pytest.raises(ProfileError, match=r":3: wrapper: nsys needs launcher: sbatch"):
         render(tmp_path, "gpu: l40\nlauncher: local\nwrapper: nsys\n")
     with pytest.raises(ProfileError, match="wrapper_options"):
         render(tmp_path, "gpu: l40\nwrapper_options: [--nvtx]\n")

@@ -247,8 +247,8 @@ def _check_together(doc: yamlfile.Document, profile: Profile) -> None:
         raise doc.complaint((where,), "`conda` and `venv` exclude each other; set one to null")
     if profile.wrapper != "none" and profile.launcher != "sbatch":
         where = "wrapper" if "wrapper" in doc.data else "launcher"
-        text = f"`wrapper: {profile.wrapper}` works with `launcher: sbatch` only"
-        raise doc.complaint((where,), f"{text}; set it to none")
+        text = f"{profile.wrapper} needs launcher: sbatch"
+        raise doc.complaint((where,), f"{text}; without it, set wrapper: none")
     if profile.wrapper_options and profile.wrapper == "none":
         raise doc.complaint((), "`wrapper_options` without a `wrapper` that takes them")
     limit = profile.time_seconds
