@@ -60,7 +60,8 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
     file = _file(draft, asked.profile)
     file.write_bytes(script.encoded(text))
     say(text)
-    say(f"sbatch {shlex.join([*options, file.name])}")
+    first = [] if asked.profile.launcher == "submitit" else ["0"]
+    say(f"sbatch {shlex.join([*options, file.name, *first])}")
     say(f"these files would be sent: {draft.path}")
     answer = slurm.would_accept(file, options=options)
     if isinstance(answer, slurm.CouldNotAsk):
@@ -75,7 +76,7 @@ def _job(submission: SubmissionDir, profile: Profile, tasks: int) -> tuple[str, 
         from hpcsweep.launch import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
 
         return via_submitit.render(submission, profile, tasks), []
-    return script.render(profile, submission), sbatch.options(submission, profile, 0, tasks)
+    return script.render(profile, submission), sbatch.options(submission, profile, tasks)
 
 
 def _file(draft: SubmissionDir, profile: Profile) -> Path:
