@@ -43,7 +43,7 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
 
     Runs under a profiler measure nothing, so they have a ledger of their own.
     """
-    ledger = Ledger(status=statuses(run, profiled=profiled))
+    ledger = Ledger()
     for submission in run.submissions():
         manifest = submission.read_manifest()
         if is_profiled(manifest) is not profiled:
@@ -54,6 +54,8 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
                 if index in live:
                     unfinished = set(ids) - _done_in(submission, index)
                     ledger.live.update(dict.fromkeys(unfinished, submission.id))
+    # Last: what ended while the queue was asked has its rows by now.
+    ledger.status = statuses(run, profiled=profiled)
     return ledger
 
 
