@@ -45,7 +45,7 @@ def test_help_lists_every_command_and_loads_nothing(desk):
     shown = desk.run("--help")
     for name in (
         "expand", "estimate", "submit", "status", "collect", "report", "retry", "logs", "cancel",
-        "verify", "doctor", "roofline",
+        "verify", "doctor", "roofline", "plot",
     ):  # fmt: skip
         assert f"\n  {name} " in shown.stdout
         assert desk.run(name, "--help").returncode == 0

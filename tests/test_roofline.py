@@ -251,6 +251,13 @@ def test_a_sweep_above_its_roof_says_what_bytes_and_flops_leave_out(swept):
     assert "fewer operations than a direct convolution" in found.text()
 
 
+def test_a_sweep_can_be_drawn_in_part(swept):
+    """By values of its columns, as `plot` does."""
+    assert len(roofline.read([swept.path], where="algorithm=gemm,input_size=64").export.work) == 1
+    with pytest.raises(UsageError, match=r"no input_size is '65' .*64, 96, 128, 224"):
+        roofline.read([swept.path], where="input_size=65")
+
+
 def test_a_sweep_without_work_is_refused(desk):
     """The no-op workload counts nothing."""
     desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n")

@@ -275,6 +275,7 @@ def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
 
 
 _out = click.option("--out", type=click.Path(path_type=Path), help="Picture: .png, .svg or .pdf.")
+_where = click.option("--where", default="", metavar="A=B,...", help="Of a sweep: only such rows.")
 _summary = click.option("--summary", type=click.Path(path_type=Path), help="Write a CSV file.")
 
 
@@ -290,6 +291,7 @@ _summary = click.option("--summary", type=click.Path(path_type=Path), help="Writ
 @_summary
 @click.option("--by-name", is_flag=True, help="Picture and CSV: sums by kernel (layer) name.")
 @click.option("--layers", is_flag=True, help="Of a sweep: its layer calls instead of its points.")
+@_where
 @click.option("--sample", is_flag=True, help="Use the export that comes along (computed).")
 @click.option(
     "--metrics", type=click.Choice(["ncu", "rocprof"]), help="Print what that has to collect."
@@ -305,6 +307,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     label: str | None,
     out: Path | None,
     summary: Path | None,
+    where: str,
     metrics: str | None,
     *,
     by_name: bool,
@@ -337,6 +340,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         peak_bw=peak_bw,
         label=label,
         layers=layers,
+        where=where,
     )
     if summary:
         found.write_summary(summary, grouped=by_name)
@@ -345,9 +349,65 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
 
         roofline_chart.draw(found, out, grouped=by_name)
     print(json.dumps(found.to_json()) if as_json else found.text())
-    for path in filter(None, (out, summary)):
-        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
+    _say_written((out, summary), as_json=as_json)
     return Implausible.exit_code if found.above else 0
+
+
+@main.command()
+@click.argument("sweep", required=False)
+@click.option("--x", metavar="COLUMN", help="Default: the numeric axis that varies.")
+@click.option("--y", metavar="COLUMN", default="median_ms", show_default=True)
+@click.option(
+    "--by", multiple=True, metavar="COLUMN", help="What tells lines apart; default: what varies."
+)
+@_where
+@click.option("--baseline", default="", metavar="A=B,...", help="Compare with the rows that match.")
+@click.option("--log-x", is_flag=True, help="Logarithmic x.")
+@click.option("--log-y", is_flag=True, help="Logarithmic y.")
+@_out
+@_summary
+@_json_option
+@click.pass_obj
+def plot(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sweep: str | None,
+    x: str | None,
+    y: str,
+    by: tuple[str, ...],
+    where: str,
+    baseline: str,
+    out: Path | None,
+    summary: Path | None,
+    *,
+    log_x: bool,
+    log_y: bool,
+    as_json: bool,
+) -> None:
+    r"""Show one column of a collected sweep over another, as table and picture.
+
+    \b
+    hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
+    hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
+    """
+    from hpcsweep.analysis import plot as plots
+
+    (one,) = _runs(results, (sweep,) if sweep else (), single=True)
+    columns = [name.strip() for text in by for name in text.split(",")]
+    found = plots.read(one, x, y, by=columns, where=where, baseline=baseline)
+    if out:
+        from hpcsweep.analysis import plot_chart
+
+        plot_chart.draw(found, out, log_x=log_x, log_y=log_y)
+    if summary:
+        found.write_summary(summary)
+    print(json.dumps(found.to_json()) if as_json else found.text())
+    _say_written((out, summary), as_json=as_json)
+
+
+def _say_written(paths: Sequence[Path | None], *, as_json: bool) -> None:
+    """Name the files; where stdout is JSON, on stderr."""
+    for path in filter(None, paths):
+        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
 
 
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:

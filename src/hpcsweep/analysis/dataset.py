@@ -51,6 +51,33 @@ class Dataset:
             )
         return self.rows[name]
 
+    def pairs(self, text: str) -> dict[str, str]:
+        """Return column to value of `a=b,c=d`.
+
+        Raises:
+            UsageError: it is not written like that, or a column is not in the table.
+
+        """
+        found = {}
+        for part in filter(None, text.split(",")):
+            name, equals_sign, value = (piece.strip() for piece in part.partition("="))
+            if not equals_sign or not value:
+                raise UsageError(f"'{part}' is no column=value (several are joined by commas)")
+            self.column(name)
+            found[name] = value
+        return found
+
+    def where(self, text: str) -> pd.DataFrame:
+        """Return the rows that have the values of `a=b,c=d`; `UsageError` where there are none."""
+        rows = self.rows
+        for name, value in self.pairs(text).items():
+            found = rows[equals(rows[name], value)]
+            if found.empty:
+                there = values(rows[name])
+                raise UsageError(f"{self.run.overall}: no {name} is '{value}' (there are: {there})")
+            rows = found
+        return rows
+
     def layers(self) -> pd.DataFrame:
         """Return the layer rows of the measured points.
 
@@ -104,3 +131,20 @@ def doubtful(rows: pd.DataFrame) -> pd.Series[Any]:
     if "flags" not in rows:
         return pd.Series(data=False, index=rows.index)
     return rows["flags"].map(lambda text: bool(DOUBT.intersection(str(text).split(";"))))
+
+
+def equals(cells: pd.Series[Any], text: str) -> pd.Series[Any]:
+    """Return which cells a person means by a text: numbers as numbers, `unset` for empty ones."""
+    if text == "unset":
+        return cells.isna()
+    if pd.api.types.is_numeric_dtype(cells):
+        number = pd.to_numeric(text, errors="coerce")
+        return cells == number
+    return cells.astype(str) == text
+
+
+def values(cells: pd.Series[Any]) -> str:
+    """Return the different values of a column, the first few, as a person writes them."""
+    found = [*cells.dropna().sort_values().unique(), *(["unset"] if cells.isna().any() else [])]
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in found]
+    return ", ".join([*texts[:8], *(["..."] if len(texts) > 8 else [])])

@@ -168,7 +168,7 @@ class Roofline:
         kinds = {self.roofs.bound(piece) for piece in self.above}
         reasons = {
             "memory": "caches served what bytes_min takes for memory traffic",
-            "compute": "the algorithm does fewer operations than a direct convolution",
+            "compute": "some algorithms do fewer operations than a direct convolution, as counted",
         }
         told = [text for kind, text in reasons.items() if kind in kinds]
         return f"{'; '.join(told)}; or the peaks are another device's"
@@ -182,6 +182,7 @@ def read(  # noqa: PLR0913 - one argument per option
     peak_bw: float | None = None,
     label: str | None = None,
     layers: bool = False,
+    where: str = "",
 ) -> Roofline:
     """Read exports or the table of a sweep, and put the roofs over them.
 
@@ -192,7 +193,7 @@ def read(  # noqa: PLR0913 - one argument per option
         UsageError: a source cannot be read, or no peaks are known.
 
     """
-    export = _export(sources, gpu, layers=layers)
+    export = _export(sources, gpu, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
     found = Roofline(label or _label(sources), export, roofs)
     for unit in found.units:
@@ -210,15 +211,17 @@ def wanted(profiler: str) -> str:
     return ",".join(roofline_ncu.metrics()) if profiler == "ncu" else roofline_rocprof.passes()
 
 
-def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool) -> Export:
+def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: str) -> Export:
     first = sources[0]
     if first.is_dir() or first.name in {"overall.csv", "layers.csv"}:
         from hpcsweep.analysis import roofline_sweep  # noqa: PLC0415 - pandas takes a second
 
         run = RunDir(first if first.is_dir() else first.parent)
-        return roofline_sweep.read(run, gpu, layers=layers or first.name == "layers.csv")
-    if layers:
-        raise UsageError(f"{first}: --layers is for sweeps; an export has one row per launch")
+        layers = layers or first.name == "layers.csv"
+        return roofline_sweep.read(run, gpu, layers=layers, where=where)
+    if layers or where:
+        option = "--layers" if layers else "--where"
+        raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")
     if first.suffix == ".ncu-rep":
         raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
     lines = _lines(first)

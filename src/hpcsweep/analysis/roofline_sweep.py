@@ -26,8 +26,10 @@ _NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
 _WORK: Final = ("flops", "bytes_min", "median_ms")
 
 
-def read(run: RunDir, gpu: str | None = None, *, layers: bool = False) -> Export:
-    """Read the measured points of a sweep, or their layer calls; `gpu` chooses one of several.
+def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: str = "") -> Export:
+    """Read the measured points of a sweep, or their layer calls.
+
+    `gpu` chooses one of several, `where` is `column=value`, several joined by commas.
 
     Raises:
         UsageError: the sweep was not collected, ran on several GPU types, or its workload has no
@@ -35,7 +37,7 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False) -> Export
 
     """
     data = dataset.read(run)
-    rows = _of_one_gpu(data, gpu)
+    rows = _of_one_gpu(data, data.where(where), gpu)
     varying = dataset.varying_axes(rows)
     points = rows.set_index("point_id")
     pieces = data.layers() if layers else rows
@@ -58,15 +60,15 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False) -> Export
     return Export(work, device, tuple(notes), "layer" if layers else "point", counted=False)
 
 
-def _of_one_gpu(data: Dataset, gpu: str | None) -> pd.DataFrame:
-    names = sorted(data.rows["gpu"].dropna().unique())
+def _of_one_gpu(data: Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
+    names = sorted(rows["gpu"].dropna().unique())
     if len(names) < 2:
-        return data.rows
+        return rows
     if gpu not in names:
         raise UsageError(
             f"{data.run.overall}: measured on {', '.join(names)}; choose one with --gpu"
         )
-    return data.rows[data.rows["gpu"] == gpu]
+    return rows[rows["gpu"] == gpu]
 
 
 def _device(rows: pd.DataFrame) -> str:
