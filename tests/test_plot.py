@@ -195,7 +195,7 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
     ("options", "words"),
     [
         ({"x": "bach_size"}, "no column 'bach_size'; did you mean 'batch_size'"),
-        ({"y": "throughput"}, "did you mean 'throughput_ips'"),
+        ({"y": "troughput_ips"}, "did you mean 'throughput_ips'"),
         ({"by": ["algoritm"]}, "did you mean 'algorithm'"),
         ({"y": "layer_rows", "where": "num_threads=3"}, r"no num_threads is '3' .*1, 2, 4"),
         ({"where": "num_threads"}, "is no column=value"),
@@ -307,5 +307,5 @@ def test_times_and_rates_are_told_apart():
     """No column is both, and counts are neither."""
     assert not [c for c in OVERALL_COLUMNS if columns.is_time(c) and columns.is_rate(c)]
     assert columns.is_time("forward_ms")
-    assert columns.is_rate("throughput")
+    assert columns.is_rate("throughput_sps")
     assert not columns.is_time("params")

@@ -12,6 +12,7 @@ _SUFFIXES: Final = {
     "_gbs": "GB/s",
     "_tflops": "TFLOP/s",
     "_ips": "images/s",
+    "_sps": "samples/s",
     "_pct": "%",
     "_mhz": "MHz",
 }
@@ -25,7 +26,7 @@ _UNITS: Final = {
     "arith_intensity": "FLOP/byte",
 }
 _TIMES: Final = ("_ms", "_s")
-_RATES: Final = ("_gbs", "_tflops", "_ips")
+_RATES: Final = ("_gbs", "_tflops", "_ips", "_sps")
 
 
 def label(column: str) -> str:

@@ -189,19 +189,22 @@ def read(  # noqa: PLR0913 - one argument per option
 
     """
     data = dataset.read(run)
+    match = data.pairs(baseline)
+    named = [name for name in (x, y, *by) if name]
+    for name in named:
+        data.column(name)
+    needed = {*catalog.AXES, *named, *match, "flags"}
     chosen = data.where(where)
+    chosen = chosen[[name for name in chosen if name in needed]]
     rows = _numbers(data, chosen, y)
     x = x or _only_axis(rows)
-    rows = rows[data.column(x)[rows.index].notna()]
+    rows = rows[rows[x].notna()]
     if rows.empty:
         raise UsageError(f"{run.overall}: no measured point has both {x} and {y}")
-    for name in by:
-        data.column(name)
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes = [*_left_out(chosen, rows, x, y), *_medians(rows, x, telling)]
     rows = rows.assign(doubtful_=dataset.doubtful(rows), speedup_=None, unsure_=False)
-    if baseline:
-        match = data.pairs(baseline)
+    if match:
         ratios, unsure, told = speedup.ratios(rows, y, match, ignore={_REPEATS, y} - {*by})
         rows, notes = rows.assign(speedup_=ratios, unsure_=unsure), [*notes, *told]
     lines = _lines(rows, x, y, telling)
@@ -210,7 +213,7 @@ def read(  # noqa: PLR0913 - one argument per option
 
 def _numbers(data: Dataset, rows: pd.DataFrame, y: str) -> pd.DataFrame:
     """Return the rows that have a number in y."""
-    values = pd.to_numeric(data.column(y)[rows.index], errors="coerce")
+    values = pd.to_numeric(rows[y], errors="coerce")
     known = rows.assign(**{y: values})[values.notna()]
     if known.empty:
         raise UsageError(f"{data.run.overall}: {y} holds no numbers")
