@@ -162,6 +162,7 @@ def _expansion_text(name: str, record: dict[str, Any]) -> str:
 @_sample
 @click.option("--dry-run", is_flag=True, help="Show the plan, rehearse one point, submit nothing.")
 @click.option("--max-gpu-hours", type=float, help="Refuse what is expected to cost more.")
+@click.option("--allow-node", "nodes", multiple=True, help="Use a node again that broke.")
 @click.option(
     "--skip-dominated",
     is_flag=True,
@@ -176,6 +177,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     workers: int | None,
     sample: int | None,
     max_gpu_hours: float | None,
+    nodes: tuple[str, ...],
     *,
     dry_run: bool,
     skip_dominated: bool,
@@ -192,6 +194,8 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.launch import submitting
 
     sweep = specs.load(spec)
+    if nodes:
+        submitting.allow_nodes(results, sweep, nodes)
     code = 0
     options = {"sample": sample, "workers": workers, "max_gpu_hours": max_gpu_hours}
     options |= {"skip_dominated": skip_dominated, "check": check}

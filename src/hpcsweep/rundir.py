@@ -73,6 +73,11 @@ class RunDir:
         return self.path / ".collect.json"
 
     @property
+    def bad_nodes(self) -> Path:
+        """Return what submit remembers of broken nodes."""
+        return self.path / "nodes.json"
+
+    @property
     def lock(self) -> Path:
         """Return the lock of submit and collect; jobs never touch it."""
         return self.path / ".lock"

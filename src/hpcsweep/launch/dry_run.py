@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcsweep import devices, queues, rundir, script, slurm
+from hpcsweep import badnodes, devices, queues, rundir, script, slurm
 from hpcsweep.launch import arrays, local, precheck, prepare, sbatch, submitting
 
 if TYPE_CHECKING:
@@ -51,12 +51,14 @@ def run(results: Path, asked: Request, say: Say) -> int:
 def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = rundir.RunDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    ready = prepare.prepare(sweep, asked, queues.live_chunks, into)
+    answer = queues.ask(sweep.submissions())
+    ready = prepare.prepare(sweep, asked, answer.live_chunks, into)
     draft = ready.submission
     if draft is None:  # measured by now
         return
     tasks = min(ready.chunks, arrays.max_size())
-    text, options = _job(sweep.submission(draft.id), asked.profile, tasks)
+    profile = badnodes.avoiding(asked.profile, badnodes.current(sweep, answer))
+    text, options = _job(sweep.submission(draft.id), profile, tasks)
     file = _file(draft, asked.profile)
     file.write_bytes(script.encoded(text))
     say(text)

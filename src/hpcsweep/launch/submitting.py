@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import devices, estimate, ledger, locks, queues, rundir, slurm
+from hpcsweep import badnodes, devices, estimate, ledger, locks, queues, rundir, slurm
 from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     Incomplete,
@@ -13,7 +13,7 @@ from hpcsweep.errors import (
     UsageError,
     suggest,
 )
-from hpcsweep.launch import local, precheck, prepare, progress, sbatch
+from hpcsweep.launch import local, precheck, prepare, progress, sending
 from hpcsweep.launch.prepare import Request
 from hpcsweep.records import FAILED, STATUSES
 
@@ -88,7 +88,12 @@ def submit(results: Path, asked: Request, say: Say) -> int:
 def _queue(run: RunDir, asked: Request, say: Say) -> int:
     """Send what is missing to Slurm, and return at once."""
     with locks.held(run, "hpcsweep submit"):
-        ready = prepare.prepare(run, asked, queues.live_chunks)
+        answer = queues.ask(run.submissions())
+        if answer.silent:
+            missing = "; ".join(map(str, answer.unanswered))
+            say(f"{run.name}: {missing}; every chunk that was sent and has rows missing is live")
+        ready = prepare.prepare(run, asked, answer.live_chunks)
+        bad = sending.learn(run, answer)
         settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
         if ready.submission is None:
             say(f"{run.name}: nothing to send ({settled or 'the profile takes no point'})")
@@ -96,7 +101,7 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
         try:
             if asked.check:
                 precheck.check(asked.profile, ready.submission.path, say)
-            ids = _launch(ready.submission, asked.profile)
+            ids = sending.send(ready.submission, asked.profile, bad, say)
         except BaseException as error:
             maybe = isinstance(error, slurm.Unanswered) and error.maybe_accepted
             if not maybe and not ready.submission.read_jobs():
@@ -107,12 +112,11 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
     return 0
 
 
-def _launch(submission: SubmissionDir, profile: Profile) -> list[str]:
-    if profile.launcher == "submitit":
-        from hpcsweep.launch import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
-
-        return via_submitit.launch(submission, profile)
-    return sbatch.launch(submission, profile)
+def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
+    """Let a sweep use nodes again that broke; `UsageError` names those that it avoids."""
+    run = rundir.RunDir(results / sweep.name)
+    with locks.held(run, "hpcsweep submit"):
+        badnodes.allow(run, names, queues.ask(run.submissions()))
 
 
 def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
@@ -228,7 +232,8 @@ def cost(results: Path, asked: Request) -> Cost:
     seconds_of = estimate.estimator(run, asked.device)
     found = Cost(asked.sweep.name, asked.profile.name)
     tally: dict[str, int] = {}
-    pending = list(prepare.pending(asked, prepare.known(run, asked, queues.live_chunks), tally))
+    known = prepare.known(run, asked, queues.ask(run.submissions()).live_chunks)
+    pending = list(prepare.pending(asked, known, tally))
     found.chunks = sum(1 for _chunk in prepare.chunks(asked, pending, seconds_of))
     found.points, found.settled = len(pending), sum(tally.values())
     found.measured, found.seconds = seconds_of.measured, dict(seconds_of.by_gpu)

@@ -57,10 +57,11 @@ class JobState:
 
 @dataclass(frozen=True)
 class Survey:
-    """The newest state of each task by (job, task), and what could not be asked."""
+    """The newest state of each task by (job, task), its attempts, and what could not be asked."""
 
     jobs: dict[tuple[int | None, int | None], JobState]
     unanswered: tuple[CouldNotAsk, ...]
+    attempts: tuple[JobState, ...] = ()  # what the accounts know, oldest first
 
 
 def queue(
@@ -102,29 +103,29 @@ def attempts(
     answer = _accounts(job_ids, since, ["--duplicates"], timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    return sorted(answer, key=lambda job: (job.started is None, job.started))
+    return sorted(answer, key=_age)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
     """Ask squeue and sacct at the same time and keep the better word on each task.
 
     The queue wins, since the accounts lag; where both say that a task is over, the accounts know
-    more (exit code, duration).
+    more (exit code, duration). The accounts tell earlier attempts, too: which node broke one.
     """
     ids = _parsed(job_ids)
     with ThreadPoolExecutor(2) as pool:
-        past = pool.submit(accounting, ids, since, timeout=timeout)
+        past = pool.submit(attempts, ids, since, timeout=timeout)
         answers = (queue(ids, timeout=timeout), past.result())
-    jobs: dict[tuple[int | None, int | None], JobState] = {}
-    for answer in answers:
-        for job in () if isinstance(answer, CouldNotAsk) else answer:
-            known = jobs.get(job.id.key)
-            if known is None or (known.state.over and job.state.over):
-                jobs[job.id.key] = job
+    listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)
+    jobs = {job.id.key: job for job in listed}
+    for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
+        if key not in jobs or (jobs[key].state.over and job.state.over):
+            jobs[key] = job
     # The accounts list an array as one job without a task until its last tasks are written.
     split = {job for job, task in jobs if task is not None}
     jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
-    return Survey(jobs, tuple(a for a in answers if isinstance(a, CouldNotAsk)))
+    unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
+    return Survey(jobs, unanswered, tuple(accounts))
 
 
 def cancel(
@@ -191,6 +192,14 @@ def _accounts(
         return answer
     found = [_accounted(row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
     return _asked_for((job for group in found for job in group), ids)
+
+
+def _age(job: JobState) -> tuple[float, float]:
+    """Return what orders a task's attempts: a requeue is submitted anew, what waits comes last."""
+    return (
+        job.submitted.timestamp() if job.submitted else 0.0,
+        job.started.timestamp() if job.started else float("inf"),
+    )
 
 
 def _queued(row: list[str]) -> JobState:
