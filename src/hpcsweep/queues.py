@@ -71,10 +71,10 @@ def sent(submission: SubmissionDir) -> Sent:
             task_of.update({begin + i: (job, i) for i in range(entry["tasks"])})
             first = min(first, _moment(entry.get("submitted_at")) or first)
         for state, chunks in dict(entry.get("over") or {}).items():
-            over.update(dict.fromkeys(_numbers(chunks), state))
+            over |= {chunk: str(state) for chunk in _numbers(chunks)}
         at = _moment(entry.get("at"))
         if "cancelled" in entry and at:
-            cancelled_at.update(dict.fromkeys(_numbers(entry["cancelled"]), at))
+            cancelled_at |= dict.fromkeys(_numbers(entry["cancelled"]), at)
     return Sent(tuple(arrays), task_of, over, cancelled_at, first)
 
 

@@ -56,7 +56,7 @@ class Bench(Protocol):
 
 def main() -> int:
     """Say hello, then answer points until stdin ends."""
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         # Slurm signals every process of a step; to stop is the supervisor's business.
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
