@@ -38,7 +38,7 @@ def _rows(desk: Desk) -> list[str]:
 
 
 def _env(desk: Desk) -> str:
-    return "".join(shard.env.read_text() for shard in desk.sweep("s").shards())
+    return "".join(path.read_text() for path in desk.sweep("s").shards_dir.glob("*/*.env.json"))
 
 
 def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: Lab, desk: Desk):
@@ -47,9 +47,9 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
     cluster.wait_for("a worker", lambda: '"device_name"' in _env(desk))
     cluster.run("scancel", "--user=root")
     cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()))
-    assert {job.state.name for job in slurm.queue()} == {"CANCELLED"}
     (submission,) = desk.sweep("s").submissions()
     (out,) = submission.logs.glob("slurm-*_0.out")
     after = out.read_text().partition("CANCELLED AT")[2]
     assert (after.count(" ok "), after.count("stopped: ")) == (1, 1), out.read_text()
+    assert {job.state.name for job in slurm.queue()} == {"CANCELLED"}
     assert 0 < len(_rows(desk)) < 6
