@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LONG = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65]}\n"
 LONG += "measure: {sleep_ms: 600000}\n"
 SITE = "gpu: any\npartition: gpu\ngres: 'gpu:1'\npython: {python}\n"
-SITE += "max_points_per_chunk: 1\ntime: 30\n"
+SITE += "max_points_per_chunk: 1\ntime: 30\nmem: 4G\n"
 
 
 @pytest.fixture
