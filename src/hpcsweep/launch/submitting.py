@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.profile import Profile
-    from hpcsweep.rundir import RunDir, SubmissionDir
+    from hpcsweep.rundir import RunDir
     from hpcsweep.space import Sweep
 
     Say = Callable[[str], None]
