@@ -51,13 +51,13 @@ def run(results: Path, asked: Request, say: Say) -> int:
 def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = rundir.RunDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    answer = queues.ask(sweep.submissions())
-    ready = prepare.prepare(sweep, asked, answer.live_chunks, into)
+    queue = queues.ask(sweep.submissions())
+    ready = prepare.prepare(sweep, asked, queue.live_chunks, into)
     draft = ready.submission
     if draft is None:  # measured by now
         return
     tasks = min(ready.chunks, arrays.max_size())
-    profile = badnodes.avoiding(asked.profile, badnodes.current(sweep, answer))
+    profile = badnodes.avoiding(asked.profile, badnodes.current(sweep, queue))
     text, options = _job(sweep.submission(draft.id), profile, tasks)
     file = _file(draft, asked.profile)
     file.write_bytes(script.encoded(text))
