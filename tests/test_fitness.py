@@ -188,3 +188,19 @@ def test_many_names_are_cut_short(look):
     nodes = [node(f"n{number}", gpus=("v100", 4)) for number in range(1000)]
     ((_, _, text),) = look("exclude: n1OOO\n", replace(CLUSTER, nodes=nodes))
     assert "and 992 more" in text
+
+
+def test_a_cluster_that_shows_nothing_is_not_judged(look):
+    """Some sites hide nodes and accounts from users."""
+    ((level, _, text),) = look("partition: nosuch\n", replace(CLUSTER, nodes=[]))
+    assert (level, "PrivateData" in text) == ("warn", True)
+    ((level, what, _),) = look("account: any\n", replace(CLUSTER, associations=[]))
+    assert (level, what) == ("warn", "account")
+
+
+def test_the_clusters_own_limit_on_memory_holds(look):
+    """Where the partition has none."""
+    tight = {**CLUSTER.config, "MaxMemPerNode": "8192"}
+    ((level, what, text),) = look("mem: 9G\n", replace(CLUSTER, config=tight))
+    assert (level, what, "write `mem: 8192M`" in text) == ("fail", "mem", True)
+    assert look("mem: 9G\n", replace(CLUSTER, config={"MaxMemPerNode": "UNLIMITED"})) == []

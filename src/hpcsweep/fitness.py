@@ -49,6 +49,8 @@ def examine(
         return [Finding("warn", "cluster", f"not checked: {cluster.nodes}")]
     if isinstance(cluster.partitions, CouldNotAsk):
         return [Finding("warn", "cluster", f"not checked: {cluster.partitions}")]
+    if not cluster.nodes or not cluster.partitions:
+        return [Finding("warn", "cluster", "not checked: sinfo shows no nodes (PrivateData?)")]
     site = _Site(cluster=cluster, partitions=cluster.partitions, nodes=cluster.nodes)
     chosen = _chosen(asked, site)
     return [
@@ -100,9 +102,9 @@ def _against(one: Partition, asked: Wants, site: _Site) -> Iterator[Finding]:
     yield from _state(one, asked, site)
     yield from fitness_accounts.may_use(one, asked, site.cluster)
     yield from _time(one, asked, site)
-    mem, cpus = one.max_mem_per_node_mb, one.max_cpus_per_node
+    mem, cpus = _max_mem(one, site), one.max_cpus_per_node
     if mem is not None and (asked.mem_mb or 0) > mem:
-        detail = f"{asked['mem']} is over MaxMemPerNode of partition {one.name}, {mem}M"
+        detail = f"{asked['mem']} is over MaxMemPerNode in partition {one.name}, {mem}M"
         yield complain(asked, "mem", detail, f"write `mem: {mem}M` or less")
     if cpus is not None and asked.cpus > cpus:
         detail = f"{asked.cpus} CPUs are over MaxCPUsPerNode of partition {one.name}, {cpus}"
@@ -110,6 +112,19 @@ def _against(one: Partition, asked: Wants, site: _Site) -> Iterator[Finding]:
     if one.max_nodes is not None and asked.nodes > one.max_nodes:
         detail = f"{asked.nodes} nodes are over MaxNodes of partition {one.name}, {one.max_nodes}"
         yield complain(asked, "nodes", detail, f"write `nodes: {one.max_nodes}` or less")
+
+    least = slurm.number(one.settings.get("MinNodes")) or 1
+    if asked.nodes < least:
+        detail = f"{asked.nodes} are under MinNodes of partition {one.name}, {least}"
+        yield complain(
+            asked, "nodes", detail, f"use another partition: {listed(_beside(one, site))}"
+        )
+
+
+def _max_mem(one: Partition, site: _Site) -> int | None:
+    """Return the most memory on a node in MiB, by the partition, else by the whole cluster."""
+    config = {} if isinstance(site.cluster.config, CouldNotAsk) else site.cluster.config
+    return one.max_mem_per_node_mb or slurm.number(config.get("MaxMemPerNode"))
 
 
 def _state(one: Partition, asked: Wants, site: _Site) -> Iterator[Finding]:
@@ -142,7 +157,11 @@ def _beside(one: Partition, site: _Site) -> list[str]:
     """Return the open partitions that share nodes with one."""
     inside = [node for node in site.nodes if one.name in node.partitions]
     names = {name for node in inside for name in node.partitions}
-    return [other.name for other in site.partitions if other.name in names and other.state == "UP"]
+    return [
+        other.name
+        for other in site.partitions
+        if other.name in names - {one.name} and other.state == "UP"
+    ]
 
 
 def _overrides(asked: Wants, site: _Site) -> bool:

@@ -39,20 +39,22 @@ def enforced(cluster: Cluster, what: str) -> bool:
 def examine(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     """Yield what is known about account and QOS."""
     if isinstance(cluster.associations, CouldNotAsk):
-        yield _unchecked(wants, "account", cluster.associations)
+        yield _unchecked(wants, "account", str(cluster.associations))
+    elif not cluster.associations:
+        yield _unchecked(wants, "account", "sacctmgr shows no account of yours on this cluster")
     else:
         yield _account(wants, cluster, {row.account for row in cluster.associations})
     if isinstance(cluster.qos, CouldNotAsk):
-        yield _unchecked(wants, "qos", cluster.qos)
+        yield _unchecked(wants, "qos", str(cluster.qos))
     else:
         known = {one.name: one for one in cluster.qos}
         yield from _qos(wants, cluster, known)
         yield from _wall(wants, cluster, known)
 
 
-def _unchecked(wants: Wants, key: str, answer: CouldNotAsk) -> Finding:
+def _unchecked(wants: Wants, key: str, why: str) -> Finding:
     place = wants.places.get(key, "")
-    return Finding("warn" if wants[key] else "ok", key, f"not checked: {answer}", where=place)
+    return Finding("warn" if wants[key] else "ok", key, f"not checked: {why}", where=place)
 
 
 def _rows(wants: Wants, cluster: Cluster) -> Sequence[Association]:

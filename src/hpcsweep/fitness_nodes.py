@@ -200,8 +200,19 @@ def _nothing_left(
         detail = f"no node of {before[0].label} has {step.label}; {names} in {listed(held)}"
         return complain(wants, step.key, detail, f"write `partition: {_smallest(held, nodes)}`")
     other = next((s for s in before if not any(map(s.test, having))), before[-1])
-    detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}"
+    have = _has_instead(other.key, having)
+    detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}{have}"
     return complain(wants, step.key, detail, f"make `{step.key}` and `{other.key}` go together")
+
+
+def _has_instead(key: str, nodes: Iterable[Node]) -> str:
+    """Say what nodes have of the key that does not go together with theirs."""
+    if key == "constraint":
+        return f", with {listed(name for node in nodes for name in node.features)}"
+    if key == "gres":
+        own = (f"{g.name}:{g.type}:{g.count}".replace("::", ":") for n in nodes for g in n.gres)
+        return f", with {listed(own)}"
+    return ""
 
 
 def _smallest(held: Counter[str], nodes: Sequence[Node]) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep import profile, slurm
 from hpcsweep.cli import main
-from hpcsweep.errors import Refused, SchedulerError
+from hpcsweep.errors import Refused, ResultsError, SchedulerError
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ MORE_PARTITIONS = (
     "PartitionName=few Nodes=ALL AllowQos=few",
     "PartitionName=shut Nodes=ALL State=INACTIVE",
     "PartitionName=tiny Nodes=ALL MaxMemPerNode=1000 MaxCPUsPerNode=2",
+    "PartitionName=wide Nodes=ALL MinNodes=2",
 )
 # What a profile says otherwise than GOOD; what is told; what to write instead.
 MISTAKES = {
@@ -71,6 +72,7 @@ MISTAKES = {
         "write `cpus_per_task: 2`",
     ),
     "nodes": ("nodes: 2", "2 nodes are wanted and 1 match", "write `nodes: 1`"),
+    "few nodes": ("partition: wide", "1 are under MinNodes", "use another partition: all"),
     "time": ("partition: short\ntime: '2:00:00'", "00:30:00", 'write `time: "00:30:00"` or less'),
     "time of qos": ("qos: brief\ntime: 60", "limit of QOS brief", 'write `time: "00:10:00"`'),
     "account of partition": ("partition: small", "does not take account lab", "`account: small`"),
@@ -85,7 +87,11 @@ MISTAKES = {
         "no node of partition l40s has constraint gpu2v100; v100n1 in",
         "write `partition: v100`",
     ),
-    "gres with feature": ("gres: 'gpu:l40s:1'", "no node has both", "`gres` and `constraint`"),
+    "gres with feature": (
+        "gres: 'gpu:l40s:1'",
+        "no node has both",
+        "is on l40sn1, with gpul40s\n  -> make `gres` and `constraint` go together",
+    ),
     "verbatim": ("sbatch_options: ['-p gpuu']", "no partition 'gpuu'", "write `partition: gpu`"),
 }
 
@@ -226,6 +232,16 @@ def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, des
     described = slurm.describe(timeout=0.5)
     silent = [described.partitions, described.nodes, described.qos, described.associations]
     assert all(isinstance(answer, slurm.CouldNotAsk) for answer in silent)
+
+
+def test_results_that_cannot_be_written_are_told_first(cluster: Lab, desk: Desk):
+    """Nothing is in the queue whose rows would be lost."""
+    (desk.folder / "file").write_text("")
+    before = slurm.queue()
+    with pytest.raises(ResultsError, match="cannot be written"):
+        _hpcsweep("--results", "file/results", "submit", "s.yaml", "--cluster", "good")
+    assert slurm.queue() == before
+    assert _hpcsweep("--results", "file/x", "doctor", "--cluster", "good") == Refused.exit_code
 
 
 def test_a_missing_log_folder_is_told(cluster: Lab, desk: Desk):
