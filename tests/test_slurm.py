@@ -140,6 +140,11 @@ def test_states_that_are_over_are_those_that_end_an_attempt():
         ("JobArrayTaskLimit", ""),
         ("QOSMaxJobsPerUserLimit", ""),
         ("ReqNodeNotAvail, UnavailableNodes:l40sn[1-3]", ""),
+        ("MaxMemPerLimit", "memory"),
+        (
+            "Job's account not permitted to use this partition (small allows small not lab)",
+            "does not take its account",
+        ),
     ],
 )
 def test_reasons_for_which_waiting_is_in_vain_are_told(reason: str, told: str):

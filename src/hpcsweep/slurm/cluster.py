@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import grp
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.slurm import site
-from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Why
+from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Why, cause, run
 
 _SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER)
 
@@ -32,7 +33,7 @@ class Cluster:
 def describe(*, timeout: float = TIMEOUT) -> Cluster:
     """Ask everything; all of it takes no longer than `timeout` seconds."""
     until = time.monotonic() + timeout
-    config = site.config(timeout=timeout)
+    config = _down(timeout) or site.config(timeout=timeout)
     if isinstance(config, CouldNotAsk) and config.why in _SILENT:
         return _silent(config)
     name = "" if isinstance(config, CouldNotAsk) else config.get("ClusterName", "")
@@ -54,6 +55,16 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
             parent_accounts=parents.result(),
             groups=_groups(),
         )
+
+
+def _down(timeout: float) -> CouldNotAsk | None:
+    """Return that no controller is up: ping says so at once, any other question after 19 s."""
+    reply = run(["scontrol", "ping"], timeout)
+    if isinstance(reply, CouldNotAsk) or reply.code is None:
+        return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
+    if reply.code == 0 or re.search(r"\bUP\b", reply.out):
+        return None
+    return CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
 
 
 def _silent(answer: CouldNotAsk) -> Cluster:

@@ -103,6 +103,7 @@ _IN_VAIN: Final = {
     "InvalidQOS": "the QOS is not valid here",
     "JobHeldAdmin": "held by an administrator; ask the site",
     "JobHeldUser": "held; `scontrol release` it",
+    "MaxMemPerLimit": "asks for more memory than the partition allows",
     "PartitionConfig": "asks for more than a node of the partition has",
     "PartitionDown": "the partition is closed",
     "PartitionInactive": "the partition is closed",
@@ -119,4 +120,6 @@ def in_vain(reason: str) -> str:
     reason = reason.strip().strip("()")
     if reason.startswith(("QOS", "Assoc")) and reason.endswith("PerJobLimit"):
         return "asks for more than its account or QOS allows for one job"
+    if reason.startswith(("Job's account not permitted", "Job's QOS not permitted")):
+        return "the partition does not take its account or QOS"
     return _IN_VAIN.get(reason.replace("_", " ")) or _IN_VAIN.get(reason, "")
