@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 import ncufiles
@@ -142,6 +144,30 @@ def test_an_export_that_was_cut_is_refused(tmp_path, write, keep):
     whole = path.read_text()
     path.write_text(whole[: int(len(whole) * keep)])
     with pytest.raises(UsageError, match=r"cut|lacks"):
+        roofline_ncu.read(path)
+
+
+@WRITERS
+def test_no_cut_gives_a_wrong_number(tmp_path, write):
+    """A cut that falls between two launches, where nothing shows it, leaves whole ones."""
+    launches = ncufiles.step(4, 2)
+    path = write(tmp_path / "step.csv", launches)
+    whole = path.read_bytes()
+    right = {str(x.ident): (ncufiles.flops([x]), x.bytes, x.ns / 1e9) for x in launches}
+    for length in range(0, len(whole), 17):
+        path.write_bytes(whole[:length])
+        with contextlib.suppress(UsageError):
+            for piece in roofline_ncu.read(path).work:
+                found = (piece.total, piece.bytes, piece.seconds)
+                assert found == pytest.approx(right[piece.ident])
+
+
+@pytest.mark.parametrize("name", ["Metric Unit", "Metric Value", "Kernel Name", "ID"])
+def test_an_export_with_other_columns_is_refused(tmp_path, name):
+    """Of another version, or edited."""
+    path = ncufiles.write_long(tmp_path / "k.csv", [Launch(0, "k")])
+    path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
+    with pytest.raises(UsageError, match=r"no column|no line begins"):
         roofline_ncu.read(path)
 
 

@@ -128,6 +128,18 @@ def test_an_export_cut_between_rows_is_refused(tmp_path):
         rocprof.read([path])
 
 
+@pytest.mark.parametrize("name", ["Counter_Value", "Dispatch_Id", "Kernel_Name", "End_Timestamp"])
+def test_an_export_with_other_columns_is_refused(tmp_path, name):
+    """Of another version, or edited; so is an empty file."""
+    path = write(tmp_path / "c.csv", MI200)
+    path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
+    with pytest.raises(UsageError, match=f"no column {name}"):
+        rocprof.read([path])
+    path.write_text("\n")
+    with pytest.raises(UsageError, match="no column"):
+        rocprof.read([path])
+
+
 def test_tables_with_a_column_per_counter_are_read(tmp_path):
     """As ROCm Compute Profiler writes them (pmc_perf.csv)."""
     head = ["Dispatch_ID", "Kernel_Name", "GPU_ID", *MI200, "Start_Timestamp", "End_Timestamp"]

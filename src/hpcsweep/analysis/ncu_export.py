@@ -75,6 +75,11 @@ def read(path: Path) -> list[Launch]:
     if start is None:
         raise UsageError(f'{path}: no line begins with "ID", so this is no ncu export; {HOW}')
     header, *rows = _rows(path, lines, start)
+    missing = {"ID", "Kernel Name"} - set(header[1])
+    if "Metric Name" in header[1]:
+        missing |= {"Metric Unit", "Metric Value"} - set(header[1])
+    if missing:
+        raise UsageError(f"{path}: no column {', '.join(sorted(missing))}; {HOW}")
     named = [(number, dict(zip(header[1], cells, strict=True))) for number, cells in rows]
     found = _long(path, named) if "Metric Name" in header[1] else _wide(path, named)
     announced = sum(bool(_PROFILED.match(line)) for line in lines)

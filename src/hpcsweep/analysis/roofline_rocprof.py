@@ -149,8 +149,12 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
     table = csv.reader(text.splitlines())
-    header = next(table)
+    header = next(table, [])
     missing = {"Kernel_Name", "Start_Timestamp", "End_Timestamp"} - set(header)
+    if "Counter_Name" in header:
+        missing |= {"Counter_Value"} - set(header)
+    if not set(_IDENTS) & set(header):
+        missing.add(_IDENTS[0])
     if missing:
         raise UsageError(f"{path}: no column {', '.join(sorted(missing))}; {HOW}")
     for cells in table:
