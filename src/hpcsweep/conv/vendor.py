@@ -1,0 +1,303 @@
+"""What the back-ends of vendors' libraries share: support asked first, memory of torch, no copies.
+
+A library's *driver* turns a problem (direction, algorithm, shape, layout, TF32) into a *plan*, or
+into the reason why it has none. Plans hold descriptors and are kept, so that asking again and
+running cost little. Everything a plan touches is torch's: tensors by address, the current stream,
+scratch memory from the caching allocator. Nothing is copied, allocated from the driver, or waited
+for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import torch
+
+from hpcsweep.conv import operator
+from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+Way = Literal["forward", "data", "filter"]
+
+_MOST_PLANS: Final = 4096
+_LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
+
+
+class NotSupported(RuntimeError):
+    """A library's answer to a problem that it does not do; no error."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One convolution in one direction: everything that a plan depends on."""
+
+    way: Way
+    algorithm: str
+    shape: ConvShape
+    layout: str
+    tf32: bool
+
+
+class Plan(Protocol):
+    """How a library does a problem."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Return the scratch memory that a run needs."""
+        ...
+
+    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
+        """Queue the work on a stream; tensors by address.
+
+        first and second are input and filters, gradient and filters, or gradient and input.
+        """
+        ...
+
+
+class Driver(Protocol):
+    """A vendor's library."""
+
+    @property
+    def name(self) -> str:
+        """Return what the column `backend` says."""
+        ...
+
+    def plan(self, problem: Problem, device: int) -> Plan:
+        """Return how a problem is done on a device; raise `NotSupported`, or the library's error."""
+        ...
+
+    def backward_name(self, way: Way, algorithm: str) -> str | None:
+        """Return what a gradient runs when its layer runs an algorithm; None: the framework's."""
+        ...
+
+    def expected(self, algorithm: str) -> Expected:
+        """Return the kernels that prove an algorithm, or disprove it."""
+        ...
+
+
+class VendorBackend:
+    """A back-end on top of a driver; also the engine of torch's operators."""
+
+    def __init__(self, driver: Driver, device_type: str = "cuda") -> None:
+        """Serve a kind of device, and the operators under the driver's name."""
+        self._driver, self._device_type = driver, device_type
+        self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
+        operator.ENGINES[driver.name] = self
+
+    @property
+    def name(self) -> str:
+        """Return what the column `backend` says."""
+        return self._driver.name
+
+    def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
+        """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
+        answer = self._answer(_problem("forward", algorithm, shape))
+        return answer if isinstance(answer, str) else None
+
+    def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
+        """Return the scratch memory of a forward call."""
+        answer = self._answer(_problem("forward", algorithm, shape))
+        return None if isinstance(answer, str) else answer.workspace_bytes
+
+    def forward(
+        self,
+        algorithm: str,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        shape: ConvShape,
+    ) -> Tensor:
+        """Convolve; the call was found supported before."""
+        out = torch.ops.hpcsweep.convolution(
+            x,
+            weight,
+            self.name,
+            algorithm,
+            (shape.stride_h, shape.stride_w),
+            (shape.pad_h, shape.pad_w),
+            (shape.dilation_h, shape.dilation_w),
+            shape.groups,
+            shape.layout == NHWC,
+        )
+        if bias is None:
+            return out
+        bias = bias.view(-1, 1, 1)
+        return out + bias if out.requires_grad else out.add_(bias)
+
+    def expected(self, algorithm: str, shape: ConvShape) -> Expected:  # noqa: ARG002 - the protocol's
+        """Return the operator and kernels that prove an algorithm."""
+        kernels = self._driver.expected(algorithm)
+        return Expected(
+            must=((operator.CONVOLUTION,), *kernels.must),
+            must_not=("aten::cudnn_convolution*", "aten::miopen_convolution*", *kernels.must_not),
+        )
+
+    def gradients(self, algorithm: str, shape: ConvShape) -> dict[str, str]:
+        """Return what the gradients of input and filters run; `auto` is the framework's own."""
+        found = {}
+        for way in ("data", "filter"):
+            name = self._gradient_name(way, algorithm, shape)  # type: ignore[arg-type]
+            found[way] = name or "auto"
+        return found
+
+    def forward_of(self, x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:  # noqa: ANN401
+        """Return the output of a layer; see `operator.Engine`."""
+        algorithm, shape = _shape_of(x, x.shape, weight.shape, geometry)
+        out = x.new_empty((shape.n, shape.out_c, shape.out_h, shape.out_w))
+        return self._run(_problem("forward", algorithm, shape), x, weight, out)
+
+    def data_gradient(
+        self,
+        grad: Tensor,
+        weight: Tensor,
+        size: Sequence[int],
+        *geometry: Any,  # noqa: ANN401
+    ) -> Tensor:
+        """Return the gradient of the input; by the framework where the library cannot."""
+        algorithm, shape = _shape_of(grad, size, weight.shape, geometry)
+        name = self._gradient_name("data", algorithm, shape)
+        if name is None:
+            x = grad.new_empty(size).to(memory_format=_LAYOUTS[shape.layout])
+            return _framework_gradients(grad, x, weight, shape, (True, False))[0]
+        return self._run(_problem("data", name, shape), grad, weight, grad.new_empty(size))
+
+    def filter_gradient(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        size: Sequence[int],
+        *geometry: Any,  # noqa: ANN401
+    ) -> Tensor:
+        """Return the gradient of the filters; by the framework where the library cannot."""
+        algorithm, shape = _shape_of(x, x.shape, size, geometry)
+        name = self._gradient_name("filter", algorithm, shape)
+        if name is None:
+            weight = grad.new_empty(size).to(memory_format=_LAYOUTS[shape.layout])
+            return _framework_gradients(grad, x, weight, shape, (False, True))[1]
+        return self._run(_problem("filter", name, shape), grad, x, grad.new_empty(size))
+
+    def _gradient_name(self, way: Way, algorithm: str, shape: ConvShape) -> str | None:
+        name = self._driver.backward_name(way, algorithm)
+        if name is None or isinstance(self._answer(_problem(way, name, shape)), str):
+            return None
+        return name
+
+    def _run(self, problem: Problem, first: Tensor, second: Tensor, out: Tensor) -> Tensor:
+        """Run a plan on tensors of the problem's layout."""
+        plan = self._answer(problem)
+        if isinstance(plan, str):
+            raise NotSupported(f"{self.name} {problem.algorithm} ({problem.way}): {plan}")
+        layout = _LAYOUTS[problem.layout]
+        tensors = [_checked(tensor, out, layout) for tensor in (first, second)]
+        out = out.to(memory_format=layout)
+        workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+        plan.run(*(t.data_ptr() for t in (*tensors, out, workspace)), _stream(out.device))
+        return out
+
+    def _answer(self, problem: Problem) -> Plan | str:
+        """Return the plan of a problem, or why there is none; asked once."""
+        key = problem, torch.cuda.current_device() if self._device_type == "cuda" else 0
+        if key in self._answers:
+            self._answers.move_to_end(key)
+            return self._answers[key]
+        answer = self._ask(*key)
+        self._answers[key] = answer
+        if len(self._answers) > _MOST_PLANS:
+            self._answers.popitem(last=False)
+        return answer
+
+    def _ask(self, problem: Problem, device: int) -> Plan | str:
+        try:
+            plan = self._driver.plan(problem, device)
+            self._try(plan, problem)
+        except NotSupported as error:
+            return str(error)
+        return plan
+
+    def _try(self, plan: Plan, problem: Problem) -> None:
+        """Run a plan once: some libraries take a problem and then do not do it.
+
+        Where there is no memory for that, the real run will say so.
+        """
+        shape, layout = problem.shape, _LAYOUTS[problem.layout]
+        x, out = (shape.n, shape.in_c, shape.in_h, shape.in_w), (shape.n, shape.out_c)
+        out = (*out, shape.out_h, shape.out_w)
+        weight = (shape.out_c, shape.group_in, shape.kernel_h, shape.kernel_w)
+        sizes = {"forward": (x, weight, out), "data": (out, weight, x), "filter": (out, x, weight)}
+        dtype = getattr(torch, shape.dtype)
+        try:
+            tensors = [
+                torch.zeros(size, dtype=dtype, device=self._device_type).to(memory_format=layout)
+                for size in sizes[problem.way]
+            ]
+            workspace = tensors[0].new_empty(plan.workspace_bytes, dtype=torch.uint8)
+        except torch.OutOfMemoryError:
+            return
+        stream = _stream(tensors[0].device)
+        plan.run(*(t.data_ptr() for t in (*tensors, workspace)), stream)
+
+
+def _problem(way: Way, algorithm: str, shape: ConvShape) -> Problem:
+    return Problem(way, algorithm, shape, shape.layout, tf32_allowed())
+
+
+def tf32_allowed() -> bool:
+    """Say whether torch lets convolutions use TF32, by the switch that this torch has."""
+    cudnn = torch.backends.cudnn
+    precision = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
+    return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
+
+
+def _shape_of(
+    like: Tensor, x: Sequence[int], weight: Sequence[int], geometry: tuple[Any, ...]
+) -> tuple[str, ConvShape]:
+    """Return the algorithm and the shape of an operator's arguments."""
+    algorithm, stride, padding, dilation, groups, nhwc = geometry
+    return algorithm, ConvShape(
+        *(x[0], x[1], x[2], x[3], weight[0], weight[2], weight[3]),
+        *(*stride, *padding, *dilation, groups),
+        dtype=str(like.dtype).removeprefix("torch."),
+        layout=NHWC if nhwc else NCHW,
+    )
+
+
+def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return a tensor in the layout of the problem; the framework would convert it, too."""
+    if tensor.device != out.device or tensor.dtype != out.dtype:
+        raise TypeError(
+            f"a convolution of {out.dtype} on {out.device} got {tensor.dtype} on {tensor.device}"
+        )
+    return tensor.contiguous(memory_format=layout)
+
+
+def _stream(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def _framework_gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, shape: ConvShape, mask: tuple[bool, bool]
+) -> tuple[Tensor, Tensor]:
+    """Return the framework's own gradients."""
+    of_x, of_weight, _ = torch.ops.aten.convolution_backward(
+        grad,
+        x,
+        weight,
+        None,
+        (shape.stride_h, shape.stride_w),
+        (shape.pad_h, shape.pad_w),
+        (shape.dilation_h, shape.dilation_w),
+        False,  # noqa: FBT003 - not transposed
+        (0, 0),
+        shape.groups,
+        (*mask, False),
+    )
+    return of_x, of_weight
