@@ -10,6 +10,11 @@ from hpcsweep.point import Point
 CPU = torch.device("cpu")
 
 
+def policy(unsupported="fallback", workspace_mib=4096.0):
+    """Return the settings that decide on algorithms."""
+    return {"unsupported": unsupported, "workspace_mib": workspace_mib}
+
+
 def point(model="tinynets:Residual", *, measure=None, **axes):
     """Return an inference point with defaults, on small images."""
     values = {**catalog.axis_defaults("inference"), "model": model, "gpu": "cpu", "input_size": 32}

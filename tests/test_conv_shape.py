@@ -77,7 +77,7 @@ def test_every_field_changes_the_key() -> None:
     """Equal keys are equal work, the batch included."""
     shape = ConvShape(1, 4, 20, 21, 8, 3, 5, 1, 2, 1, 2, 3, 4, 2, bias=False)
     assert shape.unique_key == ("conv2d_n1_c4_20x21_k8_3x5_s1x2_p1x2_d3x4_g2_nobias_float32")
-    other: dict[str, object] = {"bias": True, "dtype": "float16"}
+    other: dict[str, object] = {"bias": True, "dtype": "float16", "layout": "nhwc"}
     changed = {
         replace(shape, **{f.name: other.get(f.name, 7)}).unique_key for f in fields(ConvShape)
     }

@@ -13,7 +13,7 @@ from hpcsweep.measure import models
 from hpcsweep.measure.convolutions import Coverage, choose, joined
 from hpcsweep.measure.outcome import Unsupported
 from hpcsweep.measure.shapes import shape_pass
-from measuring import CPU, point
+from measuring import CPU, point, policy
 
 BACKEND = backends.choose("cpu")
 
@@ -28,9 +28,9 @@ def network():
 def test_the_frameworks_choice_runs_on_its_own_layers(network):
     """`auto` swaps nothing, also after another algorithm was on."""
     net, shapes = network
-    choose(net, shapes, "gemm", "fallback", BACKEND)
+    choose(net, shapes, "gemm", policy("fallback"), BACKEND)
     assert isinstance(net[0], ExplicitConv2d)
-    choices = choose(net, shapes, "auto", "fallback", BACKEND)
+    choices = choose(net, shapes, "auto", policy("fallback"), BACKEND)
     assert type(net[0]) is nn.Conv2d
     cells = Coverage(choices, ()).cells()
     assert (cells["backend"], cells["algorithm_used"], cells["conv_fallbacks"]) == (
@@ -43,7 +43,7 @@ def test_the_frameworks_choice_runs_on_its_own_layers(network):
 def test_coverage_is_by_work_and_by_time(network):
     """A network that Winograd can do only in part says how small the part is."""
     net, shapes = network
-    choices = choose(net, shapes, "winograd", "fallback", BACKEND)
+    choices = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
     cells = Coverage(choices, [3.0, 1.0]).cells()
     first, second = (shape.flops for _, shape in shapes.convolutions)
     assert cells["algorithm_coverage_pct"] == pytest.approx(100 * first / (first + second))
@@ -58,7 +58,7 @@ def test_coverage_is_by_work_and_by_time(network):
 def test_coverage_by_time_needs_a_layer_pass(network):
     """Without layer times the cell is empty, not zero."""
     net, shapes = network
-    choices = choose(net, shapes, "gemm", "fallback", BACKEND)
+    choices = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
     assert Coverage(choices, ()).cells()["algorithm_coverage_time_pct"] is None
     assert Coverage((), ()).cells()["algorithm_coverage_pct"] is None
 
@@ -66,7 +66,7 @@ def test_coverage_by_time_needs_a_layer_pass(network):
 def test_a_map_gives_each_layer_its_own(network):
     """Layers that got what the map asks for count as covered."""
     net, shapes = network
-    choices = choose(net, shapes, {"0": "fft", "default": "gemm"}, "fallback", BACKEND)
+    choices = choose(net, shapes, {"0": "fft", "default": "gemm"}, policy("fallback"), BACKEND)
     assert [choice.used for choice in choices] == ["fft", "gemm"]
     assert Coverage(choices, ()).cells()["algorithm_coverage_pct"] == 100
 
@@ -75,15 +75,15 @@ def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
     """`skip` makes the point unsupported, `error` an error; both name the layer."""
     net, shapes = network
     with pytest.raises(Unsupported, match="stride"):
-        choose(net, shapes, "winograd", "skip", BACKEND)
+        choose(net, shapes, "winograd", policy("skip"), BACKEND)
     with pytest.raises(AlgorithmError, match="stride"):
-        choose(net, shapes, "winograd", "error", BACKEND)
+        choose(net, shapes, "winograd", policy("error"), BACKEND)
 
 
 def test_autotune_without_an_autotuner_is_not_covered(network):
     """On a CPU there is nothing to tune: the row says `auto`, why, and 0 %."""
     net, shapes = network
-    cells = Coverage(choose(net, shapes, "autotune", "fallback", BACKEND), ()).cells()
+    cells = Coverage(choose(net, shapes, "autotune", policy("fallback"), BACKEND), ()).cells()
     assert cells["algorithm_used"] == "auto"
     assert cells["algorithm_coverage_pct"] == 0
     assert "no autotuner" in cells["fallback_reason"]
@@ -99,13 +99,13 @@ def test_a_network_without_convolutions_has_no_choices():
     """Nothing to choose, nothing to cover."""
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16, 2)).eval()
     shapes = shape_pass(net, torch.zeros(1, 3, 4, 4))
-    assert choose(net, shapes, "gemm", "error", BACKEND) == []
+    assert choose(net, shapes, "gemm", policy("error"), BACKEND) == []
 
 
 def test_the_root_module_may_be_the_convolution():
     """A factory that returns a bare convolution works like any other."""
     net = nn.Conv2d(3, 4, 3).eval()
     shapes = shape_pass(net, torch.zeros(1, 3, 8, 8))
-    (choice,) = choose(net, shapes, "gemm", "error", BACKEND)
+    (choice,) = choose(net, shapes, "gemm", policy("error"), BACKEND)
     assert choice.used == "gemm"
     assert models.make_inputs(point(), CPU)[0].shape[1] == 3

@@ -12,7 +12,7 @@ from hpcsweep.measure import models, rows
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.layers import HostMarks, LayerTimer
 from hpcsweep.measure.shapes import shape_pass
-from measuring import CPU, point
+from measuring import CPU, point, policy
 
 PASSES = [10.0, 12.0, 11.0]
 
@@ -26,7 +26,7 @@ def table():
     timer = LayerTimer(model, shapes.calls, HostMarks())
     for index, times in enumerate(timer.times):
         times.extend([1.0 + index / 10] * 3)
-    choices = choose(model, shapes, "winograd", "fallback", backends.choose("cpu"))
+    choices = choose(model, shapes, "winograd", policy("fallback"), backends.choose("cpu"))
     return wanted, rows.LayerTable(timer, PASSES), choices
 
 

@@ -10,7 +10,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.measure import convolutions, models, unique
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.shapes import shape_pass
-from measuring import CPU, point
+from measuring import CPU, point, policy
 
 ONCE = {"layers": "unique", "warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
 
@@ -25,7 +25,7 @@ def _isolated(wanted):
     model = models.build(models.ModelKey.of(wanted), CPU)
     shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
     choices = convolutions.choose(
-        model, shapes, wanted.axes["algorithm"], "fallback", backends.choose("cpu")
+        model, shapes, wanted.axes["algorithm"], policy("fallback"), backends.choose("cpu")
     )
     return model, unique.measure(model, shapes.calls, choices, wanted)
 

@@ -313,6 +313,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             ("fallback", "skip", "error"),
         ),
         Setting(
+            "workspace_mib",
+            "float",
+            4096.0,
+            "scratch memory that a convolution may take, MiB; what needs more is unsupported",
+            minimum=0,
+        ),
+        Setting(
             "profile",
             "list",
             (),

@@ -13,6 +13,7 @@ framework has none (everywhere but CUDA and HIP) the call runs, and is recorded 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Algorithm = str | Mapping[str, str]
 
 DEFAULT: Final = "default"
+_MIB: Final = 1 << 20
 _WILD: Final = re.compile(r"\[[^]]*\]|[*?]")
 FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 
@@ -94,10 +96,19 @@ def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> lis
     ]
 
 
-def decide(
-    algorithm: Algorithm, layer: str, shape: ConvShape, backend: Backend, device_type: str
+def decide(  # noqa: PLR0913 - what a decision depends on
+    algorithm: Algorithm,
+    layer: str,
+    shape: ConvShape,
+    backend: Backend,
+    device_type: str,
+    *,
+    most_workspace: float = math.inf,
 ) -> LayerChoice:
-    """Ask the back-end for one call; what it cannot do falls back to `auto`."""
+    """Ask the back-end for one call; what it cannot do falls back to `auto`.
+
+    So does what needs more bytes of scratch memory than `most_workspace`.
+    """
     name = requested(algorithm, layer, shape)
     if name == catalog.AUTOTUNE and device_type != "cuda":
         untuned = f"the framework has no autotuner on {device_type}"
@@ -108,6 +119,9 @@ def decide(
     if reason is not None:
         return refused(layer, shape, name, reason)
     workspace = backend.workspace_bytes(name, shape)
+    if workspace is not None and workspace > most_workspace:
+        allowed = f"{most_workspace / _MIB:g} MiB are allowed"
+        return refused(layer, shape, name, f"a workspace of {workspace / _MIB:.1f} MiB; {allowed}")
     return LayerChoice(layer, shape, name, name, backend.name, workspace_bytes=workspace)
 
 

@@ -24,6 +24,7 @@ from hpcsweep import catalog
 from hpcsweep.conv import reference_fft, reference_gemm, reference_winograd
 from hpcsweep.conv.backend import REFERENCE, Expected
 from hpcsweep.conv.errors import UnknownAlgorithm
+from hpcsweep.conv.shape import NHWC, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -199,8 +200,4 @@ def _working_dtype(x: torch.Tensor, *, one_sum: bool) -> torch.dtype:
 
 def _layout(x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
     """Return the output's layout: channels last if an operand is, as in the framework."""
-    last = torch.channels_last
-    operands = (x, weight)
-    if any(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in operands):
-        return last
-    return torch.contiguous_format
+    return torch.channels_last if layout_of(x, weight) == NHWC else torch.contiguous_format

@@ -7,12 +7,16 @@ the padded input, with `pad_h = pad_w = 0`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+
+NCHW: Final = "nchw"
+NHWC: Final = "nhwc"
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class ConvShape:
     """A two-dimensional convolution: input `n, in_c, in_h, in_w`, filters and geometry.
 
     Sizes are elements; `dtype` is the name of the type that the call computes with (`float32`).
+    `layout` is how tensors lie in memory; shapes that differ in it alone are equal, since where
+    every size is 1 a tensor is of both layouts.
     """
 
     n: int
@@ -38,10 +44,14 @@ class ConvShape:
     groups: int = 1
     bias: bool = False
     dtype: str = "float32"
+    layout: str = field(default=NCHW, compare=False)
 
     @classmethod
-    def of(cls, module: nn.Conv2d, x: torch.Tensor) -> ConvShape:
-        """Return the shape of calling `module` on `x`; a 3-dimensional `x` is a batch of one."""
+    def of(cls, module: nn.Conv2d, x: torch.Tensor, layout: str | None = None) -> ConvShape:
+        """Return the shape of calling `module` on `x`; a 3-dimensional `x` is a batch of one.
+
+        The layout is that of `x` and the filters unless it is given.
+        """
         n, (in_c, in_h, in_w) = (x.shape[0] if x.dim() == 4 else 1), x.shape[-3:]
         left, right, top, bottom = padding_of(module)
         explicit = needs_explicit_padding(module)
@@ -62,6 +72,7 @@ class ConvShape:
             groups=module.groups,
             bias=module.bias is not None,
             dtype=str(compute_dtype(x)).removeprefix("torch."),
+            layout=layout or layout_of(x, module.weight),
         )
 
     @property
@@ -121,7 +132,18 @@ class ConvShape:
             f"_k{self.out_c}_{self.kernel_h}x{self.kernel_w}_s{self.stride_h}x{self.stride_w}"
             f"_p{self.pad_h}x{self.pad_w}_d{self.dilation_h}x{self.dilation_w}_g{self.groups}"
             f"_{'bias' if self.bias else 'nobias'}_{self.dtype}"
+            f"{'_nhwc' if self.layout == NHWC else ''}"
         )
+
+
+def layout_of(*operands: torch.Tensor) -> str:
+    """Return the layout that the framework gives the output: NHWC if an operand clearly is."""
+    import torch  # noqa: PLC0415 - who has a tensor has torch
+
+    last = torch.channels_last
+    four = [t for t in operands if t.dim() == 4]
+    nhwc = any(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in four)
+    return NHWC if nhwc else NCHW
 
 
 def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:

@@ -11,6 +11,7 @@ is left alone, and recorded as a fallback.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -45,6 +46,7 @@ class _Assignment:
     layer: str
     algorithm: Algorithm
     backend: Backend
+    most_workspace: float = math.inf
     decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
     by_input: dict[tuple[tuple[int, ...], torch.dtype], LayerChoice] = field(default_factory=dict)
     late: list[LayerChoice] = field(default_factory=list)
@@ -85,7 +87,10 @@ class ExplicitConv2d(nn.Conv2d):
         if shape.in_c != self.in_channels:  # the framework's own error says it best
             name = choices.requested(algorithm, layer, shape)
             return choices.refused(layer, shape, name, f"{shape.in_c} channels")
-        return choices.decide(algorithm, layer, shape, assigned.backend, device_type)
+        most = assigned.most_workspace
+        return choices.decide(
+            algorithm, layer, shape, assigned.backend, device_type, most_workspace=most
+        )
 
     def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:
         """Run the back-end, having done what the framework's layer does around its call."""
@@ -134,12 +139,14 @@ def restore(model: nn.Module) -> None:
             module.__class__ = nn.Conv2d
 
 
-def assign(
+def assign(  # noqa: PLR0913 - what a decision depends on
     model: nn.Module,
     calls: Sequence[tuple[str, ConvShape]],
     algorithm: Algorithm,
     policy: str,
     backend: Backend,
+    *,
+    most_workspace: float = math.inf,
 ) -> list[LayerChoice]:
     """Decide what each convolution call of a swapped model runs, and tell the layers.
 
@@ -148,14 +155,15 @@ def assign(
     `AlgorithmError` for `error`; the layers then keep what they had.
     """
     choices.check(algorithm)
+    to_tell = _Assignment("", algorithm, backend, most_workspace)
     picked = [
-        replace(_decide(model, layer, shape, algorithm, backend), call_index=index)
+        replace(_decide(model, layer, shape, to_tell), call_index=index)
         for index, (layer, shape) in enumerate(calls)
     ]
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
-    _tell(model, picked, algorithm, backend)
+    _tell(model, picked, to_tell)
     return picked
 
 
@@ -169,25 +177,25 @@ def late_choices(model: nn.Module) -> list[LayerChoice]:
     ]
 
 
-def _decide(
-    model: nn.Module, layer: str, shape: ConvShape, algorithm: Algorithm, backend: Backend
-) -> LayerChoice:
+def _decide(model: nn.Module, layer: str, shape: ConvShape, assigned: _Assignment) -> LayerChoice:
     module = model.get_submodule(layer)
-    device_type = module.weight.device.type
-    picked = choices.decide(algorithm, layer, shape, backend, device_type)
+    device_type, most = module.weight.device.type, assigned.most_workspace
+    picked = choices.decide(
+        assigned.algorithm, layer, shape, assigned.backend, device_type, most_workspace=most
+    )
     if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
         return picked
     reason = f"{type(module).__name__} is not a plain nn.Conv2d"
     return choices.refused(layer, shape, picked.requested, reason)
 
 
-def _tell(
-    model: nn.Module, picked: Sequence[LayerChoice], algorithm: Algorithm, backend: Backend
-) -> None:
+def _tell(model: nn.Module, picked: Sequence[LayerChoice], assigned: _Assignment) -> None:
     """Give each layer its decisions; one that is called under two names has one assignment."""
     for name, module in model.named_modules():
         if isinstance(module, ExplicitConv2d):
-            module.assigned = _Assignment(name, algorithm, backend)
+            module.assigned = _Assignment(
+                name, assigned.algorithm, assigned.backend, assigned.most_workspace
+            )
     for item in picked:
         module = model.get_submodule(item.layer)
         if isinstance(module, ExplicitConv2d) and module.assigned is not None:

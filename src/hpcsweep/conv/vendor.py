@@ -10,13 +10,14 @@ for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import torch
 
+from hpcsweep import catalog
 from hpcsweep.conv import operator
-from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.backend import Expected, choose
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Way = Literal["forward", "data", "filter"]
 
+_GRADIENTS: Final[tuple[Way, ...]] = ("data", "filter")
 _MOST_PLANS: Final = 4096
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 
@@ -70,7 +72,7 @@ class Driver(Protocol):
         ...
 
     def plan(self, problem: Problem, device: int) -> Plan:
-        """Return how a problem is done on a device; raise `NotSupported`, or the library's error."""
+        """Return how a problem is done on a device; raise `NotSupported`, or its error."""
         ...
 
     def backward_name(self, way: Way, algorithm: str) -> str | None:
@@ -90,6 +92,14 @@ class VendorBackend:
         self._driver, self._device_type = driver, device_type
         self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
         operator.ENGINES[driver.name] = self
+
+    def __deepcopy__(self, _memo: object) -> VendorBackend:
+        """Be shared by copies of a network: plans and handles belong to the process."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be found again by a process that unpickles a network."""
+        return choose, (self._device_type,)
 
     @property
     def name(self) -> str:
@@ -142,9 +152,8 @@ class VendorBackend:
     def gradients(self, algorithm: str, shape: ConvShape) -> dict[str, str]:
         """Return what the gradients of input and filters run; `auto` is the framework's own."""
         found = {}
-        for way in ("data", "filter"):
-            name = self._gradient_name(way, algorithm, shape)  # type: ignore[arg-type]
-            found[way] = name or "auto"
+        for way in _GRADIENTS:
+            found[str(way)] = self._gradient_name(way, algorithm, shape) or catalog.AUTO
         return found
 
     def forward_of(self, x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:  # noqa: ANN401
@@ -195,10 +204,10 @@ class VendorBackend:
         if isinstance(plan, str):
             raise NotSupported(f"{self.name} {problem.algorithm} ({problem.way}): {plan}")
         layout = _LAYOUTS[problem.layout]
-        tensors = [_checked(tensor, out, layout) for tensor in (first, second)]
+        first, second = _checked(first, out, layout), _checked(second, out, layout)
         out = out.to(memory_format=layout)
         workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-        plan.run(*(t.data_ptr() for t in (*tensors, out, workspace)), _stream(out.device))
+        _queue(plan, (first, second, out, workspace))
         return out
 
     def _answer(self, problem: Problem) -> Plan | str:
@@ -227,8 +236,8 @@ class VendorBackend:
         Where there is no memory for that, the real run will say so.
         """
         shape, layout = problem.shape, _LAYOUTS[problem.layout]
-        x, out = (shape.n, shape.in_c, shape.in_h, shape.in_w), (shape.n, shape.out_c)
-        out = (*out, shape.out_h, shape.out_w)
+        x = (shape.n, shape.in_c, shape.in_h, shape.in_w)
+        out = (shape.n, shape.out_c, shape.out_h, shape.out_w)
         weight = (shape.out_c, shape.group_in, shape.kernel_h, shape.kernel_w)
         sizes = {"forward": (x, weight, out), "data": (out, weight, x), "filter": (out, x, weight)}
         dtype = getattr(torch, shape.dtype)
@@ -238,14 +247,17 @@ class VendorBackend:
                 for size in sizes[problem.way]
             ]
             workspace = tensors[0].new_empty(plan.workspace_bytes, dtype=torch.uint8)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
             return
-        stream = _stream(tensors[0].device)
-        plan.run(*(t.data_ptr() for t in (*tensors, workspace)), stream)
+        _queue(plan, (*tensors, workspace))
 
 
 def _problem(way: Way, algorithm: str, shape: ConvShape) -> Problem:
-    return Problem(way, algorithm, shape, shape.layout, tf32_allowed())
+    # the bias is added by torch
+    tf32 = shape.dtype == "float32" and tf32_allowed()
+    return Problem(way, algorithm, replace(shape, bias=False), shape.layout, tf32)
 
 
 def tf32_allowed() -> bool:
@@ -261,8 +273,20 @@ def _shape_of(
     """Return the algorithm and the shape of an operator's arguments."""
     algorithm, stride, padding, dilation, groups, nhwc = geometry
     return algorithm, ConvShape(
-        *(x[0], x[1], x[2], x[3], weight[0], weight[2], weight[3]),
-        *(*stride, *padding, *dilation, groups),
+        n=x[0],
+        in_c=x[1],
+        in_h=x[2],
+        in_w=x[3],
+        out_c=weight[0],
+        kernel_h=weight[2],
+        kernel_w=weight[3],
+        stride_h=stride[0],
+        stride_w=stride[1],
+        pad_h=padding[0],
+        pad_w=padding[1],
+        dilation_h=dilation[0],
+        dilation_w=dilation[1],
+        groups=groups,
         dtype=str(like.dtype).removeprefix("torch."),
         layout=NHWC if nhwc else NCHW,
     )
@@ -275,6 +299,12 @@ def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor
             f"a convolution of {out.dtype} on {out.device} got {tensor.dtype} on {tensor.device}"
         )
     return tensor.contiguous(memory_format=layout)
+
+
+def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
+    """Run a plan on operands, result and workspace, on the current stream."""
+    first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
+    plan.run(first, second, out, workspace, _stream(tensors[0].device))
 
 
 def _stream(device: torch.device) -> int:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.conv import choice, swap
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.measure.outcome import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import nn
 
@@ -20,11 +20,20 @@ if TYPE_CHECKING:
     from hpcsweep.measure.shapes import Shapes
     from hpcsweep.records import Row
 
+_MIB: Final = 1 << 20
+
 
 def choose(
-    model: nn.Module, shapes: Shapes, algorithm: Algorithm, policy: str, backend: Backend
+    model: nn.Module,
+    shapes: Shapes,
+    algorithm: Algorithm,
+    settings: Mapping[str, Any],
+    backend: Backend,
 ) -> list[LayerChoice]:
     """Make the network run an algorithm; return what each convolution call got, in order.
+
+    Of the settings, `unsupported` says what becomes of calls that cannot run it, and
+    `workspace_mib` how much scratch memory one may take.
 
     The framework's own choices run on its own layers, untouched.
 
@@ -39,7 +48,9 @@ def choose(
         return [choice.decide(algorithm, *call, backend, _device_type(model)) for call in calls]
     swap.swap(model)
     try:
-        return swap.assign(model, calls, algorithm, policy, backend)
+        most = settings["workspace_mib"] * _MIB
+        policy = settings["unsupported"]
+        return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)
     except CannotRun as error:
         raise Unsupported(str(error)) from error
 

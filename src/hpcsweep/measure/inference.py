@@ -186,7 +186,7 @@ class Inference:
             self._shapes[key] = shape_pass(model, images[0])
         shapes = self._shapes[key]
         choices = convolutions.choose(
-            model, shapes, point.axes["algorithm"], point.measure["unsupported"], self._backend
+            model, shapes, point.axes["algorithm"], point.measure, self._backend
         )
         turns = itertools.cycle(images)
         return _Prepared(point, model, images[0], lambda: model(next(turns)), shapes, choices)

@@ -21,7 +21,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape, layout_of
 from hpcsweep.measure import work
 from hpcsweep.measure.models import tensors_in
 from hpcsweep.measure.outcome import Unsupported
@@ -206,7 +206,8 @@ def _call(
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and frame.inputs[0].dim() == 4:
         # on the pass's own device, which decides on autocast; one element stands for all
         like = torch.empty(1, dtype=frame.inputs[0].dtype, device=device)
-        conv = ConvShape.of(module, like.expand(frame.inputs[0].shape))
+        layout = layout_of(frame.inputs[0], module.weight)
+        conv = ConvShape.of(module, like.expand(frame.inputs[0].shape), layout)
     inputs, results = _sizes(frame.inputs), _sizes(outputs)
     parameters = list(module.parameters())
     return Call(

@@ -201,7 +201,7 @@ class Training:
             shapes = shape_pass(model, images.new_zeros(size))
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
         choices = convolutions.choose(
-            model, shapes, point.axes["algorithm"], point.measure["unsupported"], self._backend
+            model, shapes, point.axes["algorithm"], point.measure, self._backend
         )
         trainer.run = trainable.compiled(model, point)
         return _Ready(point, data, trainer, shapes, choices)
