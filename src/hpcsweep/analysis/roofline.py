@@ -121,7 +121,8 @@ class Roofline:
         return [f"{self.label}: {pieces}{of}", f"roofs of {self.roofs.source}: {roofs}"]
 
     def _table(self) -> list[str]:
-        head = ["name", self.export.piece, "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s", "% roof", ""]
+        pieces = _plural(2, self.export.piece).removeprefix("2 ")
+        head = ["name", pieces, "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s", "% roof", ""]
         groups = self.groups
         names = labels((group.name for group in groups[:_SHOWN]), _NAME_WIDTH)
         rows = [self._line(names[group.name], group) for group in groups[:_SHOWN]]

@@ -22,11 +22,11 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text of at most `width` characters; what is cut from the middle is an ellipsis."""
+    """Return a text of at most `width` characters; three dots stand for what was in the middle."""
     if len(text) <= width:
         return text
-    head = (width - 1) * 2 // 3
-    return f"{text[:head]}…{text[head + 1 - width :]}"
+    head = (width - 3) * 2 // 3
+    return f"{text[:head]}...{text[head + 3 - width :]}"
 
 
 def labels(names: Iterable[str], width: int) -> dict[str, str]:
