@@ -200,7 +200,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     options = {"sample": sample, "workers": workers, "max_gpu_hours": max_gpu_hours}
     options |= {"skip_dominated": skip_dominated, "check": check}
     action = dry.run if dry_run else submitting.submit
-    for request in [_request(sweep, name, **options) for name in clusters or ("local",)]:
+    requests = [_request(sweep, name, **options) for name in clusters or ("local",)]
+    if len(requests) > 1 and not dry_run:
+        requests = submitting.check_all(results, requests, _say)
+    for request in requests:
         code = max(code, action(results, request, _say))
     return code
 

@@ -205,6 +205,20 @@ def test_a_good_profile_is_sent_and_asked_about_once(
     assert len(asked) == 1
 
 
+def test_one_bad_profile_keeps_all_of_them_out_of_the_queue(cluster: Lab, desk: Desk):
+    """Unless it has nothing to send: what is on its way is not judged again."""
+    _write(desk, "gpu: l40\npartition: gpuu")
+    before = slurm.queue()
+    both = ["submit", "s.yaml", "--cluster", "good", "--cluster", "bad"]
+    with pytest.raises(Refused, match=r"bad\.yaml:3: partition"):
+        _hpcsweep(*both)
+    assert slurm.queue() == before
+    assert desk.sweep("s").submissions() == []
+    _write(desk, "partition: gpuu")  # of the same GPU, so that there is nothing left for it
+    assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
+    assert _hpcsweep(*both) == 0
+
+
 def test_nodes_out_of_service_are_a_warning(cluster: Lab, desk: Desk, capsys):
     """The jobs go in and wait; the administrator's reason is shown."""
     cluster.run("scontrol", "update", "nodename=v100n1", "state=drain", "reason=a new fan")

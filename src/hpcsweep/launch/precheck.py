@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.profile import Profile
+    from hpcsweep.slurm import Cluster
 
 
-def check(profile: Profile, submission: Path, say: Callable[[str], None]) -> None:
+def check(
+    profile: Profile, submission: Path, say: Callable[[str], None], cluster: Cluster | None = None
+) -> None:
     """Ask the cluster once, say what is doubtful, and refuse what cannot work.
 
-    A cluster that does not answer is told in one line; sbatch has the last word.
+    `cluster` is what it said before, if it was asked already. One that does not answer is told in
+    one line; sbatch has the last word.
 
     Raises:
         Refused: no job would ever run, or none would leave a log.
@@ -25,7 +29,7 @@ def check(profile: Profile, submission: Path, say: Callable[[str], None]) -> Non
     """
     if not slurm.available():
         return  # sbatch is missed, and named, where it is called
-    found = fitness.examine(profile, slurm.describe())
+    found = fitness.examine(profile, cluster or slurm.describe())
     found += folders.logs(wants.of(profile), submission)
     for finding in found:
         if finding.level == "warn":

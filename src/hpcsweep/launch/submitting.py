@@ -10,6 +10,7 @@ from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     Incomplete,
     PointsFailed,
+    Refused,
     UsageError,
     suggest,
 )
@@ -58,6 +59,26 @@ def request(  # noqa: PLR0913 - the options of a command
         check=check,
         argv=argv,
     )
+
+
+def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Request]:
+    """Check every profile before anything enters the queue; return the requests, checked.
+
+    A profile that has nothing to send may be unfit.
+    """
+    unchecked = [one for one in requests if one.check and one.profile.launcher != "local"]
+    cluster = slurm.describe() if unchecked and slurm.available() else None
+    for asked in unchecked:
+        _check_ahead(results, asked, cluster, say)
+    return [replace(asked, check=False) for asked in requests]
+
+
+def _check_ahead(results: Path, asked: Request, cluster: slurm.Cluster | None, say: Say) -> None:
+    try:
+        precheck.check(asked.profile, results / asked.sweep.name, say, cluster)
+    except Refused:
+        if cost(results, asked).chunks:
+            raise
 
 
 def submit(results: Path, asked: Request, say: Say) -> int:
