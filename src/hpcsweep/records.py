@@ -158,6 +158,7 @@ _ALGORITHM = _group(
     ("conv_fallbacks", "int", "of which ran another algorithm than requested"),
     ("fallback_reason", "str", "the commonest reason"),
     ("workspace_bytes", "int", "largest workspace of a convolution"),
+    ("algorithm_setup_ms", "float", "deciding: support, plans, compilation; less once known"),
     ("max_rel_error", "float", "largest error over largest value of the float64 output"),
 )
 

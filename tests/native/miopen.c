@@ -134,11 +134,6 @@ int miopenSetConvolutionGroupCount(convolution *c, int groups)
     c->groups = groups;
     return note("miopenSetConvolutionGroupCount");
 }
-int miopenSetConvolutionAttribute(convolution *c, int attribute, int value)
-{
-    if (!c || c->kind != CONVOLUTION || attribute != 1 || value < 0) return BAD;
-    return note("miopenSetConvolutionAttribute");
-}
 
 /* x: input, w: filters, y: output, of the forward convolution */
 static int fits(const handle *h, const tensor *x, const tensor *w, const convolution *c,
@@ -231,13 +226,6 @@ static int run(char way, handle *h, const tensor *xd, const void *x, const tenso
 }
 
 #define DIRECTION(NAME, FIRST, SECOND, THIRD, X, W, Y, WAY)                                        \
-    int miopenConvolution##NAME##GetSolutionCount(handle *h, tensor *FIRST, tensor *SECOND,        \
-                                                  convolution *c, tensor *THIRD, size_t *count)    \
-    {                                                                                              \
-        int status = fits(h, X, W, c, Y);                                                          \
-        *count = status ? 0 : offer(X, W, c, Y, 99, 0);                                            \
-        return status ? status : note("miopenConvolution" #NAME "GetSolutionCount");               \
-    }                                                                                              \
     int miopenConvolution##NAME##GetSolution(handle *h, tensor *FIRST, tensor *SECOND,             \
                                              convolution *c, tensor *THIRD, size_t most,           \
                                              size_t *count, solution *out)                         \

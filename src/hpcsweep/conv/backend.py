@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcsweep.conv.shape import ConvShape
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to file
-BACKENDS: Final[Mapping[str, str]] = {"cuda": "cudnn"}
+BACKENDS: Final[Mapping[str, str]] = {"cuda": "cudnn", "hip": "miopen"}
 REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
 

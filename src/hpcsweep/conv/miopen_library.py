@@ -54,8 +54,6 @@ ALGORITHMS: Final[Mapping[str, int]] = {
 }
 # miopenConvolutionMode_t: cross-correlation; groups are a count of their own
 CROSS_CORRELATION: Final = 0
-# miopenConvolutionAttrib_t
-DETERMINISTIC: Final = 1
 
 
 class Solution(ctypes.Structure):
@@ -70,7 +68,6 @@ class Solution(ctypes.Structure):
 
 
 _PROBLEM: Final = (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)  # handle, descriptors
-_COUNT: Final = (*_PROBLEM, POINTER(c_size_t))
 _SOLUTIONS: Final = (*_PROBLEM, c_size_t, POINTER(c_size_t), POINTER(Solution))
 _ONE: Final = (*_PROBLEM, c_uint64)
 _RUN: Final = (
@@ -92,9 +89,7 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "miopenCreateConvolutionDescriptor": (POINTER(c_void_p),),
     "miopenInitConvolutionDescriptor": (c_void_p, *(c_int,) * 7),
     "miopenSetConvolutionGroupCount": (c_void_p, c_int),
-    "miopenSetConvolutionAttribute": (c_void_p, c_int, c_int),
     "miopenDestroyConvolutionDescriptor": (c_void_p,),
-    **{f"miopenConvolution{way}GetSolutionCount": _COUNT for way in DIRECTIONS},
     **{f"miopenConvolution{way}GetSolution": _SOLUTIONS for way in DIRECTIONS},
     **{f"miopenConvolution{way}CompileSolution": _ONE for way in DIRECTIONS},
     **{f"miopenConvolution{way}Immediate": _RUN for way in DIRECTIONS},

@@ -70,6 +70,7 @@ class _Prepared:
     run: Callable[[], object]
     shapes: Shapes
     choices: Sequence[LayerChoice]
+    setup_ms: float
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -143,6 +144,7 @@ class Inference:
             **timed.clean.row(),
             "throughput_ips": 1000 * point.axes["batch_size"] / timed.clean.median,
             **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
+            "algorithm_setup_ms": ready.setup_ms,
             "algorithm_evidence": _source(proof),
             "max_rel_error": error,
             **(table.overall_cells(timed.samples) if table else {}),
@@ -185,11 +187,17 @@ class Inference:
         if key not in self._shapes:
             self._shapes[key] = shape_pass(model, images[0])
         shapes = self._shapes[key]
+        began = time.perf_counter()
         choices = convolutions.choose(
             model, shapes, point.axes["algorithm"], point.measure, self._backend
         )
+        setup_ms = 1e3 * (time.perf_counter() - began)
         turns = itertools.cycle(images)
-        return _Prepared(point, model, images[0], lambda: model(next(turns)), shapes, choices)
+
+        def run() -> object:
+            return model(next(turns))
+
+        return _Prepared(point, model, images[0], run, shapes, choices, setup_ms)
 
     def _time(self, ready: _Prepared) -> _Timed:
         """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
