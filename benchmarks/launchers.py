@@ -8,7 +8,7 @@ counted where they happen, and `hpcsweep status` is timed on the result. Budgets
 Slurm's own (10,000) counts every task.
 
 table: no-op points, from the command to the last row, by every way to send them; wall seconds, the
-median of interleaved runs. The lab has nine slots of 16 CPUs on one small machine and schedules at
+median of interleaved runs. Every task asks for one of the lab's six GPUs, and the lab schedules at
 once: what is compared is the work per task, not a site's waiting times.
 """
 
@@ -39,12 +39,19 @@ if TYPE_CHECKING:
 
 RUN = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
 SPEC = "workload: noop\naxes: {{model: [a], input_size: {{start: 1, stop: {n}, num: {n}}}}}\n"
-SITE = f"gpu: v100\npartition: all\ntime: 30\npython: {sys.executable}\nlauncher: {{launcher}}\n"
+SITE = f"""\
+gpu: v100
+partition: all
+gres: gpu:1
+time: 30
+python: {sys.executable}
+launcher: {{launcher}}
+"""
 ONE_EACH = "max_points_per_chunk: 1\n"
 COUNTING = '#!/bin/sh\necho call >>"{count}"\nexec {sbatch} "$@"\n'
 PLAIN = """\
 #!/bin/bash
-#SBATCH --partition=all --time=30 --output=/dev/null
+#SBATCH --partition=all --gres=gpu:1 --time=30 --output=/dev/null
 {python} -m hpcsweep.supervisor "{submission}" "$SLURM_ARRAY_TASK_ID"
 """
 # One job per point, as submitit's own examples do it.
@@ -56,7 +63,7 @@ def measure(size):
     return [size, "ok", 0.0]
 
 executor = submitit.AutoExecutor(folder="log")
-executor.update_parameters(timeout_min=30, slurm_partition="all")
+executor.update_parameters(timeout_min=30, slurm_partition="all", slurm_gres="gpu:1")
 jobs = executor.map_array(measure, range(int(sys.argv[1])))
 with open("rows.csv", "w", newline="") as file:
     csv.writer(file).writerows(job.result() for job in jobs)
