@@ -3,9 +3,10 @@
     python benchmarks/launchers.py [--chunks 10000] [--points 100] [--runs 3] [--only scale|table]
 
 scale: many chunks are sent to a cluster with Slurm's own MaxArraySize of 1001; calls of sbatch are
-counted where they happen, and `hpcsweep status` is timed on the result. Budgets: 12 calls for
-10,000 chunks, 1 s of CPU for status, its children included. The lab's MaxJobCount is raised, since
-Slurm's own (10,000) counts every task.
+counted where they happen. Then `hpcsweep status`, and the same submit again, which finds nothing to
+send: while all wait, and when half of the chunks have their rows. Budgets: 12 calls for 10,000
+chunks, 1 s of CPU for status, its children included. The lab's MaxJobCount is raised, since Slurm's
+own (10,000) counts every task.
 
 table: no-op points, from the command to the last row, by every way to send them; wall seconds, the
 median of interleaved runs. Every task asks for one of the lab's six GPUs, and the lab schedules at
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -31,8 +33,9 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "slurm"))
 from lab import PATH, Lab, Options, why_not
 
-from hpcsweep import profile, rundir, shards, spec
+from hpcsweep import jobs, profile, rundir, shards, spec
 from hpcsweep.launch import prepare, submitting
+from hpcsweep.records import axis_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,14 +124,35 @@ def _scale(folder: Path, chunks: int, runs: int) -> None:
         count = _count_calls(desk)
         cost = _cost(desk, "submit", "noop.yaml", "--cluster", launcher)
         calls = len(count.read_text().splitlines())
-        status = [_cost(desk, "status", "noop") for _ in range(runs)]
-        cpu = sorted(one.cpu for one in status)
         print(
-            f"{launcher:8} {chunks:,} chunks: {calls} calls of sbatch (budget 12), submit "
-            f"{cost.wall:.1f} s wall, {cost.cpu:.1f} s CPU; status {statistics.median(cpu):.2f} s "
-            f"CPU ({cpu[0]:.2f} to {cpu[-1]:.2f}, budget 1)"
+            f"{launcher}, {chunks:,} chunks: {calls} calls of sbatch (budget 12), "
+            f"{cost.wall:.1f} s wall, {cost.cpu:.1f} s CPU"
         )
+        _ask(desk, launcher, runs, "all wait")
+        _measure_half(desk)
+        _ask(desk, launcher, runs, "half have rows")
         subprocess.run(["scancel", "--user=root"], check=True)
+
+
+def _ask(desk: Path, launcher: str, runs: int, when: str) -> None:
+    """Time what is asked while the jobs are in the queue."""
+    for command in (("status", "noop"), ("submit", "noop.yaml", "--cluster", launcher)):
+        cpu = sorted(_cost(desk, *command).cpu for _ in range(runs))
+        budget = ", budget 1" if command[0] == "status" else ""
+        figures = f"{statistics.median(cpu):.2f} s CPU ({cpu[0]:.2f} to {cpu[-1]:.2f}{budget})"
+        print(f"  {when}: {command[0]} {figures}")
+
+
+def _measure_half(desk: Path) -> None:
+    """Write the rows of every other chunk, as its job would."""
+    (submission,) = rundir.RunDir(desk / "results" / "noop").submissions()
+    for chunk in islice(jobs.read_chunks(submission.chunks), 0, None, 2):
+        shard = rundir.ShardPath(submission.shards, chunk.index, 0)
+        with shards.ShardWriter(shard) as writer:
+            for point in chunk.points:
+                row = {**axis_cells(point.axes), "point_id": point.point_id, "status": "ok"}
+                writer.commit({**row, "median_ms": 1.5})
+        shard.env.write_text('{"state": "done"}')
 
 
 def _count_calls(desk: Path) -> Path:

@@ -6,13 +6,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from hpcsweep import ledger, profile, spec
+from hpcsweep import ledger, profile, rundir, spec
 from hpcsweep.launch import prepare, submitting
 from localruns import Desk
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
+
+    import pytest
 
     from hpcsweep.rundir import SubmissionDir
 
@@ -33,3 +35,25 @@ def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Pa
 
     found = ledger.read(desk.sweep(), queue)
     assert (len(found.settled()), found.live) == (2, {})
+
+
+def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ten times the chunks, as many listings; else ten thousand chunks take minutes."""
+    site = tmp_path / "site.yaml"
+    site.write_text("gpu: l40\nmax_points_per_chunk: 1\n")
+    listed: list[Path] = []
+    inner = rundir._listdir
+    monkeypatch.setattr(rundir, "_listdir", lambda path: listed.append(path) or inner(path))
+    counts = []
+    for number in (3, 30):
+        desk = Desk(tmp_path / str(number))
+        desk.folder.mkdir()
+        sizes = list(range(1, number + 1))
+        file = desk.spec(f"workload: noop\naxes: {{model: [a], input_size: {sizes}}}\n")
+        asked = submitting.request(spec.load(file), profile.load(site))
+        prepare.prepare(desk.sweep(), asked)
+        listed.clear()
+        found = ledger.read(desk.sweep(), lambda _submission, _manifest, n=number: set(range(n)))
+        assert len(found.live) == number
+        counts.append(len(listed))
+    assert counts[0] == counts[1]

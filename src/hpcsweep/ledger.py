@@ -50,9 +50,10 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
             continue
         live = live_chunks(submission, manifest, queue)
         if live:
+            done = _done_in(submission)
             for index, ids in jobs.read_ids(submission.chunks):
                 if index in live:
-                    unfinished = set(ids) - _done_in(submission, index)
+                    unfinished = set(ids) - done
                     ledger.live.update(dict.fromkeys(unfinished, submission.id))
     # Last: what ended while the queue was asked has its rows by now.
     ledger.status = statuses(run, profiled=profiled)
@@ -103,9 +104,10 @@ def _changed_lately(submission: SubmissionDir) -> bool:
     return bool(times) and time.time() - max(times) < _FOREIGN_SECONDS
 
 
-def _done_in(submission: SubmissionDir, chunk: int) -> set[str]:
+def _done_in(submission: SubmissionDir) -> set[str]:
+    """Return the points that have a row; a listing per chunk would be quadratic."""
     return {
         key.point_id
-        for shard in submission.attempts(chunk)
+        for shard in submission.run.shards_of(submission.id)
         for key in shards.read_keys(shard.overall)
     }
