@@ -23,8 +23,9 @@ def point(model="tinynets:Residual", *, measure=None, **axes):
 
 
 def training(model="tinynets:Residual", *, measure=None, **axes):
-    """Return a training point with defaults: five steps on small images."""
+    """Return a training point: five steps on small images, steps and phases alone."""
     values = {**catalog.axis_defaults("training"), "model": model, "gpu": "cpu", "input_size": 16}
-    values |= {"batch_size": 4, "steps_per_epoch": 5, "lr": 0.01}
+    values |= {"batch_size": 4, "steps_per_epoch": 5, "lr": 0.01, "num_threads": 1}
     settings = {**catalog.setting_defaults("training"), "warmup": 1, "iterations": 3}
+    settings |= {"layers": False, "evidence": False, "numerics": False}
     return Point("training", values | axes, settings | (measure or {}), "fedcba9876543210")

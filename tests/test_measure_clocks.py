@@ -6,50 +6,7 @@ import pytest
 import torch
 
 from hpcsweep.measure.clocks import Cuda, DeviceClock, HostClock, capture
-
-
-class _SimulatedGpu:
-    """A device with a queue: the host issues work and goes on, the device does it in order.
-
-    `queue_limit` is how many pieces may wait; a host that is further ahead than that blocks.
-    """
-
-    def __init__(self, queue_limit=10**9):
-        self.host = self.device = 0.0
-        self.limit = queue_limit
-        self.ends = []
-
-    def issue(self, host_ms, device_ms):
-        self.host += host_ms
-        waiting = [end for end in self.ends if end > self.host]
-        if len(waiting) >= self.limit:
-            self.host = waiting[-self.limit]
-        self.device = max(self.device, self.host) + device_ms
-        self.ends.append(self.device)
-
-    def event(self):
-        return _SimulatedEvent(self)
-
-    def synchronize(self):
-        self.host = max(self.host, self.device)
-
-    def delay(self, ms):
-        self.issue(0.005, ms)
-
-    def host_now(self):
-        return self.host
-
-
-class _SimulatedEvent:
-    def __init__(self, gpu):
-        self.gpu, self.at = gpu, None
-
-    def record(self):
-        self.gpu.issue(0.001, 0.0)
-        self.at = self.gpu.device
-
-    def elapsed_time(self, end):
-        return end.at - self.at
+from simulatedgpu import SimulatedGpu
 
 
 def _network(gpu, kernels, host_ms, device_ms):
@@ -78,7 +35,7 @@ def test_the_host_clock_times_the_pass_and_not_what_prepares_it():
 
 def test_device_times_are_the_devices_though_the_host_is_slower():
     """Behind a delay, 100 kernels of 10 us read 1 ms even if issuing each takes 30 us."""
-    gpu = _SimulatedGpu()
+    gpu = SimulatedGpu()
     clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
     assert times == pytest.approx([1.0] * 5, rel=0.01)
     assert not clock.mostly_starved
@@ -88,7 +45,7 @@ def test_device_times_are_the_devices_though_the_host_is_slower():
 
 def test_without_a_working_delay_the_pass_counts_as_starved():
     """Where the delay does nothing, the events measure the host, and the clock says so."""
-    gpu = _SimulatedGpu()
+    gpu = SimulatedGpu()
     gpu.delay = lambda _ms: None
     clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
     assert times[0] == pytest.approx(3.0, rel=0.05)
@@ -97,7 +54,7 @@ def test_without_a_working_delay_the_pass_counts_as_starved():
 
 def test_a_busy_device_is_neither_starved_nor_launch_bound():
     """Large kernels: the host is ahead without help."""
-    gpu = _SimulatedGpu()
+    gpu = SimulatedGpu()
     clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.01, device_ms=0.5))
     assert times == pytest.approx([50.0] * 5, rel=0.01)
     assert not clock.mostly_starved
@@ -106,7 +63,7 @@ def test_a_busy_device_is_neither_starved_nor_launch_bound():
 
 def test_a_full_queue_that_makes_the_host_wait_is_not_starvation():
     """With many launches queued the driver blocks the host: the device has work all the time."""
-    gpu = _SimulatedGpu(queue_limit=100)
+    gpu = SimulatedGpu(queue_limit=100)
     clock, times = _measured(gpu, _network(gpu, 500, host_ms=0.02, device_ms=0.03))
     assert times == pytest.approx([15.0] * 5, rel=0.01)
     assert not clock.mostly_starved
@@ -114,7 +71,7 @@ def test_a_full_queue_that_makes_the_host_wait_is_not_starvation():
 
 def test_what_prepares_a_pass_is_outside_its_events():
     """Flushing the cache queues work of its own; it is not in the time."""
-    gpu = _SimulatedGpu()
+    gpu = SimulatedGpu()
     run = _network(gpu, 10, host_ms=0.01, device_ms=0.1)
     clock = DeviceClock(gpu, lambda: gpu.issue(0.01, 7.0))
     clock.calibrate(run)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from hpcsweep import records
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.outcome import Unsupported
+from hpcsweep.measure.outcome import OutOfMemory, Unsupported
 from hpcsweep.measure.phases import PHASES
 from hpcsweep.measure.training import Training
 from measuring import training
@@ -104,3 +105,62 @@ def test_a_forced_algorithm_trains(bench):
     assert row["backend"] == "reference"
     plain = bench.measure(training()).row
     assert row["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-3)
+
+
+def test_the_other_passes_fill_the_layers_and_the_rest_of_the_row(bench):
+    """Every layer forward, convolutions backward, all of it 100 %; evidence and accuracy."""
+    everything = {"layers": True, "evidence": True, "numerics": True}
+    point = training(algorithm="implicit_gemm", measure=everything)
+    measured = bench.measure(point)
+    row, layers = measured.row, measured.layers
+    assert records.unknown_keys(row, records.OVERALL_COLUMNS) == []
+    assert all(records.unknown_keys(r, records.LAYER_COLUMNS) == [] for r in layers)
+    found = [(r["layer"], r["direction"]) for r in layers]
+    forward = ["stem", "relu", "conv", "norm", "relu", "head"]
+    assert found[:6] == [(name, "forward") for name in forward]
+    assert found[6:] == [("stem", "backward"), ("conv", "backward"), ("__other__", None)]
+    assert sum(r["percentage"] for r in layers) == pytest.approx(100)
+    assert layers[7]["flops"] == 2 * layers[2]["flops"]
+    assert layers[7]["algorithm_used"] == "implicit_gemm"
+    assert row["algorithm_coverage_time_pct"] == pytest.approx(100)
+    assert row["algorithm_evidence"] == "profiler"
+    assert row["max_rel_error"] < 1e-4
+
+
+def test_a_compiled_network_has_no_layer_rows(bench):
+    """Timers inside would change what the compiler makes of it."""
+    everything = {"layers": True, "evidence": True, "numerics": True}
+    measured = bench.measure(training(compile="torchscript", measure=everything))
+    assert measured.layers == []
+    assert measured.row["algorithm_evidence"] == "none"
+    assert measured.row["max_rel_error"] < 1e-4
+
+
+def test_inductor_without_a_compiler_is_unsupported(bench, monkeypatch, tmp_path):
+    """A node without g++ says so, and the sweep goes on."""
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "cxx", (None, "/no/such/compiler"))
+    monkeypatch.setattr(config, "fx_graph_cache", False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with pytest.raises(Unsupported, match="compiler"):
+        bench.measure(training(compile="inductor"))
+
+
+def test_memory_that_runs_out_is_an_oom_with_figures(bench):
+    """A batch that does not fit."""
+    with pytest.raises(OutOfMemory) as caught:
+        bench.measure(training("tinynets:Hungry"))
+    assert caught.value.limit > 0
+
+
+def test_a_switch_of_one_point_does_not_reach_the_next(bench):
+    """Determinism is asked for anew by each point, also after a failure."""
+    with pytest.raises(Unsupported):
+        bench.measure(training(deterministic=True, stem="cifar"))
+    assert not torch.are_deterministic_algorithms_enabled()
+    bench.measure(training(cudnn_benchmark=True, cudnn_deterministic=True))
+    assert torch.backends.cudnn.benchmark
+    bench.measure(training())
+    assert not torch.backends.cudnn.benchmark
+    assert not torch.backends.cudnn.deterministic

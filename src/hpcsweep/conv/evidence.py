@@ -149,6 +149,12 @@ def read(
     return Proof(calls, _outside(events))
 
 
+def source(proof: Proof | None) -> str:
+    """Return where the proof comes from: the profiler, or nowhere if it saw no convolution."""
+    seen = proof is not None and any(call.text != NONE for call in proof.calls)
+    return "profiler" if seen else NONE
+
+
 def _pair(picked: Sequence[LayerChoice], seen: Iterable[_Seen]) -> list[_Seen | None]:
     """Give each choice the next call of its layer; other calls of the pass may lie between."""
     waiting: dict[str, deque[_Seen]] = defaultdict(deque)

@@ -145,7 +145,7 @@ class Inference:
             "throughput_ips": 1000 * point.axes["batch_size"] / timed.clean.median,
             **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
             "algorithm_setup_ms": ready.setup_ms,
-            "algorithm_evidence": _source(proof),
+            "algorithm_evidence": evidence.source(proof),
             "max_rel_error": error,
             **(table.overall_cells(timed.samples) if table else {}),
             **self._work(ready, timed.clean.median),
@@ -305,12 +305,6 @@ class Inference:
         self._reference.drop()
         self._shapes.clear()
         self._models.drop()
-
-
-def _source(proof: Proof | None) -> str:
-    """Return where the proof comes from: the profiler, or nowhere if it saw no convolution."""
-    seen = proof is not None and any(call.text != evidence.NONE for call in proof.calls)
-    return "profiler" if seen else evidence.NONE
 
 
 def _once(run: Callable[[], object], wait: Callable[[], object]) -> float:

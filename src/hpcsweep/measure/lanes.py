@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpcsweep.measure.clocks import Event
+    from hpcsweep.measure.layers import Marks
     from hpcsweep.measure.shapes import Call
 
 
@@ -38,12 +39,13 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a lane runs: the network, one pass, what comes before it, the calls to time."""
+    """What a lane runs: the network, one pass, what comes before it, the calls to time, and how."""
 
     model: nn.Module
     run: Callable[[], object]
     prepare: Callable[[], object]
     calls: Sequence[Call] = ()
+    new_timer: Callable[[nn.Module, Sequence[Call], Marks], LayerTimer] = LayerTimer
 
 
 def lanes(device: torch.device, launch: str, work: Pass) -> Lanes:
@@ -64,7 +66,7 @@ def _on_host(device: torch.device, work: Pass) -> Lanes:
     clean = Lane(work.run, clock)
     if device.type != "cpu" or not work.calls:
         return Lanes(clock.timer, clean)
-    timer = LayerTimer(work.model, work.calls, HostMarks())
+    timer = work.new_timer(work.model, work.calls, HostMarks())
     return Lanes(clock.timer, clean, Lane(work.run, clock, timer.attached), timer)
 
 
@@ -74,7 +76,7 @@ def _eager(work: Pass) -> Lanes:
     clean = Lane(work.run, clock)
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock)
-    timer = LayerTimer(work.model, work.calls, EventMarks(Cuda().event))
+    timer = work.new_timer(work.model, work.calls, EventMarks(Cuda().event))
     # the timers cost host time, so the layer lane needs longer delays and a clock of its own
     layer_clock = DeviceClock(Cuda(), work.prepare)
     with timer.wrapped(3):
@@ -93,7 +95,7 @@ def _graph(work: Pass) -> Lanes:
     clean = Lane(replay, clock)
     if not work.calls or clocks.external_event() is None:
         return Lanes(clock.timer, clean, device_clock=clock)
-    timer = LayerTimer(work.model, work.calls, EventMarks(_external, "graph"))
+    timer = work.new_timer(work.model, work.calls, EventMarks(_external, "graph"))
     layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1))
     layer_clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     layer_clock.calibrate(layer_replay)

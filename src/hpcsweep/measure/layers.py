@@ -87,13 +87,13 @@ class EventMarks:
     def __init__(self, new_event: Callable[[], Event], timer: str = "events") -> None:
         """Make events with `new_event`."""
         self.timer = timer
-        self._new = new_event
+        self.new = new_event
         self._pool: list[Event] = []
         self._used = 0
 
     def begin(self, most: int) -> None:
         """Have events for so many calls."""
-        self._pool += [self._new() for _ in range(2 * most - len(self._pool))]
+        self._pool += [self.new() for _ in range(2 * most - len(self._pool))]
         self._used = 0
 
     def around(self, forward: Forward) -> Forward:

@@ -43,6 +43,10 @@ class Memory(Protocol):
         """Return the bytes in use."""
         ...
 
+    def allocator_cells(self) -> Row:
+        """Return what the allocator held since the reset, and how well it used it."""
+        ...
+
 
 class CudaMemory:
     """What torch's caching allocator handed out."""
@@ -64,6 +68,15 @@ class CudaMemory:
     def now(self) -> int | None:
         """Return what is handed out."""
         return int(torch.cuda.memory_allocated())
+
+    def allocator_cells(self) -> Row:
+        """Return the most that torch reserved, and which share of it was never in use at once."""
+        found = torch.cuda.memory_stats()
+        used, held = found["allocated_bytes.all.peak"], found["reserved_bytes.all.peak"]
+        return {
+            "mem_reserved_bytes": held,
+            "mem_fragmentation_pct": 100 * (1 - used / held) if held else None,
+        }
 
 
 class HostMemory:
@@ -101,6 +114,10 @@ class HostMemory:
         except OSError:
             return None
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def allocator_cells(self) -> Row:
+        """Return nothing: the C library does not tell."""
+        return {}
 
 
 def watch(device: torch.device) -> Memory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hpcsweep import records
 from hpcsweep.measure import stats, unique
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.conv.choice import LayerChoice
     from hpcsweep.conv.evidence import Evidence
-    from hpcsweep.measure.layers import LayerTimer
+    from hpcsweep.measure.layers import Marks
     from hpcsweep.measure.shapes import Call
     from hpcsweep.measure.stats import Summary
     from hpcsweep.measure.unique import Isolated
@@ -22,13 +22,38 @@ if TYPE_CHECKING:
     from hpcsweep.records import Row
 
 _SHARED = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "dtype")
+FORWARD: Final = "forward"
+BACKWARD: Final = "backward"
 HOOK_OVERHEAD_PCT = 5.0
+
+
+class Timed(Protocol):
+    """Layer calls of a pass, and their times in it."""
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Return the calls, in order."""
+        ...
+
+    @property
+    def times(self) -> list[list[float]]:
+        """Return the times of each call, pass by pass."""
+        ...
+
+    @property
+    def marks(self) -> Marks:
+        """Return what timed them."""
+        ...
+
+    def rest(self, pass_times: Sequence[float]) -> list[float]:
+        """Return what the layers leave of each pass."""
+        ...
 
 
 class LayerTable:
     """The layer pass of a point: one summary per call, and one for the rest of the pass."""
 
-    def __init__(self, timer: LayerTimer, pass_times: Sequence[float]) -> None:
+    def __init__(self, timer: Timed, pass_times: Sequence[float]) -> None:
         """Summarise the times of the layer lane."""
         self._calls = timer.calls
         self._timer = timer.marks.timer
@@ -49,7 +74,7 @@ class LayerTable:
                 zip(self._calls, self.of_calls, convolutions, strict=True)
             )
         ]
-        last = {"layer": OTHER, "op": OTHER, "call_index": len(rows)}
+        last = {"layer": OTHER, "op": OTHER, "call_index": len(rows), "direction": None}
         return [*rows, {**shared, **self._times(self.other), **last}]
 
     def convolution_means(self) -> list[float]:
@@ -116,7 +141,7 @@ def _shared_cells(point: Point, timer: str) -> Row:
     """Return the cells that all layer rows of a point share."""
     cells = records.axis_cells(point.axes)
     shared: Row = {name: cells.get(name) for name in _SHARED}
-    return shared | {"point_id": point.point_id, "layer_timer": timer}
+    return shared | {"point_id": point.point_id, "layer_timer": timer, "direction": FORWARD}
 
 
 def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float:

@@ -75,6 +75,7 @@ class _Seen:
     clocks: list[float] = field(default_factory=list)
     reasons: int = 0
     temperatures: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     others: bool = False
 
 
@@ -92,7 +93,7 @@ class Nvml(Telemetry):
         self.sample()
 
     def sample(self) -> None:
-        """Look at clock, temperature, throttle reasons and neighbours."""
+        """Look at clock, temperature, utilisation, throttle reasons and neighbours."""
         seen, nvml = self._seen, self._nvml
         clock = self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
         heat = self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
@@ -100,6 +101,9 @@ class Nvml(Telemetry):
             seen.clocks.append(float(clock))
         if heat is not None:
             seen.temperatures.append(float(heat))
+        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        if rates is not None:
+            seen.busy.append(float(rates.gpu))
         seen.reasons |= int(self._reasons() or 0)
         seen.others = seen.others or bool(self.others())
 
@@ -110,6 +114,8 @@ class Nvml(Telemetry):
         return {
             "sm_clock_mhz_mean": sum(seen.clocks) / len(seen.clocks) if seen.clocks else None,
             "sm_clock_mhz_min": min(seen.clocks, default=None),
+            # the first look is before the work began
+            "gpu_util_pct": sum(seen.busy[1:]) / len(seen.busy[1:]) if seen.busy[1:] else None,
             "throttle_reasons": "+".join(_names(seen.reasons & ~1)),
             "power_limit_w": limit / 1000 if limit else None,
             "temp_c_start": seen.temperatures[0] if seen.temperatures else None,

@@ -4,95 +4,94 @@ Every question has a pass of its own, in this order:
 
 * **warm-up**: a few steps, undone afterwards;
 * **training**: all epochs without any instrument but one tick per step; step and epoch times,
-  throughput, memory, loss and accuracy are of this pass;
-* **phases**: some steps more, each part of a step timed (see `phases`);
-* **memory**: three steps more, with a look at the memory in use after each part;
+  throughput, memory, loss and accuracy are of this pass (see `epochs`);
+* **phases**: some steps more, each part of a step timed; then three with a look at the memory in
+  use after each part (see `instrumented`);
 * **layers**: forward, loss and backward on one batch, every layer timed (see `layerpass`);
-* **evidence** and **numerics**, as for inference.
+* **evidence** and **numerics** of the forward pass, as for inference.
 
 What is learned in the passes after the training is in no column.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv import evidence, swap
 from hpcsweep.measure import (
-    clocks,
     convolutions,
-    evaluate,
     framework,
+    instrumented,
     lanes,
-    loop,
+    layerpass,
     machine,
     memory,
-    phases,
+    models,
+    numerics,
     stats,
     trainable,
     work,
 )
 from hpcsweep.measure import data as datasets
 from hpcsweep.measure.convolutions import Coverage
+from hpcsweep.measure.epochs import TrainingPass
 from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT
 from hpcsweep.measure.shapes import Shapes, shape_pass
 from hpcsweep.measure.telemetry import Telemetry
-from hpcsweep.measure.trainer import Score, Trainer
+from hpcsweep.measure.trainer import Trainer
 from hpcsweep.records import DOUBTFUL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from torch import Tensor
-
     from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.conv.evidence import Proof
     from hpcsweep.measure.data import Data
+    from hpcsweep.measure.epochs import History
+    from hpcsweep.measure.layerpass import LayerPass
     from hpcsweep.measure.machine import Device
-    from hpcsweep.measure.phases import PhaseTimer, PhaseTimes, Ticker
-    from hpcsweep.measure.trainer import Result
+    from hpcsweep.measure.phases import PhaseTimes
+    from hpcsweep.measure.trainer import Batch
     from hpcsweep.point import Point
     from hpcsweep.records import Row
 
-    Batch = tuple[Tensor, Tensor]
-
-_MEMORY_STEPS: Final = 3
-_NO_DETERMINISM: Final = "does not have a deterministic implementation"
+# How torch says that an operator, or a compiler, is missing here.
+_CANNOT: Final = (
+    "does not have a deterministic implementation",
+    "No working C++ compiler found",
+    "Cannot find a working triton installation",
+)
+_LOSSLESS: Final = ("float32", "float64")
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A point whose network and data are ready."""
+    """A point whose network and data are ready; `batch` lies on the device."""
 
     point: Point
     data: Data
     trainer: Trainer
+    batch: Batch
     shapes: Shapes
     choices: Sequence[LayerChoice]
 
 
-@dataclass
-class _Run:
-    """What the training pass brought."""
+@dataclass(frozen=True)
+class _Passes:
+    """What the passes brought."""
 
-    first_ms: float = 0.0
-    warmup_n: int = 0
-    steps_ms: list[float] = field(default_factory=list)
-    epochs_s: list[float] = field(default_factory=list)
-    learned: list[Result] = field(default_factory=list)
-    before: Result | None = None
-    validated: list[Result] = field(default_factory=list)
-    validation_s: list[float] = field(default_factory=list)
-
-    @property
-    def finite(self) -> bool:
-        """Say whether every loss was a number."""
-        return all(result.finite for result in self.learned)
+    history: History
+    phases: PhaseTimes
+    layers: LayerPass | None
+    proof: Proof | None
+    error: float | None
+    cells: Row
 
 
 class Training:
@@ -105,6 +104,7 @@ class Training:
         self._memory = memory.watch(self.device.torch_device)
         self._wait = lanes.synchronizer(self.device.torch_device)
         self._backend = backends.choose(self.device.type)
+        self._profiled = False
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
@@ -125,11 +125,12 @@ class Training:
             if framework.is_out_of_memory(error):
                 peak, limit = self._memory.peak(), self._memory.limit()
                 raise OutOfMemory(peak, limit, str(error).splitlines()[0]) from error
-            if framework.is_missing_operator(error) or _NO_DETERMINISM in str(error):
+            if framework.is_missing_operator(error) or any(x in str(error) for x in _CANNOT):
                 raise Unsupported(str(error).splitlines()[0]) from error
             raise
         finally:
-            torch.compiler.reset()
+            if point.axes["compile"] == "inductor":
+                torch.compiler.reset()
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
@@ -141,40 +142,19 @@ class Training:
         data = datasets.open_data(point)
         try:
             ready = self._prepare(point, data)
-            run, cells = self._train(ready)
-            timed = self._phases(ready)
-            average = self._average_memory(ready)
+            passes = self._run(ready)
         finally:
             data.close()
-        median = stats.median(run.steps_ms)
+        flags = self._flags(ready, passes)
         row: Row = {
-            **cells,
-            **_learning_cells(ready, run),
-            **timed.cells(len(run.steps_ms), median),
-            "throughput_ips": 1000 * point.axes["batch_size"] / median,
-            **Coverage(ready.choices, ()).cells(),
-            **self._work(ready),
-            "mem_avg_bytes": average,
-            "threads": torch.get_num_threads(),
+            **self._cells(ready, passes),
             "load_avg_1min": load,
+            "flags": ";".join(flags),
+            "valid": DOUBTFUL.isdisjoint(flags),
         }
-        return self._measured(row, run, timed)
-
-    def _measured(self, row: Row, run: _Run, timed: PhaseTimes) -> Measured:
-        clean = stats.summarise(run.steps_ms)
-        found = {
-            "fallback": bool(row["conv_fallbacks"]),
-            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
-            "nan_loss": not run.finite,
-        }
-        flags = [
-            *clean.flags(),
-            *timed.flags(),
-            *self._telemetry.flags(),
-            *(name for name, raised in found.items() if raised),
-        ]
-        row |= {**clean.row(), "flags": ";".join(flags), "valid": DOUBTFUL.isdisjoint(flags)}
-        return Measured(row, [], run.steps_ms)
+        proofs = passes.proof.calls if passes.proof else ()
+        layers = passes.layers.rows(point, ready.choices, proofs) if passes.layers else []
+        return Measured(row, layers, passes.history.steps_ms)
 
     def _refuse_early(self, point: Point) -> None:
         """Refuse what this device cannot do, before anything is built."""
@@ -188,179 +168,144 @@ class Training:
                 f"pin_memory speeds up copies to a GPU; on {kind} nothing is copied, "
                 "so there is nothing to measure"
             )
+        if point.measure["layers"] not in (True, False):
+            raise Unsupported(
+                f"layers: {point.measure['layers']} is for inference; in training: true"
+            )
 
     def _prepare(self, point: Point, data: Data) -> _Ready:
         """Build the network, look at its shapes, give it its algorithm, wrap it in a trainer."""
         device = self.device.torch_device
         model = trainable.build(point, data.num_classes, device)
         trainer = Trainer(point, device, model, model, data.steps * point.axes["epochs"])
-        images, _ = trainer.to_device(next(iter(data.val)))
-        size = (point.axes["batch_size"], *images.shape[1:])
+        batch = trainer.to_device(next(data.epoch(0)))
         untouched = trainer.state_dict()
         with trainer.autocast():
-            shapes = shape_pass(model, images.new_zeros(size))
+            shapes = shape_pass(model, batch[0])
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
         choices = convolutions.choose(
             model, shapes, point.axes["algorithm"], point.measure, self._backend
         )
         trainer.run = trainable.compiled(model, point)
-        return _Ready(point, data, trainer, shapes, choices)
+        return _Ready(point, data, trainer, batch, shapes, choices)
 
-    def _train(self, ready: _Ready) -> tuple[_Run, Row]:
-        """Warm up, undo it, then train for all epochs."""
-        run, ticker = _Run(), self._ticker()
+    def _run(self, ready: _Ready) -> _Passes:
+        """Run one pass after the other."""
+        trainer, data, settings = ready.trainer, ready.data, ready.point.measure
+        ticker = instrumented.ticker(trainer.device)
+        training = TrainingPass(
+            trainer,
+            data,
+            ticker,
+            self._wait,
+            validates=settings["validation"],
+            at_epoch_end=self._telemetry.sample,
+        )
         self._memory.reset()
-        self._warm_up(ready, run)
+        training.warm_up(settings["warmup"])
         self._telemetry.begin()
-        validates = ready.point.measure["validation"]
-        if validates:
-            run.before = self._validate(ready, run)
-        for epoch in range(ready.point.axes["epochs"]):
-            self._epoch(ready, run, ticker, epoch)
-            if validates:
-                run.validated.append(self._validate(ready, run))
+        history = training.run(ready.point.axes["epochs"])
         cells: Row = {
-            "warmup_n": run.warmup_n,
-            "stop_reason": "fixed",
             "timer": ticker.timer,
-            "first_call_ms": run.first_ms,
             **memory.cells(self._memory),
+            **self._memory.allocator_cells(),
             **self._telemetry.cells(),
         }
-        return run, cells
+        timer = instrumented.phase_timer(trainer.device)
+        timed = instrumented.time_phases(trainer, data, settings["iterations"], timer)
+        cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
+        return _Passes(
+            history, timed, self._layers(ready), self._prove(ready), self._error(ready), cells
+        )
 
-    def _warm_up(self, ready: _Ready, run: _Run) -> None:
-        """Take the first steps, which compile, tune and allocate; then forget them."""
+    def _layers(self, ready: _Ready) -> LayerPass | None:
+        """Time every layer, forward and backward; compiled networks have none."""
+        settings = ready.point.measure
+        if not settings["layers"] or ready.point.axes["compile"] != "none":
+            return None
+        return layerpass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
+
+    def _prove(self, ready: _Ready) -> Proof | None:
+        """Profile one forward pass; a GPU's first session may lose kernels, so it is run twice."""
+        if not ready.point.measure["evidence"] or not ready.choices:
+            return None
+        if ready.point.axes["compile"] != "none":
+            return None
         trainer = ready.trainer
-        before = trainer.state_dict()
-        score = Score.zero(trainer.device)
-        wanted = max(1, ready.point.measure["warmup"])
-        for batches in _epochs_without_end(ready.data):
-            for _ in range(min(ready.data.steps, wanted - run.warmup_n)):
-                self._wait()
-                begin = time.perf_counter_ns()
-                trainer.step(batches, score)
-                self._wait()
-                if not run.warmup_n:
-                    run.first_ms = (time.perf_counter_ns() - begin) / 1e6
-                run.warmup_n += 1
-            if run.warmup_n >= wanted:
-                break
-        trainer.load_state_dict(before)
 
-    def _epoch(self, ready: _Ready, run: _Run, ticker: Ticker, epoch: int) -> None:
-        """Train for one epoch, with one tick per step."""
-        trainer, score = ready.trainer, Score.zero(ready.trainer.device)
-        with loop.quiet_collector():
-            self._wait()
-            begin = time.perf_counter()
-            ticker.tick()
-            batches = ready.data.epoch(epoch)
-            for _ in range(ready.data.steps):
-                trainer.step(batches, score)
-                ticker.tick()
-            run.steps_ms += ticker.read()
-            run.epochs_s.append(time.perf_counter() - begin)
-        self._telemetry.sample()
-        trainer.epoch = epoch + 1
-        run.learned.append(score.result())
+        def forward() -> None:
+            with trainer.autocast():
+                trainer.model(ready.batch[0])
 
-    def _validate(self, ready: _Ready, run: _Run) -> Result:
-        begin = time.perf_counter()
-        result = evaluate.evaluate(ready.trainer, ready.data)
-        run.validation_s.append(time.perf_counter() - begin)
-        return result
+        sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
+        self._profiled = True
+        for _ in range(sessions):
+            proof = evidence.prove(trainer.model, forward, ready.choices, self._backend)
+        return proof
 
-    def _phases(self, ready: _Ready) -> PhaseTimes:
-        """Go on training, for `iterations` steps, with every part timed."""
-        timer, score = self._phase_timer(), Score.zero(ready.trainer.device)
-        with loop.quiet_collector():
-            for batches in _first_steps(ready, ready.point.measure["iterations"]):
-                with timer.step():
-                    ready.trainer.step(batches, score, timer.phase)
-        return timer.times()
+    def _error(self, ready: _Ready) -> float | None:
+        """Return the largest relative error of the trained network against float64.
 
-    def _average_memory(self, ready: _Ready) -> int | None:
-        """Return the mean memory in use at the ends of the phases of a few steps."""
-        seen: list[int] = []
-        score = Score.zero(ready.trainer.device)
+        It leaves the network in evaluation mode, and its convolutions plain. None where weights
+        are not those that float64 would start from, or no numbers any more.
+        """
+        point, trainer = ready.point, ready.trainer
+        if not point.measure["numerics"] or point.axes["dtype"] not in _LOSSLESS:
+            return None
+        trainer.model.eval()
+        with torch.no_grad(), trainer.autocast():
+            (image,) = models.make_inputs(point, trainer.device)
+            output = trainer.model(image)
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in models.tensors_in(output)):
+            return None
+        swap.restore(trainer.model)
+        return numerics.Reference(trainer.device).error(point, trainer.model, output)
 
-        @contextmanager
-        def look(_name: str) -> Iterator[None]:
-            yield
-            now = self._memory.now()
-            if now is not None:
-                seen.append(now)
+    def _cells(self, ready: _Ready, passes: _Passes) -> Row:
+        clean = stats.summarise(passes.history.steps_ms)
+        layers = passes.layers
+        return {
+            **clean.row(),
+            "warmup_n": passes.history.warmup_n,
+            "first_call_ms": passes.history.first_ms,
+            "stop_reason": "fixed",
+            "throughput_ips": 1000 * ready.point.axes["batch_size"] / clean.median,
+            **passes.cells,
+            **passes.history.cells(ready.data),
+            **passes.phases.cells(clean.n, clean.median),
+            **Coverage(ready.choices, layers.convolution_means() if layers else ()).cells(),
+            **(layers.cells() if layers else {}),
+            "algorithm_evidence": evidence.source(passes.proof),
+            "max_rel_error": passes.error,
+            **self._work(ready),
+            "threads": torch.get_num_threads(),
+        }
 
-        for batches in _first_steps(ready, _MEMORY_STEPS):
-            ready.trainer.step(batches, score, look)
-        return round(sum(seen) / len(seen)) if seen else None
-
-    def _phase_timer(self) -> PhaseTimer:
-        if self.device.type == "cuda":
-            return phases.DevicePhases(clocks.Cuda())
-        return phases.HostPhases(self._wait)
-
-    def _ticker(self) -> Ticker:
-        if self.device.type == "cuda":
-            return phases.DeviceTicker(clocks.Cuda())
-        return phases.HostTicker(self._wait)
+    def _flags(self, ready: _Ready, passes: _Passes) -> list[str]:
+        layers, proof, axes = passes.layers, passes.proof, ready.point.axes
+        precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes["amp"], axes["dtype"])
+        found = {
+            "hook_overhead": layers is not None
+            and layers.cells()["hook_overhead_pct"] > HOOK_OVERHEAD_PCT,
+            "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),
+            "fallback": any(choice.fallback for choice in ready.choices),
+            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
+            "inaccurate": numerics.inaccurate(passes.error, precision, tf32=axes["tf32"]),
+            "nan_loss": not passes.history.finite,
+        }
+        return [
+            *stats.summarise(passes.history.steps_ms).flags(),
+            *passes.phases.flags(),
+            *self._telemetry.flags(),
+            *(name for name, raised in found.items() if raised),
+        ]
 
     def _work(self, ready: _Ready) -> Row:
-        """Return the work of a forward pass; the rates of inference would not fit a step."""
-        cells = work.cells(
-            ready.shapes,
-            sum(p.numel() for p in ready.trainer.model.parameters()),
-            1.0,
-            ready.point.axes,
-            self.device,
-        )
+        """Return the work of a forward pass."""
+        params = sum(p.numel() for p in ready.trainer.model.parameters())
+        cells = work.cells(ready.shapes, params, 1.0, ready.point.axes, self.device)
         names = ("params", "flops", "macs", "flops_convention", "bytes_min", "arith_intensity")
         return {name: cells[name] for name in names}
-
-
-def _epochs_without_end(data: Data) -> Iterator[Iterator[Batch]]:
-    """Yield the batches of one epoch after another."""
-    return (data.epoch(number) for number in itertools.count())
-
-
-def _first_steps(ready: _Ready, count: int) -> Iterator[Iterator[Batch]]:
-    """Yield, for each of `count` steps, the batches to take the next one from."""
-    left = count
-    for batches in _epochs_without_end(ready.data):
-        for _ in range(min(left, ready.data.steps)):
-            yield batches
-        left -= ready.data.steps
-        if left <= 0:
-            return
-
-
-def _learning_cells(ready: _Ready, run: _Run) -> Row:
-    """Return the columns about epochs, loss and accuracy."""
-    data, last = ready.data, run.learned[-1]
-    after = run.validated[-1] if run.validated else None
-    seconds = sum(run.epochs_s)
-    return {
-        "steps": len(run.steps_ms),
-        "train_samples": data.train_samples,
-        "val_samples": data.val_samples,
-        "train_s": seconds,
-        "epoch_s": seconds / len(run.epochs_s),
-        "validation_s": sum(run.validation_s) / len(run.validation_s) if after else None,
-        "throughput_sps": data.train_samples * len(run.epochs_s) / seconds,
-        "train_loss": last.loss,
-        "train_accuracy": last.accuracy,
-        "val_loss_before": run.before.loss if run.before else None,
-        "val_accuracy_before": run.before.accuracy if run.before else None,
-        "val_loss_after": after.loss if after else None,
-        "val_accuracy_after": after.accuracy if after else None,
-        "learning_valid": run.finite,
-        "epochs_s": run.epochs_s,
-        "epochs_train_loss": [result.loss for result in run.learned],
-        "epochs_train_accuracy": [result.accuracy for result in run.learned],
-        "epochs_val_loss": [result.loss for result in run.validated],
-        "epochs_val_accuracy": [result.accuracy for result in run.validated],
-    }
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""The layer pass of a training point: forward, loss and backward on one batch, layer by layer.
+
+The batch lies on the device, and nothing is loaded, copied or updated: what is timed is the
+computation. As for inference, a clean lane and a lane with timers take turns in blocks of a few
+passes, so that the overhead of the timers and the sum of the layers are held against the same
+machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcsweep.measure import clocks, lanes, loop
+from hpcsweep.measure.backward import StepTimer
+from hpcsweep.measure.rows import BACKWARD, LayerTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.conv.evidence import Evidence
+    from hpcsweep.measure.shapes import Shapes
+    from hpcsweep.measure.trainer import Batch, Trainer
+    from hpcsweep.point import Point
+    from hpcsweep.records import Row
+
+
+@dataclass(frozen=True)
+class LayerPass:
+    """The times of a layer pass, and those of the clean passes next to it."""
+
+    table: LayerTable
+    clean_times: list[float]
+    forward_calls: int
+
+    def cells(self) -> Row:
+        """Return the columns that hold the layer pass against the clean one."""
+        return self.table.overall_cells(self.clean_times)
+
+    def convolution_means(self) -> list[float]:
+        """Return the mean of each convolution call, forward and backward together."""
+        means = self.table.convolution_means()
+        half = len(means) // 2
+        return [a + b for a, b in zip(means[:half], means[half:], strict=True)]
+
+    def rows(
+        self, point: Point, choices: Sequence[LayerChoice], proofs: Sequence[Evidence]
+    ) -> list[Row]:
+        """Return the layer rows: all forward calls, the convolutions backward, `__other__`."""
+        rows = self.table.rows(point, [*choices, *choices], proofs)
+        for row in rows[self.forward_calls : -1]:
+            row["direction"] = BACKWARD
+        return rows
+
+
+def measure(trainer: Trainer, batch: Batch, shapes: Shapes, passes: int) -> LayerPass | None:
+    """Time every layer in so many passes over a batch; None where layers cannot be timed."""
+    images, labels = batch
+
+    def compute() -> None:
+        with trainer.autocast():
+            loss, _ = trainer.loss(trainer.model(images), labels)
+        trainer.scaler.scale(loss).backward()
+        trainer.optimizer.zero_grad(set_to_none=True)
+
+    todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, StepTimer)
+    found = lanes.lanes(trainer.device, "eager", todo)
+    if not isinstance(found.layer_timer, StepTimer):
+        return None
+    done = loop.collect(found.all(), loop.Fixed(passes))
+    table = LayerTable(found.layer_timer.both(), done.times[1])
+    return LayerPass(table, done.times[0], len(found.layer_timer.calls))

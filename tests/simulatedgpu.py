@@ -1,0 +1,58 @@
+"""A GPU without hardware: its queue and its time line, for what times by events."""
+
+from __future__ import annotations
+
+
+class SimulatedGpu:
+    """A device with a queue: the host issues work and goes on, the device does it in order.
+
+    `queue_limit` is how many pieces may wait; a host that is further ahead than that blocks.
+    """
+
+    def __init__(self, queue_limit=10**9):
+        """Begin idle."""
+        self.host = self.device = 0.0
+        self.limit = queue_limit
+        self.ends = []
+
+    def issue(self, host_ms, device_ms):
+        """Queue a piece of work."""
+        self.host += host_ms
+        waiting = [end for end in self.ends if end > self.host]
+        if len(waiting) >= self.limit:
+            self.host = waiting[-self.limit]
+        self.device = max(self.device, self.host) + device_ms
+        self.ends.append(self.device)
+
+    def event(self):
+        """Return an event."""
+        return _SimulatedEvent(self)
+
+    def synchronize(self):
+        """Wait for the device."""
+        self.host = max(self.host, self.device)
+
+    def delay(self, ms):
+        """Queue work that does nothing."""
+        self.issue(0.005, ms)
+
+    def host_now(self):
+        """Return the host's time."""
+        return self.host
+
+
+class _SimulatedEvent:
+    """A point on its time line."""
+
+    def __init__(self, gpu):
+        """Belong to a device."""
+        self.gpu, self.at = gpu, None
+
+    def record(self):
+        """Queue the event."""
+        self.gpu.issue(0.001, 0.0)
+        self.at = self.gpu.device
+
+    def elapsed_time(self, end):
+        """Return the milliseconds to a later event."""
+        return end.at - self.at
