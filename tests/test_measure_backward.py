@@ -48,7 +48,8 @@ def test_every_convolution_call_has_a_backward_time_in_every_pass(network):
 def test_a_call_is_all_nodes_between_its_output_and_its_input(network, algorithm):
     """One node for the framework's own convolution, several for one made of operators."""
     model, shapes = network
-    choose(model, shapes, algorithm, "error", backends.choose("cpu"))
+    settings = {"unsupported": "error", "workspace_mib": 4096}
+    choose(model, shapes, algorithm, settings, backends.choose("cpu"))
     x = torch.randn(2, 8, 8, 8, requires_grad=True) * 2
     output = model.conv(x)
     nodes = nodes_between(output, [x])
