@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import dataset, report_training
 from hpcsweep.analysis.terminal import aligned
 from hpcsweep.errors import UsageError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.report_training import TrainingReport
     from hpcsweep.rundir import RunDir
 
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
@@ -78,14 +79,21 @@ class Report:
         return [*notes, *(f"   {path}" for path in self.files)]
 
 
-def read(run: RunDir) -> Report:
-    """Read the merged tables of a sweep.
+def read(run: RunDir) -> Report | TrainingReport:
+    """Read the merged tables of a sweep; one that trains has a table of its own.
 
     Raises:
         UsageError: there are none yet, or no row was measured.
 
     """
     data = dataset.read(run)
+    if "workload" in data.rows and (data.rows["workload"] == report_training.TRAINING).all():
+        return report_training.make(data)
+    return _compare(data)
+
+
+def _compare(data: Dataset) -> Report:
+    run = data.run
     table = data.rows[data.column("median_ms").notna()]
     if table.empty:
         raise UsageError(f"{run.overall}: no measured point has a time ({data.counts()})")

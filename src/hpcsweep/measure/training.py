@@ -15,6 +15,8 @@ What is learned in the passes after the training is in no column.
 
 from __future__ import annotations
 
+import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -33,18 +35,19 @@ from hpcsweep.measure import (
     memory,
     models,
     numerics,
+    profilers,
     stats,
     trainable,
     work,
 )
 from hpcsweep.measure import data as datasets
 from hpcsweep.measure.convolutions import Coverage
-from hpcsweep.measure.epochs import TrainingPass
+from hpcsweep.measure.epochs import TrainingPass, next_steps
 from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT
 from hpcsweep.measure.shapes import Shapes, shape_pass
 from hpcsweep.measure.telemetry import Telemetry
-from hpcsweep.measure.trainer import Trainer
+from hpcsweep.measure.trainer import Score, Trainer
 from hpcsweep.records import DOUBTFUL
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class _Ready:
     batch: Batch
     shapes: Shapes
     choices: Sequence[LayerChoice]
+    setup_ms: float
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class _Passes:
     proof: Proof | None
     error: float | None
     cells: Row
+    artifacts: Row
 
 
 class Training:
@@ -142,6 +147,8 @@ class Training:
         data = datasets.open_data(point)
         try:
             ready = self._prepare(point, data)
+            if profilers.replaces_timing(point.measure["profile"]):
+                return Measured(self._profile(ready))
             passes = self._run(ready)
         finally:
             data.close()
@@ -159,6 +166,7 @@ class Training:
     def _refuse_early(self, point: Point) -> None:
         """Refuse what this device cannot do, before anything is built."""
         axes, kind = point.axes, self.device.type
+        profilers.refuse_early(point.measure["profile"], kind)
         if axes["amp"] != "off" and axes["dtype"] != "float32":
             raise Unsupported(f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}")
         if axes["amp"] == "fp16" and kind == "cpu":
@@ -183,11 +191,13 @@ class Training:
         with trainer.autocast():
             shapes = shape_pass(model, batch[0])
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
+        began = time.perf_counter()
         choices = convolutions.choose(
             model, shapes, point.axes["algorithm"], point.measure, self._backend
         )
+        setup_ms = 1e3 * (time.perf_counter() - began)
         trainer.run = trainable.compiled(model, point)
-        return _Ready(point, data, trainer, batch, shapes, choices)
+        return _Ready(point, data, trainer, batch, shapes, choices, setup_ms)
 
     def _run(self, ready: _Ready) -> _Passes:
         """Run one pass after the other."""
@@ -214,9 +224,19 @@ class Training:
         timer = instrumented.phase_timer(trainer.device)
         timed = instrumented.time_phases(trainer, data, settings["iterations"], timer)
         cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
-        return _Passes(
-            history, timed, self._layers(ready), self._prove(ready), self._error(ready), cells
-        )
+        layers, proof, artifacts = self._layers(ready), self._prove(ready), self._profile(ready)
+        return _Passes(history, timed, layers, proof, self._error(ready), cells, artifacts)
+
+    def _profile(self, ready: _Ready) -> Row:
+        """Run the profilers that the sweep wants on further steps of the training."""
+        steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
+        settings = dict(ready.point.measure)
+
+        def run() -> None:
+            ready.trainer.step(next(steps), score)
+
+        step = profilers.Step(run, self._wait, self.device.type, settings["warmup"])
+        return profilers.run(settings["profile"], step, ready.point.point_id, settings)
 
     def _layers(self, ready: _Ready) -> LayerPass | None:
         """Time every layer, forward and backward; compiled networks have none."""
@@ -278,6 +298,8 @@ class Training:
             "algorithm_evidence": evidence.source(passes.proof),
             "max_rel_error": passes.error,
             **self._work(ready),
+            **passes.artifacts,
+            "algorithm_setup_ms": ready.setup_ms,
             "threads": torch.get_num_threads(),
         }
 

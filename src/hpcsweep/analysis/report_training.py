@@ -1,0 +1,107 @@
+"""One table of a collected training sweep: throughput, and where a step's time goes.
+
+Rows are configurations. `step` is the median of the training pass; the phases are means of the
+phase pass, so their sum is near to a mean step, and not to `step` where steps are noisy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import dataset
+from hpcsweep.analysis.terminal import aligned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcsweep.analysis.dataset import Dataset
+
+TRAINING: Final = "training"
+_ALWAYS: Final = ("model", "batch_size")
+# column, heading, format
+_SHOWN: Final = (
+    ("throughput_sps", "samples/s", ".1f"),
+    ("median_ms", "step", ".3f"),
+    ("phase_data_ms", "data", ".3f"),
+    ("phase_h2d_ms", "h2d", ".3f"),
+    ("phase_forward_ms", "forward", ".3f"),
+    ("phase_loss_ms", "loss", ".3f"),
+    ("phase_backward_ms", "backward", ".3f"),
+    ("phase_optimizer_ms", "optimizer", ".3f"),
+    ("mem_peak_bytes", "MiB", ".0f"),
+    ("val_accuracy_before", "acc before", ".3f"),
+    ("val_accuracy_after", "acc after", ".3f"),
+)
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """The table of one training sweep, ready to be shown."""
+
+    data: Dataset
+    keys: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+    files: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record: a row has its axes, and the columns by their own names."""
+        return {
+            "sweep": self.data.run.name,
+            "statuses": self.data.statuses,
+            "orphans": self.data.orphans,
+            "rows": list(self.rows),
+            "files": [str(path) for path in self.files],
+        }
+
+    def text(self) -> str:
+        """Return the table for a terminal."""
+        heading = f"{self.data.run.name}: training, ms of a step ({self.data.counts()})"
+        head = [*self.keys, *(name for _, name, _ in _SHOWN)]
+        body = [[*(_key(row[key]) for key in self.keys), *_cells(row)] for row in self.rows]
+        table = aligned([head, *body], left=len(self.keys))
+        notes = ["?  doubtful: the column `flags` says why"]
+        doubts = notes if any(row["doubtful"] for row in self.rows) else []
+        return "\n".join([heading, "", *table, "", *doubts, *(f"   {path}" for path in self.files)])
+
+
+def make(data: Dataset) -> TrainingReport:
+    """Return the report of measured training points."""
+    varying = dataset.varying_axes(data.rows)
+    keys = tuple(axis for axis in catalog.AXES if axis in _ALWAYS or axis in varying)
+    columns = [*keys, *(name for name, _, _ in _SHOWN if name in data.rows)]
+    doubtful = dataset.doubtful(data.rows)
+    rows = tuple(
+        {**{name: _plain(row[name]) for name in columns}, "doubtful": bool(doubtful[index])}
+        for index, row in data.rows.sort_values(list(keys)).iterrows()
+    )
+    run = data.run
+    files = tuple(path for path in (run.overall, run.layers, run.samples) if path.exists())
+    return TrainingReport(data, keys, rows, files)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """Return the texts of the shown columns; unknown is a dash."""
+    return [_cell(row, name, form) for name, _, form in _SHOWN]
+
+
+def _cell(row: dict[str, Any], name: str, form: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return "-"
+    text = format(value / _MIB if name == "mem_peak_bytes" else value, form)
+    return f"{text}?" if row["doubtful"] and name == "median_ms" else text
+
+
+def _key(value: object) -> str:
+    return "unset" if value is None else str(value)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
+    if pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
