@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from hpcsweep import profile, records, spec
-from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS
+from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog_models import MODELS
 
 if TYPE_CHECKING:
@@ -62,12 +62,13 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def axes() -> str:
     """Return the axes with their values and defaults."""
     return table(
-        ("axis", "values", "default", "meaning"),
+        ("axis", "values", "default", "workloads", "meaning"),
         (
             (
                 f"`{axis.name}`",
                 _values(axis.kind, axis.choices, axis.minimum),
                 _default(axis.default),
+                "all" if axis.workloads == WORKLOADS else ", ".join(axis.workloads),
                 axis.doc,
             )
             for axis in AXES.values()

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
-from hpcsweep import profile, shards, spec
+from hpcsweep import jobs, profile, shards, spec
 from hpcsweep.catalog import INJECTIONS
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete, Refused
 from hpcsweep.launch import prepare, submitting
@@ -96,6 +97,19 @@ def test_every_kind_of_failure_costs_its_own_point_alone(desk):
         assert rows[how, "1"]["status"] == rows[how, "3"]["status"] == "ok"
     assert rows["oom", "2"]["mem_peak_bytes"] == str(5 << 30)
     assert rows["oom", "2"]["mem_limit_bytes"] == str(4 << 30)
+
+
+def test_a_training_has_the_time_limit_for_each_epoch(desk):
+    """A point of three epochs may take three times as long; any point with that axis does."""
+    rule = "{when: {model: slow}, how: hang}"
+    text = "workload: noop\naxes: {model: [slow]}\npoint_timeout: 0.4\n"
+    submission = prepared(desk, f"{text}measure: {{fail: [{rule}]}}\n")
+    chunk = jobs.read_chunk(submission.chunks, 0)
+    points = [replace(p, axes={**p.axes, "epochs": 3}) for p in chunk.points]
+    jobs.write_chunks(submission.chunks, [replace(chunk, points=points)])
+    attempt(submission).communicate(timeout=60)
+    (row,) = shards.read(submission.attempts(0)[0]).rows
+    assert (row["status"], row["status_reason"]) == ("timeout", "no result within 1.2 s")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])

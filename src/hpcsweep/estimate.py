@@ -1,7 +1,8 @@
 """How long a point will take: from rows of this sweep where there are some, else from a model.
 
 The model: floating-point operations of the network (catalogue, scaled by area and batch) over the
-rate that such a device reaches, times the passes of the point, plus a fixed cost. Rows correct it:
+rate that such a device reaches, times the passes of the point, plus a fixed cost. A training step
+counts as three forward passes. Rows correct it:
 the median of measured over modelled seconds, per model and algorithm where there are rows of both,
 else per algorithm, else over all rows of that device.
 """
@@ -145,8 +146,16 @@ def _rows(run: RunDir) -> Iterator[dict[str, Any]]:
 def _ratio(row: Mapping[str, Any]) -> float | None:
     """Return measured over modelled seconds of a row; its passes are what it really took."""
     try:
-        wall, n, warmup = float(row["wall_s"]), float(row["n"]), float(row["warmup_n"] or 0)
-        measure = {"iterations": n, "warmup": warmup, "layers": int(row["layer_rows"] or 0) > 0}
+        wall, warmup = float(row["wall_s"]), float(row["warmup_n"] or 0)
+        measure = {"warmup": warmup, "layers": int(row["layer_rows"] or 0) > 0}
+        if row.get("workload") == "training":
+            axes = {**row, "steps_per_epoch": float(row["steps"]) / float(row["epochs"])}
+            measure |= {
+                "iterations": float(row["phase_steps"]),
+                "validation": bool(row["val_loss_after"]),
+            }
+            return wall / modelled("training", axes, measure)
+        measure["iterations"] = float(row["n"])
     except (KeyError, ValueError):
         return None
     return wall / modelled(str(row.get("workload")), row, measure)

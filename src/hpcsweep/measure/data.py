@@ -167,8 +167,9 @@ def loaders(
     sampler = EpochSampler(size, steps * batch, axes["seed"])
     return Data(
         name,
+        # generators of their own, so that nobody else's random numbers depend on loading
         DataLoader(train, sampler=sampler, generator=torch.Generator(), **common),
-        DataLoader(val, shuffle=False, **common),
+        DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
         num_classes,
     )
 
