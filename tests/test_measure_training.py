@@ -57,6 +57,24 @@ def test_the_same_point_learns_the_same(bench, workers):
     assert other["epochs_train_loss"] != first["epochs_train_loss"]
 
 
+def test_the_warm_up_leaves_no_trace(bench):
+    """Weights, moments of the optimizer, learning rate and random numbers are put back."""
+    axes = {"model": "tinynets:Dropping", "optimizer": "adam", "lr_schedule": "cosine"}
+    rows = [
+        bench.measure(training(measure={"warmup": warmup}, lr_warmup_steps=2, **axes)).row
+        for warmup in (1, 8)
+    ]
+    assert [row["warmup_n"] for row in rows] == [1, 8]
+    assert rows[0]["epochs_train_loss"] == rows[1]["epochs_train_loss"]
+    assert rows[0]["val_loss_before"] == rows[1]["val_loss_before"]
+
+
+def test_a_batch_of_one_that_a_batch_norm_refuses_is_unsupported(bench):
+    """One value per channel has no variance."""
+    with pytest.raises(Unsupported, match="more than 1 value per channel"):
+        bench.measure(training("resnet18", batch_size=1, input_size=32))
+
+
 def test_a_diverging_training_keeps_its_times(bench):
     """The flag tells, what was learned is void, the times stand."""
     row = bench.measure(training(lr=1e30)).row

@@ -161,3 +161,11 @@ class Unscriptable(Residual):
         """Run a pass."""
         names = {name: value for name, value in vars(self).items() if name == "nothing"}
         return super().forward(x, **names)
+
+
+class Dropping(Residual):
+    """Draws random numbers in every pass."""
+
+    def forward(self, x):
+        """Run a pass."""
+        return super().forward(nn.functional.dropout(x, training=self.training))

@@ -132,7 +132,7 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     except _CANNOT_RUN:
         try:
             return _record(model, image, on_meta=False)
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, ValueError) as error:
             if any(text in str(error) for text in _SIZE_COMPLAINTS):
                 size = "x".join(str(n) for n in image.shape[-2:])
                 reason = str(error).splitlines()[0]

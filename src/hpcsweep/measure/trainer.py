@@ -137,7 +137,7 @@ class Trainer:
         return torch.autocast(self.device.type, self._amp, enabled=self._amp is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of all state."""
+        """Return copies of all state, in the host's memory, so that a GPU's is left alone."""
         on_gpu = self.device.type == "cuda"
         state = {
             "model": self.model.state_dict(),
@@ -148,7 +148,7 @@ class Trainer:
             "rng": torch.get_rng_state(),
             "rng_cuda": torch.cuda.get_rng_state(self.device) if on_gpu else None,
         }
-        return copy.deepcopy(state)
+        return {name: _on_host(value) for name, value in state.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back, or on, to a state that `state_dict` returned."""
@@ -161,3 +161,14 @@ class Trainer:
         if state["rng_cuda"] is not None:
             torch.cuda.set_rng_state(state["rng_cuda"], self.device)
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _on_host(value: Any) -> Any:  # noqa: ANN401 - whatever state is made of
+    """Return a copy with every tensor in the host's memory."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {key: _on_host(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_on_host(item) for item in value)
+    return copy.deepcopy(value)

@@ -15,6 +15,7 @@ What is learned in the passes after the training is in no column.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import contextmanager
@@ -213,6 +214,7 @@ class Training:
         )
         self._memory.reset()
         training.warm_up(settings["warmup"])
+        self._memory.reset()  # what autotuning and compiling took is not the training's
         self._telemetry.begin()
         history = training.run(ready.point.axes["epochs"])
         cells: Row = {
@@ -333,6 +335,9 @@ class Training:
 @contextmanager
 def _determinism(point: Point) -> Iterator[None]:
     """Have operators that give the same bits every time, where the point asks for them."""
+    if point.axes["deterministic"]:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
+        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
     torch.use_deterministic_algorithms(point.axes["deterministic"])
     try:
         yield
