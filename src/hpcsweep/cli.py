@@ -477,14 +477,14 @@ def logs(results: Path, sweep: str, what: str | None, *, follow: bool) -> None:
 
 @main.command()
 @click.argument("sweep", required=False)
-@click.argument("submissions", nargs=-1)
+@click.argument("what", nargs=-1)
 @click.pass_obj
-def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> None:
-    """End live submissions of a sweep; what was measured stays."""
+def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> None:
+    """End what is live: a sweep, a submission, a chunk (SUBMISSION:CHUNK) or a point's chunk."""
     from hpcsweep import control
 
     (one,) = _runs(results, (sweep,) if sweep else (), single=True)
-    for line in control.cancel(one, list(submissions)):
+    for line in control.cancel(one, list(what)):
         print(line)
 
 

@@ -49,6 +49,16 @@ class Sent:
         """Return the chunk that a task runs."""
         return {task: chunk for chunk, task in self.task_of.items()}
 
+    def targets(self, chunks: Iterable[int]) -> list[str]:
+        """Return chunks as scancel takes them: one id with a list of tasks per array."""
+        tasks: dict[int | None, list[int]] = {}
+        for chunk in chunks:
+            job, task = self.task_of[chunk]
+            tasks.setdefault(job, []).append(task or 0)
+        arrays = {slurm.parse_id(array).job: array.partition(";") for array in self.arrays}
+        named = ((arrays[job], slurm.task_list(found)) for job, found in tasks.items())
+        return [f"{array}_[{text}]{sep}{cluster}" for (array, sep, cluster), text in named]
+
     def open(self) -> set[int]:
         """Return the chunks that may be in Slurm's hands, as far as the journal knows."""
         now = datetime.now(timezone.utc)

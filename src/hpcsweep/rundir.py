@@ -170,6 +170,11 @@ class SubmissionDir:
         """Return the log of one attempt."""
         return self.logs / f"{chunk}.{attempt}.log"
 
+    def job_output(self, job: int, task: int) -> Path:
+        """Return what a job of Slurm printed: all that there is where no worker started."""
+        own = self.logs / f"slurm-{job}_{task}.out"
+        return own if own.exists() else self.submitit / f"{job}_{task}_0_log.out"
+
     def attempts(self, chunk: int) -> list[ShardPath]:
         """Return the shards of a chunk, first attempt first."""
         prefix = f"{chunk}."

@@ -53,3 +53,37 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
     assert (after.count(" ok "), after.count("stopped: ")) == (1, 1), out.read_text()
     assert {job.state.name for job in slurm.queue()} == {"CANCELLED"}
     assert 0 < len(_rows(desk)) < 6
+
+
+def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: Desk):
+    """One of two chunks, while it waits: the other runs to its end, and none of it is lost."""
+    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
+    run = desk.sweep("s")
+    (submission,) = run.submissions()
+    cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
+    done = desk.run("cancel", "s", f"{submission.id}:1")
+    assert f"{submission.id}: cancelled chunks 1;" in done.stdout, done.stderr
+    assert "nothing is live" in desk.run("cancel", "s", f"{submission.id}:1").stdout
+    told = desk.run("status", "s").stdout
+    assert f"{submission.id}:1 cancelled: by `hpcsweep cancel`" in told
+    assert "1 running" in told
+    again = desk.run("submit", "s.yaml", "--cluster", "l40")
+    assert "3 points on l40" in again.stdout
+    assert "already there: 3 pending" in again.stdout or "1 ok" in again.stdout
+    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=90)
+    assert len(_rows(desk)) == len(set(_rows(desk))) == 6
+    assert "cancelled" not in desk.run("status", "s").stdout
+
+
+def test_the_log_of_a_job_that_never_got_to_a_worker_is_its_own_output(cluster: Lab, desk: Desk):
+    """A set-up line that fails is named; following ends with the job."""
+    bad = "extends: l40\nsetup: ['sleep 2; echo so far', 'no_such_program']\n"
+    (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
+    assert desk.run("submit", "s.yaml", "--cluster", "bad").returncode == 0
+    followed = desk.run("logs", "s", "0", "-f")
+    assert "so far" in followed.stdout, followed.stderr
+    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=60)
+    told = desk.run("logs", "s", "1").stdout
+    assert "_1.out <==" in told
+    assert "this setup line failed: no_such_program" in told
+    cluster.wait_for("the accounts", lambda: "0-1 failed: FAILED" in desk.run("status").stdout)
