@@ -69,7 +69,6 @@ def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: D
     assert "1 running" in told
     again = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert "3 points on l40" in again.stdout
-    assert "already there: 3 pending" in again.stdout or "1 ok" in again.stdout
     cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=90)
     assert len(_rows(desk)) == len(set(_rows(desk))) == 6
     assert "cancelled" not in desk.run("status", "s").stdout

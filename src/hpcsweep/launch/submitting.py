@@ -112,7 +112,7 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
         answer = queues.ask(run.submissions())
         if answer.silent:
             missing = "; ".join(map(str, answer.unanswered))
-            say(f"{run.name}: {missing}; every chunk that was sent and has rows missing is live")
+            say(f"{run.name}: {missing}; every chunk that was sent and lacks rows counts as live")
         ready = prepare.prepare(run, asked, answer.live_chunks)
         bad = sending.learn(run, answer)
         settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
