@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcsweep import errors
+from hpcsweep import errors, slurm, standing
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.cli import main
 from hpcsweep.records import STATUSES
@@ -56,3 +56,17 @@ def test_operations_explain_every_status_and_exit_code():
     rows = re.findall(r"^\| ([\d, ]+) \|", text, re.MULTILINE)
     told = {int(number) for row in rows for number in row.split(",")}
     assert codes == told
+
+
+def test_operations_explain_every_state_of_a_chunk_and_of_slurm():
+    """With the words of the code."""
+    text = (ROOT / "docs/operations.md").read_text()
+    assert [
+        name for name, says in standing.STATES.items() if f"| `{name}` | {says} |" not in text
+    ] == []
+    rows = re.findall(
+        r"^\| `([A-Z_]+)` \| (\w+) \| (.+?)(; the node is avoided)? \|$", text, re.MULTILINE
+    )
+    assert [(name, says, bool(avoided)) for name, _, says, avoided in rows] == [
+        (state.name, state.says, state.node_at_fault) for state in slurm.STATES
+    ]

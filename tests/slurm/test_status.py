@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lab import Lab
 
 SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67]}\n"
-SLOW = SPEC + "measure: {sleep_ms: 1000}\n"
+SLOW = SPEC + "measure: {sleep_ms: 3000}\n"
 SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
 SITE += "max_points_per_chunk: 2\ntime: 30\n"
 
