@@ -48,24 +48,6 @@ def _over() -> bool:
     return all(job.state.over for job in slurm.queue())
 
 
-def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
-    """One runs with a pace, one waits for a reason; a requeued one is told apart."""
-    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
-    cluster.wait_for("a row", lambda: desk.rows("s"))
-    found = _status(desk)
-    (profile,) = found["profiles"]
-    assert profile["chunks"] == {"pending": 1, "running": 1}
-    assert profile["waits_for"] == {"Resources": 1}
-    assert profile["running"] == {"done": len(desk.rows("s")), "points": 2}
-    assert profile["points_per_second"] > 0
-    assert (profile["live"], found["not_asked"]) == (4 - len(desk.rows("s")), [])
-    slurm.requeue([job.id for job in slurm.queue() if not job.state.over and job.started])
-    cluster.wait_for("the requeue", lambda: "requeued" in _status(desk)["profiles"][0]["chunks"])
-    cluster.wait_for("the end", _over, timeout=60)
-    (profile,) = _status(desk)["profiles"]
-    assert (profile["chunks"], profile["live"]) == ({"done": 2}, 0)
-
-
 def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
     """A closed partition takes jobs that never start."""
     sent = desk.run("submit", "s.yaml", "--cluster", "vain", "--no-check")
