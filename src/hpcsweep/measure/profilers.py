@@ -87,8 +87,8 @@ def replaces_timing(names: Sequence[str]) -> bool:
 
 
 def refuse_early(names: Sequence[str], device_type: str) -> None:
-    """Raise `Unsupported` before anything is timed, where a profiler cannot run here."""
-    if NVTX in names and device_type != "cuda":
+    """Raise `Unsupported` where there would be nothing but a range that cannot be made here."""
+    if replaces_timing(names) and device_type != "cuda":
         raise Unsupported(f"profile: nvtx needs an NVIDIA GPU; this is {device_type}")
 
 
@@ -193,6 +193,8 @@ def _cprofile(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
 
 def _nvtx(step: Step, settings: dict[str, Any], place: Place) -> list[str]:  # noqa: ARG001
     """Mark exactly one pass, the `profile_iter`-th after the warm-up; the report is another's."""
+    if step.device_type != "cuda":
+        return [f"no nvtx range on {step.device_type}"]
     for _ in range(step.warmup + settings["profile_iter"] - 1):
         step.run()
     step.wait()
