@@ -129,3 +129,13 @@ def test_results_can_lie_anywhere(desk):
     away = str(desk.folder / "else where")
     assert desk.run("--results", away, "submit", "sweep.yaml").returncode == 0
     assert "sweep" in desk.run("status", HPCSWEEP_RESULTS=away).stdout
+
+
+@pytest.mark.parametrize("command", [[], ["submit"], ["roofline"], ["plot"], ["logs"]])
+def test_examples_in_help_keep_their_lines(desk, command):
+    """One example a line, as it is typed; no mark of the formatter shows."""
+    shown = desk.run(*command, "--help").stdout
+    assert "\\b" not in shown
+    assert "\b" not in shown
+    if not command:
+        assert "\n        hpcsweep collect quickstart\n" in shown

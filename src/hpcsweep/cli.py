@@ -81,7 +81,7 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
 )
 @click.pass_context
 def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG001, FBT001 - see run
-    r"""Sweeps of convolutional-network timings, from one YAML file to one checked table.
+    """Sweeps of convolutional-network timings, from one YAML file to one checked table.
 
     \b
     Try:  hpcsweep submit quickstart --cluster local
@@ -183,7 +183,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     skip_dominated: bool,
     check: bool,
 ) -> int:
-    r"""Measure what is still missing of a sweep; the same command again continues.
+    """Measure what is still missing of a sweep; the same command again continues.
 
     \b
     hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -322,7 +322,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     sample: bool,
     as_json: bool,
 ) -> int:
-    r"""Hold a profiler's export, or a collected sweep, against the roofs of its GPU.
+    """Hold a profiler's export, or a collected sweep, against the roofs of its GPU.
 
     \b
     hpcsweep roofline --sample --out roofline.png
@@ -390,7 +390,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     log_y: bool,
     as_json: bool,
 ) -> None:
-    r"""Show one column of a collected sweep over another, as table and picture.
+    """Show one column of a collected sweep over another, as table and picture.
 
     \b
     hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
@@ -546,7 +546,7 @@ def cluster() -> None:
 @click.option("--stdout", is_flag=True, help="Show the files, write nothing.")
 @_json_option
 def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
-    r"""Write a profile for every GPU type of this cluster.
+    """Write a profile for every GPU type of this cluster.
 
     \b
     hpcsweep cluster discover --stdout
