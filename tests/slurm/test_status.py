@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
-SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67]}\n"
-SLOW = SPEC + "measure: {sleep_ms: 3000}\n"
+SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
+SLOW = SPEC + "measure: {sleep_ms: 1500}\n"
 SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
-SITE += "max_points_per_chunk: 2\ntime: 30\n"
+SITE += "max_points_per_chunk: 3\ntime: 30\n"
 
 
 @pytest.fixture
@@ -46,6 +46,25 @@ def _running() -> bool:
 
 def _over() -> bool:
     return all(job.state.over for job in slurm.queue())
+
+
+def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
+    """One runs with a pace, one waits for a reason; a requeued one is told apart."""
+    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
+    cluster.wait_for("a row", lambda: desk.rows("s"))
+    found = _status(desk)
+    (profile,) = found["profiles"]
+    assert profile["chunks"] == {"pending": 1, "running": 1}
+    assert profile["waits_for"] == {"Resources": 1}
+    done = profile["running"]["done"]
+    assert (1 <= done <= len(desk.rows("s")), profile["running"]["points"]) == (True, 3)
+    assert profile["points_per_second"] > 0
+    assert (profile["live"], found["not_asked"]) == (6 - done, [])
+    slurm.requeue([job.id for job in slurm.queue() if not job.state.over and job.started])
+    cluster.wait_for("the requeue", lambda: "requeued" in _status(desk)["profiles"][0]["chunks"])
+    cluster.wait_for("the end", _over, timeout=60)
+    (profile,) = _status(desk)["profiles"]
+    assert (profile["chunks"], profile["live"]) == ({"done": 2}, 0)
 
 
 def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
