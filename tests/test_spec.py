@@ -71,6 +71,10 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
         "quickstart",
         "resnet152_gemm",
         "resnet152_implicit_precomp_gemm",
+        "amd_resnet_baseline",
+        "nn_perf_roofline",
+        "resnet18_cifar10_five_experiments",
+        "resnet50_cifar100_variants",
         "resnet50_unique_layers",
         "vgg16_all_algorithms",
     } <= set(shipped)
@@ -83,6 +87,10 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
         ("quickstart", 12),
         ("resnet152_gemm", 800),
         ("resnet152_implicit_precomp_gemm", 200),
+        ("amd_resnet_baseline", 10),
+        ("nn_perf_roofline", 4),
+        ("resnet18_cifar10_five_experiments", 9),
+        ("resnet50_cifar100_variants", 5),
         ("resnet50_unique_layers", 240),
         ("vgg16_all_algorithms", 20 * (3 * 10 + 7)),
     ],
@@ -396,7 +404,7 @@ def test_bad_files_are_complained_about_like_bad_content(tmp_path: Path) -> None
 
 def test_an_unknown_sweep_lists_those_that_exist() -> None:
     """With the nearest spelling."""
-    with pytest.raises(SpecError, match=r"there are quickstart, .*; did you mean 'quickstart'"):
+    with pytest.raises(SpecError, match=r"there are .*quickstart, .*; did you mean 'quickstart'"):
         spec.load("quikstart")
 
 

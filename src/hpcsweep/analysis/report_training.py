@@ -16,6 +16,7 @@ from hpcsweep.analysis import dataset
 from hpcsweep.analysis.terminal import aligned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hpcsweep.analysis.dataset import Dataset
@@ -35,6 +36,16 @@ _SHOWN: Final = (
     ("mem_peak_bytes", "MiB", ".0f"),
     ("val_accuracy_before", "acc before", ".3f"),
     ("val_accuracy_after", "acc after", ".3f"),
+)
+# the same parts over the whole training, seconds
+_TOTALS: Final = (
+    ("data_total_s", "data", ".3f"),
+    ("h2d_total_s", "h2d", ".3f"),
+    ("forward_total_s", "forward", ".3f"),
+    ("loss_total_s", "loss", ".3f"),
+    ("backward_total_s", "backward", ".3f"),
+    ("optimizer_total_s", "optimizer", ".3f"),
+    ("train_s", "all", ".3f"),
 )
 _MIB: Final = 1 << 20
 
@@ -61,22 +72,32 @@ class TrainingReport:
     def text(self) -> str:
         """Return the table for a terminal."""
         heading = f"{self.data.run.name}: training, ms of a step ({self.data.counts()})"
-        head = [*self.keys, *(name for _, name, _ in _SHOWN)]
-        body = [[*(_key(row[key]) for key in self.keys), *_cells(row)] for row in self.rows]
-        table = aligned([head, *body], left=len(self.keys))
+        table = [
+            *self._table(_SHOWN),
+            "",
+            "seconds of the whole training",
+            "",
+            *self._table(_TOTALS),
+        ]
         notes = ["?  doubtful: the column `flags` says why"]
         doubts = notes if any(row["doubtful"] for row in self.rows) else []
         return "\n".join([heading, "", *table, "", *doubts, *(f"   {path}" for path in self.files)])
+
+    def _table(self, shown: Sequence[tuple[str, str, str]]) -> list[str]:
+        """Return the lines of some columns, one row per configuration."""
+        head = [*self.keys, *(name for _, name, _ in shown)]
+        body = [[*(_key(row[key]) for key in self.keys), *_cells(row, shown)] for row in self.rows]
+        return aligned([head, *body], left=len(self.keys))
 
 
 def make(data: Dataset) -> TrainingReport:
     """Return the report of measured training points."""
     varying = dataset.varying_axes(data.rows)
     keys = tuple(axis for axis in catalog.AXES if axis in _ALWAYS or axis in varying)
-    columns = [*keys, *(name for name, _, _ in _SHOWN if name in data.rows)]
+    columns = [*keys, *(name for name, _, _ in (*_SHOWN, *_TOTALS) if name in data.rows)]
     doubtful = dataset.doubtful(data.rows)
     rows = tuple(
-        {**{name: _plain(row[name]) for name in columns}, "doubtful": bool(doubtful[index])}
+        {**{name: _plain(name, row[name]) for name in columns}, "doubtful": bool(doubtful[index])}
         for index, row in data.rows.sort_values(list(keys)).iterrows()
     )
     run = data.run
@@ -84,9 +105,9 @@ def make(data: Dataset) -> TrainingReport:
     return TrainingReport(data, keys, rows, files)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], shown: Sequence[tuple[str, str, str]]) -> list[str]:
     """Return the texts of the shown columns; unknown is a dash."""
-    return [_cell(row, name, form) for name, _, form in _SHOWN]
+    return [_cell(row, name, form) for name, _, form in shown]
 
 
 def _cell(row: dict[str, Any], name: str, form: str) -> str:
@@ -101,7 +122,9 @@ def _key(value: object) -> str:
     return "unset" if value is None else str(value)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
+def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
     if pd.isna(value):
         return None
+    if name in catalog.AXES and catalog.AXES[name].kind == "int":
+        return int(value)  # a float where other rows have none
     return value.item() if hasattr(value, "item") else value

@@ -177,6 +177,8 @@ class Training:
                 f"pin_memory speeds up copies to a GPU; on {kind} nothing is copied, "
                 "so there is nothing to measure"
             )
+        if axes["cudnn_benchmark"] and kind != "cuda":
+            raise Unsupported(f"cudnn_benchmark tunes cuDNN; on {kind} there is none")
         if point.measure["layers"] not in (True, False):
             raise Unsupported(
                 f"layers: {point.measure['layers']} is for inference; in training: true"
