@@ -60,6 +60,24 @@ def test_more_batches_than_there_are_is_an_error_with_numbers(axes):
         _numbered(training(**axes))
 
 
+def own_data(point):
+    """Return the data set of a user's module."""
+    return _numbered(point)
+
+
+def no_data(_point):
+    """Return something else."""
+    return [1, 2]
+
+
+def test_a_data_set_of_ones_own_is_opened_by_name():
+    """A function from the point to loaders; anything else is refused by name."""
+    opened = data.open_data(training(dataset=f"{__name__}:own_data", steps_per_epoch=None))
+    assert (opened.name, opened.num_classes, opened.steps) == ("numbered", 23, 5)
+    with pytest.raises(UsageError, match="returned list, not what"):
+        data.open_data(training(dataset=f"{__name__}:no_data"))
+
+
 def test_synthetic_data_has_the_sizes_that_were_asked_for():
     """Classes, image size, a fifth as much for validation."""
     opened = data.open_data(training(num_classes=3, steps_per_epoch=10))

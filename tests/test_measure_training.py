@@ -181,3 +181,26 @@ def test_a_switch_of_one_point_does_not_reach_the_next(bench):
     bench.measure(training())
     assert not torch.backends.cudnn.benchmark
     assert not torch.backends.cudnn.deterministic
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+@pytest.mark.parametrize("amp", ["off", "fp16", "bf16"])
+def test_a_real_gpu_trains(amp):
+    """Events for steps and phases that add up, layers both ways, memory from the allocator."""
+    everything = {"layers": True, "evidence": True, "numerics": True, "iterations": 10}
+    axes = {"stem": "cifar", "input_size": 32, "batch_size": 128, "num_threads": None}
+    switches = {"pin_memory": True, "num_workers": 2, "deterministic": True, "gpu": "gpu"}
+    point = training("resnet18", amp=amp, measure=everything, **axes, **switches)
+    bench = Training("cuda")
+    measured = bench.measure(point)
+    row = measured.row
+    assert (row["timer"], row["mem_source"]) == ("events", "cuda_allocator")
+    assert row["mem_peak_bytes"] <= row["mem_reserved_bytes"]
+    assert row["mem_avg_bytes"] <= row["mem_peak_bytes"]
+    assert 0 <= row["mem_fragmentation_pct"] < 100
+    assert row["phase_sum_over_step"] == pytest.approx(1, abs=0.05)
+    assert all(r["median_ms"] > 0 for r in measured.layers[:-1])
+    assert sum(r["percentage"] for r in measured.layers) == pytest.approx(100)
+    again = bench.measure(point).row
+    assert again["epochs_train_loss"] == row["epochs_train_loss"]

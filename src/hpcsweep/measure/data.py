@@ -129,7 +129,7 @@ def open_data(point: Point) -> Data:
     """
     name = str(point.axes["dataset"])
     if ":" in name:
-        return _factory(name)(point)
+        return _from_factory(name, point)
     if name not in DATASETS:
         known = ", ".join(DATASETS)
         raise UsageError(
@@ -186,10 +186,10 @@ def _synthetic(point: Point) -> Data:
     return loaders(point, train, val, classes, SYNTHETIC)
 
 
-def _factory(path: str) -> Callable[[Point], Data]:
+def _from_factory(path: str, point: Point) -> Data:
     module_name, _, attribute = path.partition(":")
     try:
-        found: Callable[[Point], Data] = getattr(importlib.import_module(module_name), attribute)
+        factory = getattr(importlib.import_module(module_name), attribute)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"dataset '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
@@ -198,6 +198,10 @@ def _factory(path: str) -> Callable[[Point], Data]:
         raise UsageError(
             f"dataset '{path}': module '{module_name}' has no '{attribute}'"
         ) from error
+    found = factory(point)
+    if not isinstance(found, Data):
+        kind = type(found).__name__
+        raise UsageError(f"dataset '{path}': returned {kind}, not what `data.loaders` returns")
     return found
 
 
