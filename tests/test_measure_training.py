@@ -176,10 +176,9 @@ def test_a_switch_of_one_point_does_not_reach_the_next(bench):
     with pytest.raises(Unsupported):
         bench.measure(training(deterministic=True, stem="cifar"))
     assert not torch.are_deterministic_algorithms_enabled()
-    bench.measure(training(cudnn_benchmark=True, cudnn_deterministic=True))
-    assert torch.backends.cudnn.benchmark
+    bench.measure(training(cudnn_deterministic=True))
+    assert torch.backends.cudnn.deterministic
     bench.measure(training())
-    assert not torch.backends.cudnn.benchmark
     assert not torch.backends.cudnn.deterministic
 
 
