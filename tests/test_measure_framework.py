@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hpcsweep.measure import framework
-from measuring import point
+from measuring import point, training
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,15 @@ def test_autotuning_is_on_for_autotune_alone():
     for algorithm, wanted in (("autotune", True), ("auto", False), ({"default": "gemm"}, False)):
         framework.apply(point(algorithm=algorithm).axes)
         assert torch.backends.cudnn.benchmark is wanted
+
+
+def test_the_switches_of_cudnn_are_set_both_ways_every_time():
+    """What one training point wants is not what the next one gets."""
+    cudnn = torch.backends.cudnn
+    framework.apply(training(cudnn_benchmark=True, cudnn_deterministic=True).axes)
+    assert (cudnn.benchmark, cudnn.deterministic) == (True, True)
+    framework.apply(training().axes)
+    assert (cudnn.benchmark, cudnn.deterministic) == (False, False)
 
 
 def test_running_out_of_memory_is_recognised():
