@@ -59,7 +59,8 @@ class Sent:
         named = ((arrays[job], slurm.task_list(found)) for job, found in tasks.items())
         return [f"{array}_[{text}]{sep}{cluster}" for (array, sep, cluster), text in named]
 
-    def open(self) -> set[int]:
+    @cached_property
+    def open_chunks(self) -> set[int]:
         """Return the chunks that may be in Slurm's hands, as far as the journal knows."""
         now = datetime.now(timezone.utc)
         gone = {c for c, at in self.cancelled_at.items() if now - at > _KILLED_BY_NOW}
@@ -109,7 +110,7 @@ class Answer:
 
     def live(self, known: Sent) -> set[int]:
         """Return the chunks of a journal that may still write rows."""
-        return {chunk for chunk in known.open() if self.lives(known.task_of[chunk])}
+        return {chunk for chunk in known.open_chunks if self.lives(known.task_of[chunk])}
 
     def lives(self, task: Task) -> bool:
         """Say whether a task may still write rows."""
@@ -126,7 +127,7 @@ def ask(submissions: Iterable[SubmissionDir]) -> Answer:
 
 def ask_about(journals: Iterable[Sent]) -> Answer:
     """Ask once about every task that these journals do not know to be over."""
-    doubtful = [known for known in journals if known.open()]
+    doubtful = [known for known in journals if known.open_chunks]
     if not doubtful:
         return Answer()
     ids = [array for known in doubtful for array in known.arrays]
@@ -144,7 +145,7 @@ def record(submission: SubmissionDir, answer: Answer) -> None:
     if answer.silent:
         return
     ends: dict[str, list[int]] = {}
-    for chunk in known.open():
+    for chunk in known.open_chunks:
         state = answer.tasks.get(known.task_of[chunk])
         if state is None and datetime.now(timezone.utc) - known.submitted_at > GRACE:
             ends.setdefault(LOST, []).append(chunk)

@@ -77,7 +77,7 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
     if task is None:
         return Standing("unsent", "a limit on submitted jobs was reached; submit again")
     job = answer.tasks.get(task)
-    if chunk in known.open() and answer.lives(task):
+    if chunk in known.open_chunks and answer.lives(task):
         return _live(job, answer, newest)
     if chunk in known.cancelled_at:
         return Standing("cancelled", "by `hpcsweep cancel`; submit again to continue")

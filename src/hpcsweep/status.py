@@ -260,7 +260,7 @@ def _sweep(
         bad = badnodes.current(run, answer, [shard for one in found for shard in one.rowless])
     except ResultsError as error:
         bad, problems = [], [*problems, str(error)]
-    asked = any(one.sent.open() and not one.complete for one in found)
+    asked = any(one.sent.open_chunks and not one.complete for one in found)
     unanswered = [str(missing) for missing in answer.unanswered] if asked else []
     return SweepStatus(run.name, list(profiles.values()), problems, bad, unanswered)
 
@@ -337,7 +337,7 @@ def _modified(path: Path) -> float:
 def _in_slurm(root: Path, names: Sequence[str]) -> bool:
     runs: Iterable[RunDir]
     runs = [rundir.RunDir(root / name) for name in names] if names else rundir.all_runs(root)
-    return any(queues.sent(one).open() for run in runs for one in run.submissions())
+    return any(queues.sent(one).open_chunks for run in runs for one in run.submissions())
 
 
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
