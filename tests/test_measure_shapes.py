@@ -181,3 +181,12 @@ def test_points_use_the_same_shapes_in_every_layout():
         model = models.build(models.ModelKey.of(wanted), CPU)
         counts.add(shape_pass(model, models.make_inputs(wanted, CPU)[0]).flops)
     assert len(counts) == 1
+
+
+def test_the_layout_of_a_pass_reaches_every_convolution() -> None:
+    """Filters of one pixel have no layout of their own; their input has."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    image, last = torch.zeros(2, 3, 9, 9), torch.channels_last
+    assert [c.layout for _, c in shape_pass(model, image).convolutions] == ["nchw", "nchw"]
+    found = shape_pass(model.to(memory_format=last), image.to(memory_format=last))
+    assert [c.layout for _, c in found.convolutions] == ["nhwc", "nhwc"]

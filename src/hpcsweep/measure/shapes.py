@@ -90,6 +90,7 @@ class _Frame:
 class _Recorder:
     counter: FlopCounterMode
     device: torch.device
+    layout: str
     stack: list[_Frame] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     no_layers: set[str] = field(default_factory=set)
@@ -112,7 +113,7 @@ class _Recorder:
             return
         self.no_layers.update(call.layer for call in inside)
         outputs = list(tensors_in(output))
-        self.calls.append(_call(frame, module, outputs, flops, self.device))
+        self.calls.append(_call(frame, module, outputs, flops, self))
 
     def _is_one_layer(self, frame: _Frame, inside: list[Call], flops: int) -> bool:
         """Say whether a block that called others computes itself, and holds no convolution."""
@@ -142,7 +143,9 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
 
 def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
     counter = FlopCounterMode(display=False)
-    recorder = _Recorder(counter, image.device)
+    # convolutions on the meta device forget the layout, which everywhere else they pass on
+    layout = layout_of(image, *model.parameters())
+    recorder = _Recorder(counter, image.device, layout)
     handles = []
     for name, module in _outside_atomic(model):
         handles += [
@@ -200,14 +203,13 @@ def _call(
     module: nn.Module,
     outputs: list[Tensor],
     counted: int,
-    device: torch.device,
+    recorder: _Recorder,
 ) -> Call:
     conv = None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and frame.inputs[0].dim() == 4:
         # on the pass's own device, which decides on autocast; one element stands for all
-        like = torch.empty(1, dtype=frame.inputs[0].dtype, device=device)
-        layout = layout_of(frame.inputs[0], module.weight)
-        conv = ConvShape.of(module, like.expand(frame.inputs[0].shape), layout)
+        like = torch.empty(1, dtype=frame.inputs[0].dtype, device=recorder.device)
+        conv = ConvShape.of(module, like.expand(frame.inputs[0].shape), recorder.layout)
     inputs, results = _sizes(frame.inputs), _sizes(outputs)
     parameters = list(module.parameters())
     return Call(
