@@ -148,10 +148,10 @@ class Lab:
         if name in ready:
             self.wait_for(name, ready[name])
 
-    def kill(self, name: str) -> None:
-        """SIGKILL one daemon; for a node, its running steps and their processes too."""
+    def kill(self, name: str, *, steps: bool = True) -> None:
+        """SIGKILL one daemon; for a node, by default its steps and their processes too."""
         self._daemons[name].kill()
-        if name in NODES:
+        if name in NODES and steps:
             end_processes(self.directory, node=name)
         self._daemons[name].wait()
 
