@@ -155,7 +155,7 @@ def test_a_point_that_never_fits_is_told_instead_of_requeued_for_ever(desk):
 
 
 def test_a_newer_attempt_fences_an_older_one_off(desk):
-    """A node that was declared dead but lives on writes nothing more."""
+    """A node that was declared dead but lives on writes nothing more, and asks for no requeue."""
     submission = prepared(desk, SLOW)
     old = attempt(submission)
     wait_for_rows(submission, 2)
@@ -163,8 +163,22 @@ def test_a_newer_attempt_fences_an_older_one_off(desk):
     newer.overall.write_text("")
     rows = len(shards.read_keys(ShardPath(submission.shards, 0, 0).overall))
     old.communicate(timeout=30)
-    assert old.returncode == EXIT_REQUEUE
+    assert old.returncode == 0
     assert len(shards.read_keys(ShardPath(submission.shards, 0, 0).overall)) <= rows + 1
+
+
+def test_an_attempt_fences_the_older_ones_off_before_it_reads_them(desk):
+    """So a row that an older attempt writes at that moment is not measured again."""
+    submission = prepared(desk, SLOW)
+    os.mkfifo(ShardPath(submission.shards, 0, 0).overall)  # whoever reads it waits for a writer
+    young = attempt(submission)
+    with ShardPath(submission.shards, 0, 0).overall.open("w") as older:
+        assert ShardPath(submission.shards, 0, 1).overall.exists()
+        first = jobs.read_chunk(submission.chunks, 0).points[0].point_id
+        older.write(f"{first},ok,\n")
+    young.communicate(timeout=60)
+    keys = shards.read_keys(ShardPath(submission.shards, 0, 1).overall)
+    assert (len(keys), first in {key.point_id for key in keys}) == (19, False)
 
 
 def test_a_worker_that_cannot_start_charges_no_point(desk):

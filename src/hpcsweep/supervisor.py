@@ -141,24 +141,22 @@ class Attempt:
     slowest: float = field(default=0.0, init=False)
     measured: int = field(default=0, init=False)
     wrapper: str = field(default="", init=False)
+    fenced_off: bool = field(default=False, init=False)
     too_large: OutOfMemoryPoints = field(default_factory=OutOfMemoryPoints, init=False)
 
     def run(self) -> int:
-        """Measure what the earlier attempts left; return 0, or 75 when points remain."""
+        """Measure what the earlier attempts left; return 0, or 75 when points remain for a requeue.
+
+        Of an attempt that was fenced off nothing remains: a requeue would end the newer one.
+        """
         self.manifest = self.submission.read_manifest()
         self.wrapper = os.environ.get("HPCSWEEP_WRAPPER", "")
         chunk = jobs.read_chunk(self.submission.chunks, self.chunk_index)
-        earlier = self.submission.attempts(self.chunk_index)
-        keys = (key for shard in earlier for key in shards.read_keys(shard.overall))
-        done = {key.point_id: key.status for key in keys}
-        todo = [point for point in chunk.points if point.point_id not in done]
-        self._know_what_is_too_large(chunk, done)
-        self.shard, writer = self._open_shard(earlier)
+        self.shard, writer = self._open_shard()
         with writer:
             self._write_env("running", "")
-            self._say(f"chunk {chunk.index}, attempt {self.shard.attempt}: {len(todo)} points")
             try:
-                left = self._measure_all(chunk, todo, writer)
+                left = self._measure_all(chunk, self._todo(chunk), writer)
             except HpcsweepError as error:
                 self._write_env("refused", str(error))
                 raise
@@ -167,7 +165,17 @@ class Attempt:
         ended = "stopped" if left else "done"
         self._write_env(ended, self.stop.reason)
         self._say(f"{ended}: {self.measured} measured, {left} left {self.stop.reason}".rstrip())
-        return EXIT_REQUEUE if left else 0
+        return EXIT_REQUEUE if left and not self.fenced_off else 0
+
+    def _todo(self, chunk: Chunk) -> list[Point]:
+        """Return the points without a row; by now this attempt fences off those that write rows."""
+        attempts = self.submission.attempts(self.chunk_index)
+        keys = (key for shard in attempts for key in shards.read_keys(shard.overall))
+        done = {key.point_id: key.status for key in keys}
+        self._know_what_is_too_large(chunk, done)
+        todo = [point for point in chunk.points if point.point_id not in done]
+        self._say(f"chunk {chunk.index}, attempt {self.shard.attempt}: {len(todo)} points")
+        return todo
 
     def _know_what_is_too_large(self, chunk: Chunk, done: dict[str, str]) -> None:
         """Take note of what ran out of memory before: in this sweep, or earlier in this chunk."""
@@ -177,8 +185,9 @@ class Attempt:
             if done.get(point.point_id) == OOM:
                 self.too_large.add(point.axes)
 
-    def _open_shard(self, earlier: list[ShardPath]) -> tuple[ShardPath, shards.ShardWriter]:
+    def _open_shard(self) -> tuple[ShardPath, shards.ShardWriter]:
         """Take the next free attempt number; whoever creates the file first has it."""
+        earlier = self.submission.attempts(self.chunk_index)
         number = earlier[-1].attempt + 1 if earlier else 0
         while True:
             shard = rundir.ShardPath(self.submission.shards, self.chunk_index, number)
@@ -312,8 +321,8 @@ class Attempt:
         newer = rundir.ShardPath(self.shard.folder, self.shard.chunk, self.shard.attempt + 1)
         if newer.overall.exists():
             self.stop.reason = "a newer attempt of this chunk has begun"
-            return True
-        return False
+            self.fenced_off = True
+        return self.fenced_off
 
     def _row(self, point: Point, outcome: dict[str, Any], started_at: str, wall: float) -> Row:
         status = outcome["status"]

@@ -1,162 +1,228 @@
 """Nothing measured is lost: disasters strike running sweeps, and the same command ends them well.
 
-All of them happen at the same time, each in a thread of its own, since most of what they cost is
-waiting for Slurm. Every test then looks at one of them. slurmctld dies last and alone.
+All stories happen at the same time, each in a thread of its own, since most of what they cost is
+waiting for Slurm; every test then looks at one of them. slurmctld dies last and alone.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
-
-import pytest
+import re
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING
 
 import disasters
+import pytest
 from conftest import _point_at
-from hpcsweep import badnodes, queues
 from lab import processes
+
+from hpcsweep import badnodes, queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
     from pathlib import Path
 
-    from disasters import Sweep
+    from disasters import Left, Sweep
     from lab import Lab
 
-    Story = Callable[[Lab, Path], list["Sweep"]]
+    Story = Callable[[Lab, Path], dict[str, Sweep]]
+
+L40S = Lock()  # two stories want this node for themselves
 
 
-def a_node_is_killed(lab: Lab, folder: Path) -> list[Sweep]:
-    """Power is cut: slurmd, its steps and the jobs die at once; the node boots when it was missed.
-
-    Then the sweep grows: its new points go elsewhere.
-    """
+def a_node_is_killed(lab: Lab, folder: Path) -> dict[str, Sweep]:
+    """Cut the power: slurmd, steps and jobs die at once; the node boots when it was missed."""
     one = disasters.sweep(lab, folder / "killed", "partition: v100\n")
     one.begin(rows=4)
     lab.kill("v100n1")
-    one.wait("NODE_FAIL", lambda: {job.state.name for job in one.jobs()} == {"PENDING"})
+    one.wait("the requeue", lambda: {job.state.name for job in one.jobs()} == {"PENDING"})
     lab.spawn("v100n1")
     one.finish()
-    return [one]
+    return {"killed": one}
 
 
-def a_running_task_is_requeued(lab: Lab, folder: Path) -> list[Sweep]:
-    """An administrator sends a running task back to the queue."""
+def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep]:
+    """Lose a node while the job on it goes on; the next attempt begins on another node."""
+    site = "partition: l40s\n"
+    one = disasters.sweep(lab, folder / "lives", site, points=45, chunk=45, sleep_ms=300)
+    with L40S:
+        one.begin(rows=2)
+        (job,) = one.running()
+        lab.kill("l40sn1", steps=False)
+        lab.run("scontrol", "update", "nodename=l40sn1", "state=down", "reason=a test")
+        one.wait("the requeue", lambda: not one.running())
+        lab.run("scontrol", "update", f"jobid={job.id}", "partition=mi250")
+        one.wait("two attempts", lambda: len(one.run.shards()) > 1)
+        one.wait("the end of the older one", lambda: not processes(lab.directory, "l40sn1"))
+        lab.spawn("l40sn1")
+    one.finish()
+    return {"lives": one}
+
+
+def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
+    """Send a running task back to the queue, as an administrator does."""
     one = disasters.sweep(lab, folder / "requeued", "partition: mi250\n")
     one.begin(rows=4)
     lab.run("scontrol", "requeue", str(one.running()[0].id))
     one.finish()
-    return [one]
+    return {"requeued": one}
 
 
-def tasks_are_cancelled(lab: Lab, folder: Path) -> list[Sweep]:
-    """A person cancels the array: one task runs, two wait behind the throttle."""
+def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
+    """Cancel an array of which one task runs and two wait behind the throttle."""
     one = disasters.sweep(lab, folder / "cancelled", "partition: mi250\narray_throttle: 1\n")
     one.begin(rows=2)
     assert {job.state.name for job in one.jobs()} == {"RUNNING", "PENDING"}, one.jobs()
     lab.run("scancel", *{str(job.id.job) for job in one.jobs()})
     one.finish()
-    return [one]
+    return {"cancelled": one}
 
 
-def time_runs_out(lab: Lab, folder: Path) -> list[Sweep]:
-    """The time limit expires; Slurm looks every 30 s, so the points are slow."""
+def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
+    """Let the time limit expire; Slurm looks every 30 s, so the points are slow."""
     site = "partition: mi250\n"
     one = disasters.sweep(lab, folder / "expired", site, points=40, chunk=40, sleep_ms=1000)
     one.begin()
     (job,) = one.running()
     lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={disasters.after(0)}")
     one.wait("TIMEOUT", lambda: {j.state.name for j in one.jobs()} == {"TIMEOUT"})
-    one.profile("any", "partition: mi250\nmax_points_per_chunk: 8\n")  # faster to the end
+    one.profile("any", f"{site}max_points_per_chunk: 8\n")  # the rest in parallel
     one.finish()
-    return [one]
+    return {"expired": one}
 
 
-def tasks_are_preempted(lab: Lab, folder: Path) -> list[Sweep]:
-    """A job of higher priority takes the node from two sweeps: requeued, and cancelled for good."""
+def tasks_are_preempted(lab: Lab, folder: Path) -> dict[str, Sweep]:
+    """Take the node from two sweeps by a job of higher priority: requeued, cancelled for good."""
     node = "constraint: gpul40s\n"
-    pair = [
-        disasters.sweep(lab, folder / "back", f"partition: low\n{node}"),
-        disasters.sweep(lab, folder / "out", f"partition: lowcancel\n{node}"),
-    ]
-    for one in pair:
-        one.begin()
-    script = ("--output=/dev/null", "--exclusive", "--wrap", "sleep 1")
-    lab.run("sbatch", "--partition=l40s", *script)
-    for one in pair:
-        one.wait("preemption", lambda one=one: not one.running())
-        one.finish()
+    pair = {
+        "back": disasters.sweep(lab, folder / "back", f"partition: low\n{node}", sleep_ms=400),
+        "out": disasters.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", sleep_ms=400),
+    }
+    with L40S:
+        for one in pair.values():
+            one.submit()
+        for one in pair.values():
+            one.wait("rows", one.row_count)
+        script = ("--output=/dev/null", "--exclusive", "--wrap", "sleep 1")
+        lab.run("sbatch", "--partition=l40s", *script)
+        for one in pair.values():
+            one.wait("preemption", lambda one=one: not one.running())
+        for one in pair.values():
+            one.finish()
     return pair
 
 
-def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> list[Sweep]:
-    """Slurm loses a node, the job on it goes on; the next attempt begins on another node."""
-    site = "partition: v100\n"
-    one = disasters.sweep(lab, folder / "lives", site, points=60, chunk=60, sleep_ms=300)
-    one.begin(rows=2)
-    (job,) = one.running()
-    lab.kill("v100n1", steps=False)
-    lab.run("scontrol", "update", "nodename=v100n1", "state=down", "reason=a test")
-    one.wait("the requeue", lambda: not one.running())
-    lab.run("scontrol", "update", f"jobid={job.id}", "partition=mi250")
-    one.wait("two attempts", lambda: len(one.run.shards()) == 2)
-    one.wait("the end of the older one", lambda: not processes(lab.directory, "v100n1"))
-    lab.spawn("v100n1")
-    one.finish()
-    return [a_node_is_killed(lab, folder), one]  # on the same node, so one after the other
+STORIES: dict[str, Story] = {
+    "expired": time_runs_out,
+    "killed": a_node_is_killed,
+    "preempted": tasks_are_preempted,
+    "lives": a_node_is_declared_dead_but_lives,
+    "requeued": a_running_task_is_requeued,
+    "cancelled": tasks_are_cancelled,
+}
 
 
-def slurmctld_dies(lab: Lab, folder: Path) -> list[Sweep]:
-    """Two tasks run and one waits; a sweep is asked for again, another one is asked for at last."""
+@dataclass(frozen=True)
+class Series:
+    """The stories as they go on."""
+
+    lab: Lab
+    stories: dict[str, Future[dict[str, Sweep]]]
+
+    def sweeps(self, story: str) -> dict[str, Sweep]:
+        """Return the sweeps of a story, when it is over."""
+        return self.stories[story].result()
+
+    def wait(self) -> Lab:
+        """Wait for the end of all stories; return the cluster."""
+        wait(self.stories.values())
+        return self.lab
+
+
+@pytest.fixture(scope="module")
+def series(_shared: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
+    """Let all stories happen."""
+    folder = tmp_path_factory.mktemp("disasters")
+    with pytest.MonkeyPatch.context() as monkeypatch, ThreadPoolExecutor(len(STORIES)) as pool:
+        _point_at(_shared, monkeypatch)
+        futures = {name: pool.submit(story, _shared, folder) for name, story in STORIES.items()}
+        yield Series(_shared, futures)
+        wait(futures.values())
+        _shared.clear()
+
+
+def checked(one: Sweep) -> Left:
+    """Return what is left of a sweep, all promises kept."""
+    left = one.left()
+    assert left.nothing_lost, f"{left}\n{one.logs()}"
+    return left
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_nothing_is_lost_and_at_most_one_point_of_a_chunk_is_measured_twice(
+    series: Series, story: str
+):
+    """Every point is in the merged table once, ok; no attempt writes when a newer one has begun."""
+    for one in series.sweeps(story).values():
+        assert checked(one).interrupted, one.logs()
+
+
+def test_an_attempt_that_was_fenced_off_leaves_the_newer_one_alone(series: Series):
+    """It does not put the job back into the queue, which would end the attempt that replaced it."""
+    one = series.sweeps("lives")["lives"]
+    left = checked(one)
+    assert (left.attempts, left.interrupted) == (2, 1), one.logs()
+    assert "a newer attempt of this chunk has begun" in one.logs()
+
+
+def test_a_node_that_was_killed_is_avoided_from_now_on(series: Series):
+    """The sweep grows: its new point goes to another node."""
+    one = series.sweeps("killed")["killed"]
+    grown = replace(one, points=one.points + 1)
+    grown.desk.spec(disasters.SPEC.format(points=grown.points, sleep_ms=200), "s.yaml")
+    grown.profile("any", "partition: gpu\nconstraint: 'gpu2v100|mi250'\n")
+    assert "avoids v100n1 (NODE_FAIL" in "".join(grown.finish())
+    (_, second) = grown.run.submissions()
+    assert "#SBATCH --exclude=v100n1\n" in second.script.read_text()
+    assert checked(grown).attempts == 7
+
+
+def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
+    """Making room is not the node's fault, whether the tasks were requeued or cancelled."""
+    pair = series.sweeps("preempted")
+    for one in pair.values():
+        assert badnodes.current(one.run, queues.ask(one.run.submissions())) == []
+    (_, second) = pair["out"].run.submissions()
+    assert not re.search("exclude", second.script.read_text())
+
+
+def test_an_outage_of_slurmctld_costs_nothing(series: Series, tmp_path: Path):
+    """Two tasks run on and one waits; what is sent is not sent again, what is new is refused."""
+    lab = series.wait()
     site = "partition: mi250\narray_throttle: 2\n"
-    one = disasters.sweep(lab, folder / "outage", site)
-    late = disasters.sweep(lab, folder / "late", site)
+    one = disasters.sweep(lab, tmp_path / "outage", site, sleep_ms=1000)
+    late = disasters.sweep(lab, tmp_path / "late", site)
     one.begin(rows=2)
+    begun = time.time()
+    # What slurmctld has not written yet it forgets, and gives the ids of its jobs away again.
+    state = lab.directory / "state/job_state"
+    one.wait("the state on disk", lambda: state.stat().st_mtime > begun)
     lab.kill("slurmctld")
-    again = one.submit()
-    assert "slurmctld cannot be reached" in again, again
-    assert "nothing to send" in again, again
-    refused = late.desk.run("submit", "s.yaml", "--cluster", "any")
+    with ThreadPoolExecutor(3) as pool:
+        again = pool.submit(one.submit)
+        new = pool.submit(late.desk.run, "submit", "s.yaml", "--cluster", "any")
+        status = pool.submit(one.desk.run, "status")
+    assert re.search("squeue: (no answer within|slurmctld cannot be reached)", again.result())
+    assert "nothing to send" in again.result()
+    assert status.result().returncode == 0
+    refused = new.result()
     assert (refused.returncode, len(refused.stderr.splitlines()) < 3) == (7, True), refused
     assert late.run.submissions() == []
-    assert one.desk.run("status").returncode == 0
     one.wait("the rows of two chunks", lambda: one.row_count() == 16)
     lab.spawn("slurmctld")
     one.finish()
     late.finish()
-    return [one, late]
-
-
-STORIES: dict[str, Story] = {
-    "lives": a_node_is_declared_dead_but_lives,
-    "requeued": a_running_task_is_requeued,
-    "cancelled": tasks_are_cancelled,
-    "expired": time_runs_out,
-    "preempted": tasks_are_preempted,
-}
-
-
-@pytest.fixture(scope="module")
-def series(_shared: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Let every story happen; give each one's future by its name."""
-    folder = tmp_path_factory.mktemp("disasters")
-    with pytest.MonkeyPatch.context() as monkeypatch, ThreadPoolExecutor(len(STORIES)) as pool:
-        _point_at(_shared, monkeypatch)
-        yield {name: pool.submit(story, _shared, folder) for name, story in STORIES.items()}
-    _shared.clear()
-
-
-Series = dict[str, "Future[list[Sweep]]"]
-
-
-@pytest.mark.parametrize("name", STORIES)
-def test_nothing_is_lost_and_at_most_one_point_per_chunk_is_measured_twice(
-    series: Series, name: str
-):
-    """Every point is in the merged table exactly once, ok; no attempt wrote past a newer one."""
-    for one in series[name].result():
-        left = one.left()
-        print(one.desk.folder.name, left)
-        assert left.interrupted, f"nothing was interrupted: {left}"
-        assert left.nothing_lost, f"{left}\n{one.logs()}"
+    assert (checked(one).attempts, checked(one).interrupted) == (3, 0)
+    checked(late)
