@@ -95,10 +95,10 @@ def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
 
 def tasks_are_preempted(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Take the node from two sweeps by a job of higher priority: requeued, cancelled for good."""
-    node = "constraint: gpul40s\n"
+    node, slow = "constraint: gpul40s\n", {"chunk": 12, "sleep_ms": 600}
     pair = {
-        "back": disasters.sweep(lab, folder / "back", f"partition: low\n{node}", sleep_ms=400),
-        "out": disasters.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", sleep_ms=400),
+        "back": disasters.sweep(lab, folder / "back", f"partition: low\n{node}", **slow),
+        "out": disasters.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", **slow),
     }
     with L40S:
         for one in pair.values():
