@@ -211,6 +211,7 @@ _PHASES = _group(
 _LEARNING = _group(
     "training",
     ("steps", "int", "steps of the training: epochs times steps of an epoch"),
+    ("resumed_epoch", "int", "epochs that an earlier attempt had done; times are of the rest"),
     ("train_samples", "int", "images of an epoch"),
     ("val_samples", "int", "images of the validation data"),
     ("train_s", "float", "seconds of all epochs, validation apart"),

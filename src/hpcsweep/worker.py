@@ -90,7 +90,7 @@ def outcome(bench: Bench, point: Point, tries: int) -> dict[str, Any]:
         return {"status": "oom", "reason": str(error), "row": row}
     except Exception as error:  # noqa: BLE001 - one bad point is one row
         traceback.print_exc()
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {_words(error)}"
         fatal = any(mark in text for mark in _STICKY)
         return {"status": "error", "reason": text[:1000], "fatal": fatal}
     return {
@@ -99,6 +99,14 @@ def outcome(bench: Bench, point: Point, tries: int) -> dict[str, Any]:
         "layers": measured.layers,
         "samples": measured.samples,
     }
+
+
+def _words(error: Exception) -> str:
+    """Return what an exception says; of one from a loader process, the last line of its trace."""
+    text = str(error)
+    if "in DataLoader worker process" in text:
+        return text.strip().splitlines()[-1].rpartition("Error: ")[2]
+    return text
 
 
 def _bench(workload: str, run: Mapping[str, Any]) -> Bench:

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.measure import models
+from hpcsweep.measure import datasets, models
 from hpcsweep.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -186,6 +186,13 @@ def _synthetic(point: Point) -> Data:
     return loaders(point, train, val, classes, SYNTHETIC)
 
 
+def _on_disk(point: Point) -> Data:
+    name, size = point.axes["dataset"], point.axes["input_size"]
+    if name == datasets.IMAGE_FOLDER:
+        return loaders(point, *datasets.open_image_folder(size), name)
+    return loaders(point, *datasets.open_cifar(name, size), name)
+
+
 def _from_factory(path: str, point: Point) -> Data:
     module_name, _, attribute = path.partition(":")
     try:
@@ -211,4 +218,7 @@ def _in_worker(_number: int) -> None:
 
 
 # by the name in the sweep file; each opens the data set of a point
-DATASETS: Final[Mapping[str, Callable[[Point], Data]]] = {SYNTHETIC: _synthetic}
+DATASETS: Final[Mapping[str, Callable[[Point], Data]]] = {
+    SYNTHETIC: _synthetic,
+    **dict.fromkeys(datasets.NAMES, _on_disk),
+}

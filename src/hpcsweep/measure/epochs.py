@@ -70,7 +70,10 @@ class History:
 
 @dataclass
 class TrainingPass:
-    """Runs the training; `wait` waits for the device, `at_epoch_end` is called after each epoch."""
+    """Runs the training; `wait` waits for the device, `at_epoch_end` is called after each epoch.
+
+    So is `after_epoch`, once the validation is done as well.
+    """
 
     trainer: Trainer
     data: Data
@@ -78,6 +81,7 @@ class TrainingPass:
     wait: Callable[[], object]
     validates: bool = True
     at_epoch_end: Callable[[], object] = lambda: None
+    after_epoch: Callable[[], object] = lambda: None
     history: History = field(default_factory=History)
 
     def warm_up(self, steps: int) -> None:
@@ -95,13 +99,14 @@ class TrainingPass:
 
     def run(self, epochs: int) -> History:
         """Train from the trainer's epoch on, up to so many epochs."""
-        if self.validates:
+        if self.validates and self.history.before is None:
             self.history.before = self._validate()
         for number in range(self.trainer.epoch, epochs):
             self._epoch(number)
             self.at_epoch_end()
             if self.validates:
                 self.history.validated.append(self._validate())
+            self.after_epoch()
         return self.history
 
     def _epoch(self, number: int) -> None:

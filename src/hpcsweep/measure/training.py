@@ -42,6 +42,7 @@ from hpcsweep.measure import (
     work,
 )
 from hpcsweep.measure import data as datasets
+from hpcsweep.measure.checkpoints import Checkpoints
 from hpcsweep.measure.convolutions import Coverage
 from hpcsweep.measure.epochs import TrainingPass, next_steps
 from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
@@ -216,9 +217,13 @@ class Training:
         )
         self._memory.reset()
         training.warm_up(settings["warmup"])
+        checkpoints = Checkpoints(ready.point, trainer, training.history)
+        training.after_epoch = checkpoints.after_epoch
+        checkpoints.resume()
         self._memory.reset()  # what autotuning and compiling took is not the training's
         self._telemetry.begin()
         history = training.run(ready.point.axes["epochs"])
+        checkpoints.finish()
         cells: Row = {
             "timer": ticker.timer,
             **memory.cells(self._memory),
@@ -228,7 +233,8 @@ class Training:
         timer = instrumented.phase_timer(trainer.device)
         timed = instrumented.time_phases(trainer, data, settings["iterations"], timer)
         cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
-        layers, proof, artifacts = self._layers(ready), self._prove(ready), self._profile(ready)
+        layers, proof = self._layers(ready), self._prove(ready)
+        artifacts = _both(checkpoints.cells(), self._profile(ready))
         return _Passes(history, timed, layers, proof, self._error(ready), cells, artifacts)
 
     def _profile(self, ready: _Ready) -> Row:
@@ -345,3 +351,9 @@ def _determinism(point: Point) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(mode=False)
+
+
+def _both(kept: Row, profiled: Row) -> Row:
+    """Return the columns of checkpoints and profilers; both name artifacts."""
+    named = filter(None, (kept["artifacts"], profiled.get("artifacts")))
+    return {**kept, "artifacts": ";".join(named)}

@@ -1,0 +1,185 @@
+"""Checkpoints of a training: so that a job that is preempted goes on, and best weights are kept.
+
+After an epoch, `<point id>.last.pt` is written beside the shards when the last one is a minute old,
+and removed when the point is done. With `save_every: N` it stays, with `<point id>.best.pt` (lowest
+validation loss) and `<point id>.epoch<n>.pt` of every N-th epoch. `save_final` writes the weights
+alone, as `weights:` takes them.
+
+A file is written aside and moved, so there is no half one. One that cannot be read is told and not
+used: the training then begins at the beginning.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from hpcsweep import rundir
+from hpcsweep.errors import UsageError
+from hpcsweep.measure.profilers import FOLDER_VARIABLE
+from hpcsweep.measure.trainer import Result
+
+if TYPE_CHECKING:
+    from hpcsweep.measure.epochs import History
+    from hpcsweep.measure.trainer import Trainer
+    from hpcsweep.point import Point
+    from hpcsweep.records import Row
+
+FORMAT: Final = 1
+AUTOMATIC_SECONDS: Final = 60.0
+_NEEDED: Final = ("format", "trainer", "learned", "validated", "before")
+
+
+@dataclass
+class Checkpoints:
+    """The files of one point; without a folder (nobody supervises) nothing is written."""
+
+    point: Point
+    trainer: Trainer
+    history: History
+    resumed: int | None = None
+    kept: dict[str, None] = field(default_factory=dict)
+    best: float = float("inf")
+    saved_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path | None:
+        """Return where files go."""
+        named = os.environ.get(FOLDER_VARIABLE)
+        return Path(named) if named else None
+
+    def resume(self) -> None:
+        """Go on from the file that the sweep names, else from an earlier attempt's last one.
+
+        Raises:
+            UsageError: the named file cannot be used.
+
+        """
+        named = self.point.measure["resume_from"]
+        if named:
+            self._load(Path(named).expanduser(), _read(Path(named).expanduser()))
+            return
+        for path in self._earlier():
+            try:
+                state = _read(path)
+                if state["trainer"]["epoch"] < self.point.axes["epochs"]:
+                    self._load(path, state)
+                return
+            except UsageError as error:
+                print(f"not resumed: {error}", file=sys.stderr)  # noqa: T201 - the attempt's log
+
+    def after_epoch(self) -> None:
+        """Write what is due after an epoch."""
+        every = self.point.measure["save_every"]
+        old = time.monotonic() - self.saved_at >= AUTOMATIC_SECONDS
+        if self.folder is None or not (every or old):
+            return
+        state = self._state()
+        self._save("last", state)
+        if not every:
+            return
+        if self.history.validated and self.history.validated[-1].loss < self.best:
+            self.best = self.history.validated[-1].loss
+            self._save("best", {**state, "best": self.best})
+        if self.trainer.epoch % every == 0:
+            self._save(f"epoch{self.trainer.epoch}", state)
+
+    def finish(self) -> None:
+        """Write the final weights if they are wanted; remove what was only for an interruption."""
+        if self.folder is None:
+            return
+        if self.point.measure["save_final"]:
+            self._save("final", self.trainer.state_dict()["model"])
+        if not self.point.measure["save_every"]:
+            self.kept.pop(self._path("last").name, None)
+            for path in self._earlier():
+                path.unlink(missing_ok=True)
+
+    def cells(self) -> Row:
+        """Return the columns about checkpoints."""
+        return {"resumed_epoch": self.resumed, "artifacts": ";".join(self.kept)}
+
+    def _state(self) -> dict[str, Any]:
+        history = self.history
+        return {
+            "format": FORMAT,
+            "trainer": self.trainer.state_dict(),
+            "rng_python": random.getstate(),
+            "rng_numpy": _plain(np.random.get_state()),  # noqa: NPY002 - what others may use
+            "learned": [asdict(result) for result in history.learned],
+            "validated": [asdict(result) for result in history.validated],
+            "before": asdict(history.before) if history.before else None,
+            "best": self.best,
+        }
+
+    def _load(self, path: Path, state: dict[str, Any]) -> None:
+        try:
+            self.trainer.load_state_dict(state["trainer"])
+            random.setstate(_tuples(state["rng_python"]))
+            name, numbers, *rest = state["rng_numpy"]
+            np.random.set_state((name, np.array(numbers, dtype=np.uint32), *rest))  # noqa: NPY002
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            words = (str(error).splitlines() or [""])[0]
+            raise UsageError(f"{path}: does not fit this training ({words})") from error
+        self.history.learned = [Result(**result) for result in state["learned"]]
+        self.history.validated = [Result(**result) for result in state["validated"]]
+        self.history.before = Result(**state["before"]) if state["before"] else None
+        self.best = state["best"]
+        self.resumed = self.trainer.epoch
+
+    def _earlier(self) -> list[Path]:
+        """Return this point's last checkpoints, of whatever attempt and submission, newest first."""
+        if self.folder is None:
+            return []
+        found = self.folder.parent.glob(f"*/{self.point.point_id}.last.pt")
+        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+    def _path(self, kind: str) -> Path:
+        assert self.folder is not None  # noqa: S101 - asked by every caller
+        return self.folder / f"{self.point.point_id}.{kind}.pt"
+
+    def _save(self, kind: str, state: object) -> None:
+        """Write a file; a disk that is full costs the file and not the training."""
+        path = self._path(kind)
+        try:
+            with rundir.replacing(path) as file:
+                torch.save(state, file)
+        except (OSError, RuntimeError) as error:
+            words = (str(error).splitlines() or [""])[0]
+            self.kept[f"no {path.name} ({words})"] = None
+            return
+        self.saved_at = time.monotonic()
+        self.kept[path.name] = None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
+        words = (str(error).splitlines() or [""])[0]
+        raise UsageError(f"{path}: is no checkpoint that can be read ({words})") from error
+    if not isinstance(state, dict) or any(name not in state for name in _NEEDED):
+        raise UsageError(f"{path}: is no checkpoint of hpcsweep; weights alone go into `weights`")
+    if state["format"] != FORMAT:
+        raise UsageError(f"{path}: has format {state['format']}, this version reads {FORMAT}")
+    return state
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy's state, as plain numbers
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value

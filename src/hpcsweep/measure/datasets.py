@@ -1,0 +1,199 @@
+"""Data sets on disk: CIFAR-10 and -100 as they are published, and folders of images.
+
+They lie below the folder that the environment variable HPCSWEEP_DATA names, which a cluster profile
+sets (`env: {HPCSWEEP_DATA: /scratch/me/data}`): where data lie is no part of a point's id. Nothing
+is ever downloaded here but by `hpcsweep data get`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.utils.data import Dataset
+
+from hpcsweep.errors import Refused, UsageError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+    Transform = Callable[[Any], Tensor]
+    Pair = tuple[Dataset[Any], Dataset[Any], int]
+
+FOLDER_VARIABLE: Final = "HPCSWEEP_DATA"
+_BATCH: Final = 3 * 32 * 32
+# folder, training files, test file, key of the labels, classes
+_CIFAR: Final[Mapping[str, tuple[str, tuple[str, ...], str, str, int]]] = {
+    "cifar10": (
+        "cifar-10-batches-py",
+        tuple(f"data_batch_{number}" for number in range(1, 6)),
+        "test_batch",
+        "labels",
+        10,
+    ),
+    "cifar100": ("cifar-100-python", ("train",), "test", "fine_labels", 100),
+}
+# channel means and deviations of the training images, as they are commonly given
+_CIFAR_SCALE: Final = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+_IMAGENET_SCALE: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_MARGIN: Final = 1.14  # 256 over 224: the usual border around the centre that is validated
+IMAGE_FOLDER: Final = "imagefolder"
+NAMES: Final = (*_CIFAR, IMAGE_FOLDER)
+
+
+class Cifar(Dataset[Any]):
+    """The images of some batch files, as bytes in memory; `transform` makes them floats."""
+
+    def __init__(self, name: str, files: list[Path], key: str, transform: Transform) -> None:
+        """Read the files; `UsageError` where one is missing or damaged."""
+        batches = [_read_batch(name, file, key) for file in files]
+        self._images = torch.cat([images for images, _ in batches])
+        self._labels = [label for _, labels in batches for label in labels]
+        self._transform = transform
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Return an image and its label."""
+        return self._transform(self._images[index]), self._labels[index]
+
+
+def open_cifar(name: str, size: int) -> Pair:
+    """Return training data, validation data and the number of classes.
+
+    Training images are cropped at random from a border of 4 pixels and flipped at random; other
+    image sizes than 32 are scaled to.
+
+    Raises:
+        UsageError: the files are not there, or damaged.
+
+    """
+    from torchvision import transforms  # noqa: PLC0415 - two seconds that synthetic data don't need
+
+    folder, train, test, key, classes = _CIFAR[name]
+    place = _root(name) / folder
+    resize = [transforms.Resize(size, antialias=True)] if size != 32 else []
+    to_float = [
+        *resize,
+        transforms.ConvertImageDtype(torch.float32),
+        transforms.Normalize(*_CIFAR_SCALE),
+    ]
+    augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+    learned = Cifar(
+        name, [place / file for file in train], key, transforms.Compose([*augment, *to_float])
+    )
+    return learned, Cifar(name, [place / test], key, transforms.Compose(to_float)), classes
+
+
+def open_image_folder(size: int) -> Pair:
+    """Return the images below `train/<class>/` and `val/<class>/`.
+
+    Raises:
+        UsageError: a folder is missing, empty, or has other classes than the other.
+
+    """
+    from torchvision import datasets, transforms  # noqa: PLC0415
+
+    root = _root(IMAGE_FOLDER)
+    to_float = [transforms.ToTensor(), transforms.Normalize(*_IMAGENET_SCALE)]
+    crop = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+    centre = [transforms.Resize(int(size * _MARGIN)), transforms.CenterCrop(size)]
+    found = []
+    for name, cut in (("train", crop), ("val", centre)):
+        try:
+            found.append(
+                datasets.ImageFolder(
+                    str(root / name), transforms.Compose([*cut, *to_float]), loader=_open_image
+                )
+            )
+        except (OSError, RuntimeError) as error:
+            words = " ".join(str(error).split())
+            raise UsageError(
+                f"dataset '{IMAGE_FOLDER}': {root / name} needs a folder of images for each class "
+                f"({words})"
+            ) from error
+    train, val = found
+    if train.classes != val.classes:
+        raise UsageError(f"dataset '{IMAGE_FOLDER}': {root}: train and val have other classes")
+    return train, val, len(train.classes)
+
+
+def download(name: str, folder: Path) -> Path:
+    """Download CIFAR to a folder, and check it; return where it lies.
+
+    Raises:
+        UsageError: there is no such data set, or it could not be had.
+        Refused: this is a scheduler's job.
+
+    """
+    from torchvision import datasets  # noqa: PLC0415
+
+    if name not in _CIFAR:
+        known = ", ".join(_CIFAR)
+        raise UsageError(f"data '{name}': there is {known}{suggest(name, _CIFAR)} to download")
+    if "SLURM_JOB_ID" in os.environ:
+        raise Refused("data are not downloaded in a job; run this on a login node")
+    source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+    try:
+        source(str(folder), download=True)
+    except (OSError, RuntimeError) as error:
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"data '{name}': cannot be downloaded to {folder}: {words}") from error
+    return folder / _CIFAR[name][0]
+
+
+def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
+    """Return the images (uint8, N x 3 x 32 x 32) and labels of a batch file."""
+    try:
+        with file.open("rb") as opened:
+            batch = pickle.load(opened, encoding="latin1")  # noqa: S301 - the published format
+        images = torch.from_numpy(batch["data"]).view(-1, 3, 32, 32)
+        labels = [int(label) for label in batch[key]]
+    except FileNotFoundError as error:
+        raise UsageError(f"dataset '{name}': no {file}; {_advice(name)}") from error
+    except OSError as error:
+        raise UsageError(f"dataset '{name}': {file}: {error.strerror or error}") from error
+    except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
+        raise UsageError(
+            f"dataset '{name}': {file} is damaged ({type(error).__name__}: {error}); {_advice(name)}"
+        ) from error
+    if not len(labels) == len(images) > 0:
+        raise UsageError(
+            f"dataset '{name}': {file} is damaged: {len(images)} images, {len(labels)} labels; "
+            f"{_advice(name)}"
+        )
+    return images, labels
+
+
+def _root(name: str) -> Path:
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        raise UsageError(
+            f"dataset '{name}': {FOLDER_VARIABLE} is not set; say in the cluster profile where data "
+            f"lie: env: {{{FOLDER_VARIABLE}: /a/folder}}"
+        )
+    return Path(folder).expanduser()
+
+
+def _advice(name: str) -> str:
+    return f"get it on a login node: hpcsweep data get {name} --to ${FOLDER_VARIABLE}"
+
+
+def _open_image(path: str) -> Any:  # noqa: ANN401 - a PIL image
+    """Open an image as RGB; `UsageError` names the file that is none."""
+    from PIL import Image  # noqa: PLC0415 - comes with torchvision
+
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"dataset '{IMAGE_FOLDER}': {path} is no image that can be read"
+        ) from error
