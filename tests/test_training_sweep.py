@@ -21,7 +21,7 @@ axes:
   lr: [0.01, 1.0e+30]
   num_threads: [1]
 include:
-  - {model: "tinynets:Residual", dataset: cifer10, input_size: 16}
+  - {model: "tinynets:Residual", dataset: "nowhere:make", input_size: 16}
   - {model: "tinynets:Residual", amp: fp16, input_size: 16}
 measure: {warmup: 1, iterations: 2, layers: true}
 """
@@ -41,7 +41,7 @@ def test_a_training_sweep_runs_from_file_to_table(tmp_path):
     assert len(json.loads(good["epochs_val_accuracy"])) == 2
     assert (good["learning_valid"], diverged["learning_valid"]) == ("true", "false")
     assert not all(map(math.isfinite, json.loads(diverged["epochs_train_loss"])))
-    assert "dataset 'cifer10'" in unknown["status_reason"]
+    assert "dataset 'nowhere:make': cannot import" in unknown["status_reason"]
     assert "needs a GPU" in refused["status_reason"]
     with desk.sweep().layers.open(newline="") as file:
         directions = {row["direction"] for row in csv.DictReader(file)}

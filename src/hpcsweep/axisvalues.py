@@ -10,7 +10,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import ALGORITHMS
+from hpcsweep.catalog import ALGORITHMS, DATASETS
 from hpcsweep.catalog_models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
@@ -74,6 +74,9 @@ def _word(doc: Document, loc: Loc, axis: Axis, raw: str, *, any_model: bool) -> 
     if axis.kind == "model" and not known:
         text = f"found {show(raw)}, needs a torchvision classifier or package.module:factory"
         raise doc.complaint(loc, text + suggest(raw, MODELS))
+    if axis.name == "dataset" and raw not in DATASETS and not _FACTORY.fullmatch(raw):
+        text = f"found {show(raw)}, needs one of {', '.join(DATASETS)}, or package.module:factory"
+        raise doc.complaint(loc, text + suggest(raw, DATASETS))
     if axis.kind == "algorithm" or axis.choices:
         _one_of(doc, loc, raw, axis.choices or ALGORITHMS)
     return raw

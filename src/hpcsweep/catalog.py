@@ -53,6 +53,9 @@ class Axis:
     workloads: tuple[str, ...] = WORKLOADS
 
 
+# what a name without a colon may be on the axis `dataset`
+DATASETS: Final = ("synthetic", "cifar10", "cifar100", "imagefolder")
+
 _TRAINING: Final = ("training",)
 _INFERENCE: Final = ("inference",)
 _ONE_PASS: Final = ("inference", "noop")  # what means nothing to a training step

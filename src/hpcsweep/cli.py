@@ -530,6 +530,27 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
 
 
 @main.group(cls=Commands)
+def data() -> None:
+    """Get data sets for training sweeps."""
+
+
+@data.command()
+@click.argument("name")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="What HPCSWEEP_DATA names in cluster profiles.",
+)
+def get(name: str, folder: Path) -> None:
+    """Download cifar10 or cifar100, on a login node; jobs never download."""
+    from hpcsweep.measure import datasets
+
+    print(f"{name} lies in {datasets.download(name, folder)}")
+
+
+@main.group(cls=Commands)
 def cluster() -> None:
     """Look at the cluster that Slurm shows here."""
 

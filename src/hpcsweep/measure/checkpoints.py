@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from hpcsweep import rundir
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.measure.profilers import FOLDER_VARIABLE
 from hpcsweep.measure.trainer import Result
 
@@ -68,13 +68,8 @@ class Checkpoints:
             self._load(Path(named).expanduser(), _read(Path(named).expanduser()))
             return
         for path in self._earlier():
-            try:
-                state = _read(path)
-                if state["trainer"]["epoch"] < self.point.axes["epochs"]:
-                    self._load(path, state)
+            if self._goes_on_from(path):
                 return
-            except UsageError as error:
-                print(f"not resumed: {error}", file=sys.stderr)  # noqa: T201 - the attempt's log
 
     def after_epoch(self) -> None:
         """Write what is due after an epoch."""
@@ -107,6 +102,17 @@ class Checkpoints:
         """Return the columns about checkpoints."""
         return {"resumed_epoch": self.resumed, "artifacts": ";".join(self.kept)}
 
+    def _goes_on_from(self, path: Path) -> bool:
+        """Use an earlier attempt's file; False where it cannot be used."""
+        try:
+            state = _read(path)
+            if state["trainer"]["epoch"] < self.point.axes["epochs"]:
+                self._load(path, state)
+        except UsageError as error:
+            print(f"not resumed: {error}", file=sys.stderr)  # noqa: T201 - the attempt's log
+            return False
+        return True
+
     def _state(self) -> dict[str, Any]:
         history = self.history
         return {
@@ -136,7 +142,7 @@ class Checkpoints:
         self.resumed = self.trainer.epoch
 
     def _earlier(self) -> list[Path]:
-        """Return this point's last checkpoints, of whatever attempt and submission, newest first."""
+        """Return this point's last checkpoints, of any attempt and submission, newest first."""
         if self.folder is None:
             return []
         found = self.folder.parent.glob(f"*/{self.point.point_id}.last.pt")
@@ -152,9 +158,9 @@ class Checkpoints:
         try:
             with rundir.replacing(path) as file:
                 torch.save(state, file)
-        except (OSError, RuntimeError) as error:
-            words = (str(error).splitlines() or [""])[0]
-            self.kept[f"no {path.name} ({words})"] = None
+        except (ResultsError, OSError, RuntimeError) as error:
+            words = (str(error).splitlines() or [""])[0].removeprefix(f"{path}: ")
+            self.kept[f"no {path.name} ({words.partition(';')[0]})"] = None
             return
         self.saved_at = time.monotonic()
         self.kept[path.name] = None
@@ -165,7 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
+    except Exception as error:  # a damaged file may raise anything
         words = (str(error).splitlines() or [""])[0]
         raise UsageError(f"{path}: is no checkpoint that can be read ({words})") from error
     if not isinstance(state, dict) or any(name not in state for name in _NEEDED):

@@ -99,30 +99,29 @@ def open_image_folder(size: int) -> Pair:
         UsageError: a folder is missing, empty, or has other classes than the other.
 
     """
-    from torchvision import datasets, transforms  # noqa: PLC0415
+    from torchvision import transforms  # noqa: PLC0415
 
     root = _root(IMAGE_FOLDER)
     to_float = [transforms.ToTensor(), transforms.Normalize(*_IMAGENET_SCALE)]
     crop = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
     centre = [transforms.Resize(int(size * _MARGIN)), transforms.CenterCrop(size)]
-    found = []
-    for name, cut in (("train", crop), ("val", centre)):
-        try:
-            found.append(
-                datasets.ImageFolder(
-                    str(root / name), transforms.Compose([*cut, *to_float]), loader=_open_image
-                )
-            )
-        except (OSError, RuntimeError) as error:
-            words = " ".join(str(error).split())
-            raise UsageError(
-                f"dataset '{IMAGE_FOLDER}': {root / name} needs a folder of images for each class "
-                f"({words})"
-            ) from error
-    train, val = found
+    train = _images(root / "train", transforms.Compose([*crop, *to_float]))
+    val = _images(root / "val", transforms.Compose([*centre, *to_float]))
     if train.classes != val.classes:
         raise UsageError(f"dataset '{IMAGE_FOLDER}': {root}: train and val have other classes")
     return train, val, len(train.classes)
+
+
+def _images(folder: Path, transform: Transform) -> Any:  # noqa: ANN401 - an ImageFolder
+    from torchvision import datasets  # noqa: PLC0415
+
+    try:
+        return datasets.ImageFolder(str(folder), transform, loader=_open_image)
+    except (OSError, RuntimeError) as error:
+        words = " ".join(str(error).split())
+        raise UsageError(
+            f"dataset '{IMAGE_FOLDER}': {folder} needs a folder of images for each class ({words})"
+        ) from error
 
 
 def download(name: str, folder: Path) -> Path:
@@ -160,9 +159,10 @@ def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
         raise UsageError(f"dataset '{name}': no {file}; {_advice(name)}") from error
     except OSError as error:
         raise UsageError(f"dataset '{name}': {file}: {error.strerror or error}") from error
-    except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
+    except Exception as error:  # a damaged pickle may raise anything
+        what = f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"dataset '{name}': {file} is damaged ({type(error).__name__}: {error}); {_advice(name)}"
+            f"dataset '{name}': {file} is damaged ({what}); {_advice(name)}"
         ) from error
     if not len(labels) == len(images) > 0:
         raise UsageError(
@@ -176,8 +176,8 @@ def _root(name: str) -> Path:
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         raise UsageError(
-            f"dataset '{name}': {FOLDER_VARIABLE} is not set; say in the cluster profile where data "
-            f"lie: env: {{{FOLDER_VARIABLE}: /a/folder}}"
+            f"dataset '{name}': {FOLDER_VARIABLE} is not set; say in the cluster profile where "
+            f"data lie: env: {{{FOLDER_VARIABLE}: /a/folder}}"
         )
     return Path(folder).expanduser()
 

@@ -109,8 +109,8 @@ def build_float32(
         torch.manual_seed(seed)
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
         model = model.float().eval().requires_grad_(requires_grad=False)
-        if _is_path(weights):
-            _load(model, Path(weights))
+        if is_path(weights):
+            load_weights(model, Path(weights))
         elif weights == RANDOM and ":" not in name:
             if enliven:
                 _enliven(model)
@@ -171,7 +171,7 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
         raise UsageError(
             f"model '{name}': torchvision has no such classifier{suggest(name, known)}"
         )
-    if weights == RANDOM or _is_path(weights):
+    if weights == RANDOM or is_path(weights):
         model: nn.Module = models.get_model(name, weights=None, **_EXTRA.get(name, {}))
         return model
     named = models.get_model_weights(name)
@@ -199,12 +199,18 @@ def _from_factory(path: str) -> nn.Module:
     return model
 
 
-def _is_path(weights: str) -> bool:
+def is_path(weights: str) -> bool:
+    """Say whether weights are a file, and no name."""
     return "/" in weights or weights.endswith((".pt", ".pth", ".bin"))
 
 
-def _load(model: nn.Module, path: Path) -> None:
-    """Load a state dict, as it is or below `state_dict` or `model`, as checkpoints have it."""
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load a state dict, as it is or below `state_dict` or `model`, as checkpoints have it.
+
+    Raises:
+        UsageError: the file cannot be read, or does not fit the network.
+
+    """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from hpcsweep.catalog import AUTO, AUTOTUNE
+from hpcsweep.errors import UsageError
 from hpcsweep.measure import models
 from hpcsweep.measure.outcome import Unsupported
 
@@ -32,15 +34,29 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
 
     """
     axes = point.axes
-    model = models.build_float32(axes["model"], axes["weights"], axes["seed"], enliven=False)
+    file = Path(axes["weights"]) if models.is_path(axes["weights"]) else None
+    weights = models.RANDOM if file else axes["weights"]
+    model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
+    as_published = file is not None and _loads(model, file)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(axes["seed"])
         if axes["stem"] == "cifar":
             give_cifar_stem(model)
         give_classes(model, num_classes, own_factory=":" in axes["model"])
+    if file is not None and not as_published:
+        models.load_weights(model, file)  # those of a training: stem and last layer are replaced
     model = model.train().requires_grad_(requires_grad=True)
     model = model.to(device=device, dtype=getattr(torch, axes["dtype"]))
     return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+
+
+def _loads(model: nn.Module, file: Path) -> bool:
+    """Load weights of the network as it is published; False where they are none."""
+    try:
+        models.load_weights(model, file)
+    except UsageError:
+        return False
+    return True
 
 
 def give_cifar_stem(model: nn.Module) -> None:
