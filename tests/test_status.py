@@ -102,3 +102,18 @@ def test_nothing_yet_and_no_such_sweep_are_told(desk):
     assert "no results yet" in status.text(status.read(desk.results, []))
     with pytest.raises(UsageError, match="no results of a sweep 'x'"):
         status.read(desk.results, ["x"])
+
+
+def test_artifacts_are_listed_and_shards_are_not(desk):
+    """Counted by kind in the table, by name in the JSON; a file in the making is none."""
+    desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n")
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    (submission,) = desk.sweep().submissions()
+    names = ("ab.trace.json.gz", "cd.trace.json.gz", "ab.last.pt", "0.0.nsys-rep")
+    for name in (*names, ".ab.best.pt.x.tmp"):
+        (submission.shards / name).write_bytes(b"x")
+    shown = desk.run("status").stdout
+    assert f"artifacts in {submission.shards.relative_to(desk.folder)}" in shown
+    assert "2 trace.json.gz, 1 0.nsys-rep, 1 last.pt" in shown
+    (found,) = json.loads(desk.run("status", "--json").stdout)["sweeps"]
+    assert {path.rpartition("/")[2] for path in found["artifacts"]} == set(names)

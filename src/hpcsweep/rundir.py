@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # History of the folder's layout. 1: first release.
 LAYOUT: Final = 1
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+# what a shard is made of, and what is being written; the rest of a folder are artifacts
+_OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
@@ -113,6 +115,15 @@ class RunDir:
         folder = self.shards_dir / submission_id
         matches = filter(None, map(_SHARD.fullmatch, _listdir(folder)))
         return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
+
+    def artifacts(self) -> list[Path]:
+        """Return what profilers and trainings left beside the shards: files, and folders."""
+        return [
+            self.shards_dir / folder / name
+            for folder in sorted(_listdir(self.shards_dir))
+            for name in sorted(_listdir(self.shards_dir / folder))
+            if not _OWN.fullmatch(name)
+        ]
 
 
 @dataclass(frozen=True)

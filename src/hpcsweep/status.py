@@ -30,6 +30,7 @@ _WATCH_SECONDS: Final = 2.0
 _WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
 _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
 _TROUBLES: Final = 10  # lines
+_KINDS: Final = 4  # kinds of artifacts that are named
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class SweepStatus:
     problems: list[str]
     bad_nodes: list[BadNode] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
+    artifacts: list[Path] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -139,6 +141,7 @@ class SweepStatus:
             "problems": self.problems,
             "avoided_nodes": [asdict(node) for node in self.bad_nodes],
             "not_asked": self.unanswered,
+            "artifacts": [str(path) for path in self.artifacts],
         }
 
     def words(self) -> list[str]:
@@ -147,6 +150,11 @@ class SweepStatus:
         if self.bad_nodes:
             told = ", ".join(map(str, self.bad_nodes))
             lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")
+        if self.artifacts:
+            kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
+            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+            more = ", ..." if len(kinds) > _KINDS else ""
+            lines.append(f"artifacts in {self.artifacts[-1].parent}: {told}{more}")
         return [f"{self.sweep}: {line}" for line in lines]
 
 
@@ -262,7 +270,8 @@ def _sweep(
         bad, problems = [], [*problems, str(error)]
     asked = any(one.sent.open_chunks and not one.complete for one in found)
     unanswered = [str(missing) for missing in answer.unanswered] if asked else []
-    return SweepStatus(run.name, list(profiles.values()), problems, bad, unanswered)
+    told = list(profiles.values())
+    return SweepStatus(run.name, told, problems, bad, unanswered, run.artifacts())
 
 
 def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[str]) -> None:
