@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import cProfile
 import csv
+import inspect
 import io
 import os
 import pstats
@@ -43,6 +44,11 @@ RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step
 FOLDER_VARIABLE: Final = "HPCSWEEP_ARTIFACTS"
 WRAPPER_VARIABLE: Final = "HPCSWEEP_WRAPPER"
 _SHOWN: Final = 60
+
+# later torches warn that a cycle's events go, unless told; earlier ones do not know the word
+_KEEPING: Final = (
+    {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
+)
 
 # heading, attribute of torch's FunctionEventAvg, of which version by version the first that exists
 _COLUMNS: Final = (
@@ -119,7 +125,7 @@ def _torch(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
         record_shapes=True,
         profile_memory=True,
         with_flops=True,
-        acc_events=True,
+        **_KEEPING,
     ) as profiler:
         for _ in range(1 + count):
             with torch.profiler.record_function(RANGE):

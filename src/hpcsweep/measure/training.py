@@ -133,7 +133,7 @@ class Training:
                 peak, limit = self._memory.peak(), self._memory.limit()
                 raise OutOfMemory(peak, limit, str(error).splitlines()[0]) from error
             if framework.is_missing_operator(error) or any(x in str(error) for x in _CANNOT):
-                raise Unsupported(str(error).splitlines()[0]) from error
+                raise Unsupported(_telling_line(str(error))) from error
             raise
         finally:
             if point.axes["compile"] == "inductor":
@@ -351,6 +351,12 @@ def _determinism(point: Point) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(mode=False)
+
+
+def _telling_line(text: str) -> str:
+    """Return the line that says what is missing; a compiler's first one may be a heading."""
+    lines = text.splitlines()
+    return next((line for line in lines if any(words in line for words in _CANNOT)), lines[0])
 
 
 def _both(kept: Row, profiled: Row) -> Row:
