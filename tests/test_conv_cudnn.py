@@ -20,7 +20,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv import cudnn, cudnn_library, swap
+from hpcsweep.conv import cudnn, cudnn_library, foreign, swap
 from hpcsweep.conv.cudnn import Cudnn, Descriptors
 from hpcsweep.conv.cudnn_library import CudnnBadParameter, CudnnError, Library
 from hpcsweep.conv.errors import LibraryUnusable
@@ -182,10 +182,10 @@ def test_cudnn_computes_the_same_output_sizes(  # noqa: PLR0917 - a convolution'
 
 def test_a_parameter_that_cudnn_refuses_is_a_typed_error_with_its_words(real):
     """A stride of 0 and an unheard-of type."""
-    descriptor = cudnn.Descriptor(real, "Convolution")
+    descriptor = foreign.Descriptor(real, "cudnn", "Convolution")
     with pytest.raises(CudnnBadParameter, match=r"cudnnSetConvolution2dDescriptor: CUDNN_STATUS"):
         real.call("cudnnSetConvolution2dDescriptor", descriptor, 0, 0, 0, 0, 1, 1, 1, 0)
-    tensor = cudnn.Descriptor(real, "Tensor")
+    tensor = foreign.Descriptor(real, "cudnn", "Tensor")
     with pytest.raises(CudnnError):
         real.call("cudnnSetTensor4dDescriptorEx", tensor, 99, 1, 1, 1, 1, 1, 1, 1, 1)
 

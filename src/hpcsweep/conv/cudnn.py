@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import weakref
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +18,7 @@ from hpcsweep.conv import cudnn_library as library_of
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.cudnn_library import CudnnBadParameter, CudnnError, CudnnNotSupported, Library
 from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.foreign import Descriptor, strides
 from hpcsweep.conv.vendor import NotSupported, VendorBackend
 
 if TYPE_CHECKING:
@@ -75,22 +74,6 @@ _KERNELS: Final[Mapping[str, Expected]] = {
 }
 
 
-class Descriptor:
-    """A descriptor of cuDNN that is destroyed with its Python object."""
-
-    def __init__(self, library: Library, kind: str) -> None:
-        """Create one: `Tensor`, `Filter` or `Convolution`."""
-        self._as_parameter_ = ctypes.c_void_p()
-        library.call(f"cudnnCreate{kind}Descriptor", ctypes.byref(self._as_parameter_))
-        end = weakref.finalize(self, _destroy, library, kind, self._as_parameter_)
-        end.atexit = False  # the process's end frees it, and the library may be gone by then
-
-
-def _destroy(library: Library, kind: str, descriptor: ctypes.c_void_p) -> None:
-    with suppress(CudnnError):
-        library.call(f"cudnnDestroy{kind}Descriptor", descriptor)
-
-
 @dataclass(frozen=True)
 class Descriptors:
     """What cuDNN is told about a problem."""
@@ -107,7 +90,7 @@ class Descriptors:
         dtype = library_of.DATA_TYPES[shape.dtype]
         sizes = (shape.n, shape.in_c, shape.in_h, shape.in_w)
         out = (shape.n, shape.out_c, shape.out_h, shape.out_w)
-        weight = Descriptor(library, "Filter")
+        weight = Descriptor(library, NAME, "Filter")
         library.call(
             "cudnnSetFilter4dDescriptor",
             *(weight, dtype, library_of.FORMATS[layout]),
@@ -143,15 +126,13 @@ class Descriptors:
 def _tensor(
     library: Library, dtype: int, sizes: tuple[int, int, int, int], layout: str
 ) -> Descriptor:
-    _, c, h, w = sizes
-    strides = (c * h * w, 1, w * c, c) if layout == "nhwc" else (c * h * w, h * w, w, 1)
-    found = Descriptor(library, "Tensor")
-    library.call("cudnnSetTensor4dDescriptorEx", found, dtype, *sizes, *strides)
+    found = Descriptor(library, NAME, "Tensor")
+    library.call("cudnnSetTensor4dDescriptorEx", found, dtype, *sizes, *strides(sizes, layout))
     return found
 
 
 def _convolution(library: Library, shape: ConvShape, *, tf32: bool) -> Descriptor:
-    found = Descriptor(library, "Convolution")
+    found = Descriptor(library, NAME, "Convolution")
     compute = library_of.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
     library.call(
         "cudnnSetConvolution2dDescriptor",

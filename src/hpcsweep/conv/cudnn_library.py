@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hpcsweep.conv import foreign
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import NotSupported
 
@@ -145,10 +146,7 @@ class Library:
             LibraryUnusable: it is missing, lacks a function, or is of another major version.
 
         """
-        try:
-            self._library = _open(path)
-        except OSError as error:
-            raise LibraryUnusable(f"cuDNN cannot be loaded: {error}") from error
+        self._library = foreign.open_once(path, "cuDNN")
         self.path = path
         self._library.cudnnGetVersion.restype = c_size_t
         self.version = int(self._library.cudnnGetVersion())
@@ -181,15 +179,11 @@ class Library:
         return " ".join(buffer.value.decode("utf-8", "replace").split())
 
     def _bind(self, name: str, types: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a ctypes function
-        try:
-            function = getattr(self._library, name)
-        except AttributeError as error:
-            raise LibraryUnusable(
-                f"{self.path}: cuDNN {version_text(self.version)} has no {name}; explicit "
-                "algorithms need a cuDNN 9 that still exports it"
-            ) from error
-        function.restype, function.argtypes = c_int, types
-        return function
+        missing = (
+            f"{self.path}: cuDNN {version_text(self.version)} has no {name}; explicit algorithms "
+            "need a cuDNN 9 that still exports it"
+        )
+        return foreign.bind(self._library, name, types, missing)
 
 
 _KINDS: Final[Mapping[int, type[CudnnError]]] = {
@@ -209,7 +203,7 @@ def version_text(version: int) -> str:
 @lru_cache(maxsize=1)
 def load() -> Library:
     """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
-    library = _first()
+    library = foreign.first_usable(_candidates(), Library)
     ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     if ours is not None and ours != library.version and not os.environ.get(OVERRIDE):
         raise LibraryUnusable(
@@ -217,14 +211,6 @@ def load() -> Library:
             f"{version_text(ours)}: two versions in one process; see LD_LIBRARY_PATH"
         )
     return library
-
-
-def _first() -> Library:
-    *others, last = _candidates()
-    for path in others:
-        with suppress(LibraryUnusable):
-            return Library(path)
-    return Library(last)
 
 
 def _candidates() -> Iterator[str]:
@@ -251,11 +237,3 @@ def _loaded() -> Iterator[str]:
         return
     paths = (line.split(maxsplit=5)[-1] for line in lines if "libcudnn.so" in line)
     yield from dict.fromkeys(paths)
-
-
-def _open(path: str) -> ctypes.CDLL:
-    """Return the library without loading a second copy where it is in the process already."""
-    try:
-        return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return ctypes.CDLL(path)

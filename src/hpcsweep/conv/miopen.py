@@ -17,8 +17,6 @@ import os
 import shutil
 import tempfile
 import threading
-import weakref
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep.conv import miopen_library as library_of
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.foreign import Descriptor, strides
 from hpcsweep.conv.miopen_library import Library, MiopenError, Solution
 from hpcsweep.conv.vendor import NotSupported, VendorBackend
 
@@ -56,27 +55,11 @@ _FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class Descriptor:
-    """A descriptor of MIOpen that is destroyed with its Python object."""
-
-    def __init__(self, library: Library, kind: str) -> None:
-        """Create one: `Tensor` or `Convolution`."""
-        self._as_parameter_ = ctypes.c_void_p()
-        library.call(f"miopenCreate{kind}Descriptor", ctypes.byref(self._as_parameter_))
-        end = weakref.finalize(self, _destroy, library, kind, self._as_parameter_)
-        end.atexit = False
-
-
-def _destroy(library: Library, kind: str, descriptor: ctypes.c_void_p) -> None:
-    with suppress(MiopenError):
-        library.call(f"miopenDestroy{kind}Descriptor", descriptor)
-
-
 def _tensor(library: Library, dtype: int, sizes: tuple[int, ...], layout: str) -> Descriptor:
-    _, c, h, w = sizes
-    strides = (c * h * w, 1, w * c, c) if layout == "nhwc" else (c * h * w, h * w, w, 1)
-    found, four = Descriptor(library, "Tensor"), ctypes.c_int * 4
-    library.call("miopenSetTensorDescriptor", found, dtype, 4, four(*sizes), four(*strides))
+    found, four = Descriptor(library, NAME, "Tensor"), ctypes.c_int * 4
+    library.call(
+        "miopenSetTensorDescriptor", found, dtype, 4, four(*sizes), four(*strides(sizes, layout))
+    )
     return found
 
 
@@ -88,7 +71,7 @@ def describe(library: Library, problem: Problem) -> tuple[Descriptor, ...]:
     y = _tensor(library, dtype, (shape.n, shape.out_c, shape.out_h, shape.out_w), layout)
     filters = (shape.out_c, shape.group_in, shape.kernel_h, shape.kernel_w)
     weight = _tensor(library, dtype, filters, layout)
-    convolution = Descriptor(library, "Convolution")
+    convolution = Descriptor(library, NAME, "Convolution")
     library.call(
         "miopenInitConvolutionDescriptor",
         *(convolution, library_of.CROSS_CORRELATION),

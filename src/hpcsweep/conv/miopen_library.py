@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hpcsweep.conv import foreign
 from hpcsweep.conv.errors import LibraryUnusable
 
 if TYPE_CHECKING:
@@ -116,12 +116,14 @@ class Library:
             LibraryUnusable: it is missing, lacks a function, or is of another major version.
 
         """
-        try:
-            self._library = _open(path)
-        except OSError as error:
-            raise LibraryUnusable(f"MIOpen cannot be loaded: {error}") from error
+        self._library = foreign.open_once(path, "MIOpen")
         self.path = path
-        self._functions = {name: self._bind(name, types) for name, types in SIGNATURES.items()}
+        self._functions = {
+            name: foreign.bind(
+                self._library, name, types, f"{path}: no {name}; is this MIOpen 2 or 3?"
+            )
+            for name, types in SIGNATURES.items()
+        }
         self._words = self._library.miopenGetErrorString
         self._words.restype, self._words.argtypes = c_char_p, (c_int,)
         self.version = self._check_version()
@@ -132,14 +134,6 @@ class Library:
         if status != SUCCESS:
             words = self._words(status) or b""
             raise MiopenError(name, status, words.decode("ascii", "replace"))
-
-    def _bind(self, name: str, types: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a ctypes function
-        try:
-            function = getattr(self._library, name)
-        except AttributeError as error:
-            raise LibraryUnusable(f"{self.path}: no {name}; is this MIOpen 2 or 3?") from error
-        function.restype, function.argtypes = c_int, types
-        return function
 
     def _check_version(self) -> tuple[int, int, int]:
         numbers = [c_size_t() for _ in range(3)]
@@ -154,11 +148,7 @@ class Library:
 @lru_cache(maxsize=1)
 def load() -> Library:
     """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
-    *others, last = _candidates()
-    for path in others:
-        with suppress(LibraryUnusable):
-            return Library(path)
-    return Library(last)
+    return foreign.first_usable(_candidates(), Library)
 
 
 def _candidates() -> Iterator[str]:
@@ -172,11 +162,3 @@ def _candidates() -> Iterator[str]:
             yield str(own / name)
     yield NAME
     yield "libMIOpen.so"
-
-
-def _open(path: str) -> ctypes.CDLL:
-    """Return the library without loading a second copy where it is in the process already."""
-    try:
-        return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return ctypes.CDLL(path)
