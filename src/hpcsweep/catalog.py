@@ -325,7 +325,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting(
             "profile",
             "list",
-            (),
+            [],
             "profilers, each in passes of its own after the timed ones; see docs/profiling.md",
             ("torch", "cprofile", "nvtx"),
         ),
