@@ -18,7 +18,7 @@ import os
 import time
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import records
@@ -113,6 +113,20 @@ class ShardWriter:
     def __exit__(self, *_exc: object) -> None:
         """Sync and close."""
         self.close()
+
+
+def fence_off(shard: ShardPath) -> None:
+    """Keep an attempt that may live on from writing more rows: take the number of the next one.
+
+    Raises:
+        ResultsError: the folder cannot be written.
+
+    """
+    path = replace(shard, attempt=shard.attempt + 1).overall
+    try:
+        path.touch(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 class _Appender:

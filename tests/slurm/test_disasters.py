@@ -7,14 +7,13 @@ waiting for Slurm; every test then looks at one of them. slurmctld dies last and
 from __future__ import annotations
 
 import re
-import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-import disasters
 import pytest
+import surviving
 from conftest import _point_at
 from lab import processes
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from disasters import Left, Sweep
     from lab import Lab
+    from surviving import Left, Sweep
 
     Story = Callable[[Lab, Path], dict[str, Sweep]]
 
@@ -34,7 +33,7 @@ L40S = Lock()  # two stories want this node for themselves
 
 def a_node_is_killed(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Cut the power: slurmd, steps and jobs die at once; the node boots when it was missed."""
-    one = disasters.sweep(lab, folder / "killed", "partition: v100\n")
+    one = surviving.sweep(lab, folder / "killed", "partition: v100\n")
     one.begin(rows=4)
     lab.kill("v100n1")
     one.wait("the requeue", lambda: {job.state.name for job in one.jobs()} == {"PENDING"})
@@ -44,26 +43,40 @@ def a_node_is_killed(lab: Lab, folder: Path) -> dict[str, Sweep]:
 
 
 def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep]:
-    """Lose a node while the job on it goes on; the next attempt begins on another node."""
-    site = "partition: l40s\n"
-    one = disasters.sweep(lab, folder / "lives", site, points=45, chunk=45, sleep_ms=300)
+    """Lose a node while the jobs on it go on.
+
+    Slurm begins one again on another node; the other is cancelled, and its sweep submitted again.
+    """
+    long = {"points": 45, "chunk": 45, "sleep_ms": 300}
+    pair = {
+        name: surviving.sweep(lab, folder / name, "partition: l40s\n", **long)
+        for name in ("lives", "given up")
+    }
+    lives, given_up = pair.values()
     with L40S:
-        one.begin(rows=2)
-        (job,) = one.running()
+        for one in pair.values():
+            one.submit()
+        for one in pair.values():
+            one.wait("rows", one.row_count)
+        (job,), (other,) = lives.running(), given_up.running()
         lab.kill("l40sn1", steps=False)
         lab.run("scontrol", "update", "nodename=l40sn1", "state=down", "reason=a test")
-        one.wait("the requeue", lambda: not one.running())
+        lives.wait("the requeues", lambda: not lives.running() + given_up.running())
         lab.run("scontrol", "update", f"jobid={job.id}", "partition=mi250")
-        one.wait("two attempts", lambda: len(one.run.shards()) > 1)
-        one.wait("the end of the older one", lambda: not processes(lab.directory, "l40sn1"))
+        lab.run("scancel", str(other.id))
+        given_up.profile("any", "partition: mi250\nmax_points_per_chunk: 15\n")
+        given_up.submit()
+        lives.wait("two attempts", lambda: len(lives.run.shards()) > 1)
+        lives.wait("the end of the older ones", lambda: not processes(lab.directory, "l40sn1"))
         lab.spawn("l40sn1")
-    one.finish()
-    return {"lives": one}
+    for one in pair.values():
+        one.finish()
+    return pair
 
 
 def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Send a running task back to the queue, as an administrator does."""
-    one = disasters.sweep(lab, folder / "requeued", "partition: mi250\n")
+    one = surviving.sweep(lab, folder / "requeued", "partition: mi250\n")
     one.begin(rows=4)
     lab.run("scontrol", "requeue", str(one.running()[0].id))
     one.finish()
@@ -72,7 +85,7 @@ def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
 
 def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Cancel an array of which one task runs and two wait behind the throttle."""
-    one = disasters.sweep(lab, folder / "cancelled", "partition: mi250\narray_throttle: 1\n")
+    one = surviving.sweep(lab, folder / "cancelled", "partition: mi250\narray_throttle: 1\n")
     one.begin(rows=2)
     assert {job.state.name for job in one.jobs()} == {"RUNNING", "PENDING"}, one.jobs()
     lab.run("scancel", *{str(job.id.job) for job in one.jobs()})
@@ -83,10 +96,10 @@ def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
 def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Let the time limit expire; Slurm looks every 30 s, so the points are slow."""
     site = "partition: mi250\n"
-    one = disasters.sweep(lab, folder / "expired", site, points=40, chunk=40, sleep_ms=1000)
+    one = surviving.sweep(lab, folder / "expired", site, points=40, chunk=40, sleep_ms=1000)
     one.begin()
     (job,) = one.running()
-    lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={disasters.after(0)}")
+    lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={surviving.after(0)}")
     one.wait("TIMEOUT", lambda: {j.state.name for j in one.jobs()} == {"TIMEOUT"})
     one.profile("any", f"{site}max_points_per_chunk: 8\n")  # the rest in parallel
     one.finish()
@@ -97,8 +110,8 @@ def tasks_are_preempted(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Take the node from two sweeps by a job of higher priority: requeued, cancelled for good."""
     node, slow = "constraint: gpul40s\n", {"chunk": 12, "sleep_ms": 600}
     pair = {
-        "back": disasters.sweep(lab, folder / "back", f"partition: low\n{node}", **slow),
-        "out": disasters.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", **slow),
+        "back": surviving.sweep(lab, folder / "back", f"partition: low\n{node}", **slow),
+        "out": surviving.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", **slow),
     }
     with L40S:
         for one in pair.values():
@@ -181,7 +194,7 @@ def test_a_node_that_was_killed_is_avoided_from_now_on(series: Series):
     """The sweep grows: its new point goes to another node."""
     one = series.sweeps("killed")["killed"]
     grown = replace(one, points=one.points + 1)
-    grown.desk.spec(disasters.SPEC.format(points=grown.points, sleep_ms=200), "s.yaml")
+    grown.desk.spec(surviving.SPEC.format(points=grown.points, sleep_ms=200), "s.yaml")
     grown.profile("any", "partition: gpu\nconstraint: 'gpu2v100|mi250'\n")
     assert "avoids v100n1 (NODE_FAIL" in "".join(grown.finish())
     (_, second) = grown.run.submissions()
@@ -202,13 +215,10 @@ def test_an_outage_of_slurmctld_costs_nothing(series: Series, tmp_path: Path):
     """Two tasks run on and one waits; what is sent is not sent again, what is new is refused."""
     lab = series.wait()
     site = "partition: mi250\narray_throttle: 2\n"
-    one = disasters.sweep(lab, tmp_path / "outage", site, sleep_ms=1000)
-    late = disasters.sweep(lab, tmp_path / "late", site)
+    one = surviving.sweep(lab, tmp_path / "outage", site, sleep_ms=1000)
+    late = surviving.sweep(lab, tmp_path / "late", site)
     one.begin(rows=2)
-    begun = time.time()
-    # What slurmctld has not written yet it forgets, and gives the ids of its jobs away again.
-    state = lab.directory / "state/job_state"
-    one.wait("the state on disk", lambda: state.stat().st_mtime > begun)
+    surviving.wait_for_saved_state(one)
     lab.kill("slurmctld")
     with ThreadPoolExecutor(3) as pool:
         again = pool.submit(one.submit)

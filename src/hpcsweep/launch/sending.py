@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcsweep import badnodes, queues, slurm
+from hpcsweep import badnodes, queues, rundir, shards, slurm
+from hpcsweep.errors import ResultsError
 from hpcsweep.launch import sbatch
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.profile import Profile
     from hpcsweep.queues import Answer
-    from hpcsweep.rundir import RunDir, SubmissionDir
+    from hpcsweep.rundir import RunDir, ShardPath, SubmissionDir
 
 
 def learn(run: RunDir, answer: Answer) -> list[badnodes.BadNode]:
@@ -23,6 +24,27 @@ def learn(run: RunDir, answer: Answer) -> list[badnodes.BadNode]:
     for submission in run.submissions():
         queues.record(submission, answer)
     return bad
+
+
+def fence_off(run: RunDir, answer: Answer) -> None:
+    """Stop attempts that Slurm has given up but that may live on, as on a node that was lost.
+
+    Their points are about to be sent again. The caller holds the run folder's lock.
+    """
+    for submission in [] if answer.silent else run.submissions():
+        known = queues.sent(submission)
+        given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
+        newest = {s.chunk: s for s in run.shards_of(submission.id)} if given_up else {}
+        for chunk in given_up & newest.keys():
+            if _says_that_it_runs(newest[chunk]):
+                shards.fence_off(newest[chunk])
+
+
+def _says_that_it_runs(shard: ShardPath) -> bool:
+    try:
+        return bool(rundir.read_json(shard.env).get("state") == "running")
+    except ResultsError:
+        return False
 
 
 def send(

@@ -113,6 +113,7 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
         if answer.silent:
             missing = "; ".join(map(str, answer.unanswered))
             say(f"{run.name}: {missing}; every chunk that was sent and lacks rows counts as live")
+        sending.fence_off(run, answer)
         ready = prepare.prepare(run, asked, answer.live_chunks)
         bad = sending.learn(run, answer)
         settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))

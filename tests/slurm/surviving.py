@@ -1,4 +1,4 @@
-"""Disasters for sweeps on a lab, and the count of what they left.
+"""Sweeps that go through a disaster on a lab, and the count of what is left of them.
 
 A `Sweep` is a folder of its own with one sweep and its profiles. `begin` submits it and waits for
 rows; something terrible is done; `finish` types the same command until nothing is missing; and
@@ -192,6 +192,15 @@ def _late(submission: SubmissionDir) -> list[str]:
                 if ended > began + 0.001:  # the log has milliseconds
                     found.append(f"{shard.overall.name}: {row['point_id']} at {ended - began:.3f}")
     return found
+
+
+def wait_for_saved_state(one: Sweep) -> None:
+    """Wait until slurmctld has written down what is there now.
+
+    What it has not written when it dies it forgets, and gives the ids of those jobs away again.
+    """
+    state, now = one.lab.directory / "state/job_state", time.time()
+    one.wait("the state on disk", lambda: state.stat().st_mtime > now)
 
 
 def after(seconds: float) -> str:
