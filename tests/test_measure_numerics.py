@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
-from hpcsweep.measure import models
+from hpcsweep.measure import models, numerics
 from hpcsweep.measure.numerics import Reference, inaccurate, relative_error
 from measuring import CPU, point
 
@@ -91,3 +92,19 @@ def test_a_network_without_float64_has_no_error_but_a_row(caplog):
     model = models.build(models.ModelKey.of(wanted), CPU)
     assert Reference(CPU).error(wanted, model, torch.zeros(1)) is None
     assert "no float64 reference" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect"])
+def test_each_convolution_is_held_against_float64_on_its_own_input(mode):
+    """An error is the layer's own: a bad first layer does not spoil the second."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Conv2d(4, 4, 3, stride=2, groups=2)
+    )
+    image = torch.randn(1, 3, 12, 12)
+    exact = numerics.convolution_errors(net, lambda: net(image))
+    assert len(exact) == 2
+    assert max(exact) < 1e-6
+    net[0].register_forward_hook(lambda _m, _i, output: output * 1.01)
+    spoilt = numerics.convolution_errors(net, lambda: net(image))
+    assert spoilt[0] == pytest.approx(0.01, rel=0.1)
+    assert spoilt[1] < 1e-6

@@ -306,7 +306,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             "evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"
         ),
         Setting(
-            "numerics", "bool", default=True, doc="compare the output with a float64 reference"
+            "numerics",
+            "bool",
+            default=True,
+            doc="compare the output with float64; layers: that of every convolution as well",
+            choices=(True, False, "layers"),
         ),
         Setting(
             "unsupported",

@@ -322,6 +322,7 @@ _LAYER_ONLY = _group(
     ("algorithm_evidence", "str", "the operators or kernels that the profiler saw in this call"),
     ("fallback_reason", "str", "why it is not the one requested"),
     ("workspace_bytes", "int", "workspace of the convolution"),
+    ("max_rel_error", "float", "against float64 of its own input, if `numerics: layers`"),
     ("n", "int", "timed passes"),
     ("q1_ms", "float", "first quartile"),
     ("q3_ms", "float", "third quartile"),

@@ -36,11 +36,13 @@ CHECKS: Final[Mapping[str, Any]] = {
     "stop": "fixed",
     "layers": True,
     "evidence": True,
-    "numerics": True,
+    "numerics": "layers",
 }
 _NOT_SEEN: Final = "none"
 _MISMATCH: Final = "mismatch "
 _SHOWN: Final = 3
+_LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "ms", "to auto", "seen")
+_MIB: Final = 1 << 20
 _HEADINGS: Final = ("algorithm", "ran", "FLOPs", "seen", "error", "of auto", "ms", "to auto")
 
 
@@ -60,6 +62,7 @@ class Finding:
     row: Row = field(default_factory=dict)
     layers: Sequence[Row] = ()
     default: Row = field(default_factory=dict)
+    default_layers: Sequence[Row] = ()
     refusal: str | None = None
 
     @property
@@ -137,7 +140,7 @@ def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:
     default = _look(twin, bench)
     for point in points:
         found = default if point.axes["algorithm"] == catalog.AUTO else _look(point, bench)
-        yield replace(found, point=point, default=default.row)
+        yield replace(found, point=point, default=default.row, default_layers=default.layers)
 
 
 def _look(point: Point, bench: Bench) -> Finding:
@@ -160,7 +163,7 @@ def _group_lines(group: Sequence[Finding], *, layers: bool) -> list[str]:
     lines = [_heading(group[0]), _columns(_HEADINGS)]
     for finding in group:
         lines += [_columns(_cells(finding)), *(f"      {note}" for note in _notes(finding))]
-        lines += [_layer_line(row) for row in finding.convolutions] if layers else []
+        lines += _layer_table(finding) if layers else []
     return [*lines, ""]
 
 
@@ -224,9 +227,29 @@ def _doubts(row: Row) -> list[str]:
     return [flag for flag in row.get("flags", "").split(";") if flag in timing]
 
 
-def _layer_line(row: Row) -> str:
-    why = f" ({row['fallback_reason']})" if row["fallback_reason"] else ""
-    return f"    {row['layer']}  {row['algorithm_used']}{why}  {row['algorithm_evidence']}"
+def _layer_table(finding: Finding) -> list[str]:
+    """Return one line per convolution call; times are of the layer pass."""
+    defaults = [row for row in finding.default_layers if row.get("algorithm_used")]
+    rows = [_LAYER_HEADINGS]
+    for index, row in enumerate(finding.convolutions):
+        default = defaults[index]["median_ms"] if index < len(defaults) else None
+        why = f" ({row['fallback_reason']})" if row["fallback_reason"] else ""
+        workspace = row.get("workspace_bytes")
+        rows.append(
+            (
+                row["layer"],
+                f"{row['algorithm_used']}{why}",
+                "" if workspace is None else f"{workspace / _MIB:.1f}",
+                _short(row.get("max_rel_error")),
+                f"{row['median_ms']:.4g}",
+                _ratio(row["median_ms"], default),
+                row["algorithm_evidence"],
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1] = 0
+    template = "    " + "  ".join(f"{{:<{width}}}" for width in widths)
+    return [template.format(*row).rstrip() for row in rows]
 
 
 def _verdict(findings: Sequence[Finding]) -> str:

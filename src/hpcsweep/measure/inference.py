@@ -136,6 +136,7 @@ class Inference:
         timed = self._time(ready)
         proof = self._prove(ready)
         artifacts = self._profile(ready)
+        layer_errors = self._layer_errors(ready)
         error = self._error(ready)
         flags = self._flags(ready, timed, proof, error)
         table = timed.table
@@ -156,6 +157,9 @@ class Inference:
             "valid": DOUBTFUL.isdisjoint(flags),
         }
         layers = table.rows(point, ready.choices, proof.calls if proof else ()) if table else []
+        convolutions_only = (layer for layer in layers if layer.get("algorithm_used"))
+        for layer, of_layer in zip(convolutions_only, layer_errors, strict=bool(layer_errors)):
+            layer["max_rel_error"] = of_layer
         return Measured(row, layers, timed.samples)
 
     def _profile(self, ready: _Prepared) -> Row:
@@ -266,6 +270,12 @@ class Inference:
         for _ in range(sessions):
             proof = evidence.prove(ready.model, ready.run, ready.choices, self._backend)
         return proof
+
+    def _layer_errors(self, ready: _Prepared) -> list[float | None]:
+        """Return the error of every convolution call, if they are wanted and there is float64."""
+        if ready.settings["numerics"] != "layers" or self.device.type == "mps":
+            return []
+        return numerics.convolution_errors(ready.model, ready.run)
 
     def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error against float64; leaves the network plain."""

@@ -14,14 +14,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch import nn
 from torch.func import functional_call
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep.conv.shape import needs_explicit_padding, padding_of
 from hpcsweep.measure import models
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hpcsweep.point import Point
 
@@ -84,6 +87,42 @@ class Reference:
             return models.build(models.ModelKey.of(exact), self._device)(image)
         tensors = [*network.named_parameters(), *network.named_buffers()]
         return functional_call(network, {name: _double(t) for name, t in tensors}, (image,))
+
+
+def convolution_errors(network: nn.Module, run: Callable[[], object]) -> list[float | None]:
+    """Return the error of every convolution call of a pass, in call order.
+
+    Each is held against float64 by the plain framework on the input that the call itself had, so
+    what earlier layers lost does not count.
+    """
+    errors: list[float | None] = []
+
+    def compare(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(module, nn.Conv2d)  # noqa: S101 - hooked on no other
+        errors.append(relative_error([output.double()], [_exact(module, inputs[0].double())]))
+
+    layers = (module for module in network.modules() if isinstance(module, nn.Conv2d))
+    handles = [layer.register_forward_hook(compare) for layer in layers]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return errors
+
+
+def _exact(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """Convolve in float64, as the framework's own layer would."""
+    bias = None if layer.bias is None else layer.bias.double()
+    if needs_explicit_padding(layer):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x, padding = F.pad(x, padding_of(layer), mode=mode), (0, 0)
+    else:
+        left, _, top, _ = padding_of(layer)
+        padding = (top, left)
+    return F.conv2d(
+        x, layer.weight.double(), bias, layer.stride, padding, layer.dilation, layer.groups
+    )
 
 
 def relative_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float | None:
