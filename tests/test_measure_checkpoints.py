@@ -11,8 +11,9 @@ import psutil
 import pytest
 import torch
 
+import diskdata
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import checkpoints
+from hpcsweep.measure import checkpoints, datasets
 from hpcsweep.measure.profilers import FOLDER_VARIABLE
 from hpcsweep.measure.training import Training
 from localruns import Desk
@@ -74,6 +75,56 @@ def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, o
     again = torch.load(later / f"{NAME}.final.pt", weights_only=True)
     assert all(torch.equal(again[name], value) for name, value in weights.items())
     assert (whole["steps"], resumed["steps"]) == (20, 10), "times are of this attempt alone"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tmp_path, workers):
+    """Crops and flips depend on seed, epoch and image, not on who loads it, nor since when."""
+    diskdata.cifar10(tmp_path)
+    monkeypatch.setenv(datasets.FOLDER_VARIABLE, str(tmp_path))
+    axes = {"dataset": "cifar10", "input_size": 32, "num_workers": workers}
+    whole = Training("cpu").measure(_point(3, **axes)).row
+    for file in folder.iterdir():
+        file.unlink()
+    with monkeypatch.context() as patched:
+        _interrupt_after(patched, 2)
+        with pytest.raises(Interrupted):
+            Training("cpu").measure(_point(3, **axes))
+    resumed = Training("cpu").measure(_point(3, **axes)).row
+    assert resumed["resumed_epoch"] == 2
+    assert resumed["epochs_train_loss"] == whole["epochs_train_loss"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda state: state.pop("rng_python"),
+        lambda state: state["trainer"].clear(),
+        lambda state: state.pop("best"),
+        lambda state: state["learned"][0].update(other=1),
+        lambda state: state["trainer"]["optimizer"]["param_groups"].append({}),
+    ],
+)
+def test_a_checkpoint_that_half_fits_leaves_no_trace(folder, spoil):
+    """Told, not used, and the losses are those of a clean start."""
+    clean = Training("cpu").measure(_point(2)).row
+    path = folder / f"{NAME}.last.pt"
+    state = torch.load(path, weights_only=True)
+    state["trainer"]["epoch"] = 1
+    spoil(state)
+    torch.save(state, path)
+    row = Training("cpu").measure(_point(2)).row
+    assert row["resumed_epoch"] is None
+    assert row["epochs_train_loss"] == clean["epochs_train_loss"]
+
+
+def test_a_named_checkpoint_that_is_done_is_told(folder, tmp_path):
+    """There is nothing to time."""
+    Training("cpu").measure(_point(2))
+    given = tmp_path / "given.pt"
+    (folder / f"{NAME}.last.pt").rename(given)
+    with pytest.raises(UsageError, match="has 2 epochs already"):
+        Training("cpu").measure(_point(2, measure={"resume_from": str(given)}))
 
 
 def test_what_is_kept_is_named_and_the_best_is_the_best(folder):

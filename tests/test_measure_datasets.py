@@ -63,7 +63,9 @@ def test_missing_data_say_how_to_get_them(root, monkeypatch):
         data.open_data(training(dataset="cifar10"))
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80\x02}q\x00", b"not a pickle", "half", "labels"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"\x80\x02}q\x00", b"not a pickle", "half", "labels", "range"]
+)
 def test_a_damaged_batch_is_named(root, damage):
     """Empty, cut, no pickle, other content: the file, what it is, what to do."""
     file = diskdata.cifar10(root) / "data_batch_3"
@@ -72,6 +74,9 @@ def test_a_damaged_batch_is_named(root, damage):
     elif damage == "labels":
         batch = pickle.loads(file.read_bytes())
         damage = pickle.dumps({**batch, "labels": batch["labels"][:-1]})
+    elif damage == "range":
+        batch = pickle.loads(file.read_bytes())
+        damage = pickle.dumps({**batch, "labels": [-100, *batch["labels"][1:]]})
     file.write_bytes(damage)
     with pytest.raises(UsageError, match=r"data_batch_3 is damaged.*hpcsweep data get cifar10"):
         data.open_data(training(dataset="cifar10"))

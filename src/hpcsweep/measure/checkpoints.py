@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 AUTOMATIC_SECONDS: Final = 60.0
-_NEEDED: Final = ("format", "trainer", "learned", "validated", "before")
+_NEEDED: Final = (
+    *("format", "trainer", "learned", "validated", "before", "best"),
+    *("rng_python", "rng_numpy"),
+)
 
 
 @dataclass
@@ -65,7 +68,12 @@ class Checkpoints:
         """
         named = self.point.measure["resume_from"]
         if named:
-            self._load(Path(named).expanduser(), _read(Path(named).expanduser()))
+            path = Path(named).expanduser()
+            state = _read(path)
+            if state["trainer"]["epoch"] >= self.point.axes["epochs"]:
+                done = state["trainer"]["epoch"]
+                raise UsageError(f"{path}: has {done} epochs already; nothing is left to train")
+            self._load(path, state)
             return
         for path in self._earlier():
             if self._goes_on_from(path):
@@ -127,18 +135,23 @@ class Checkpoints:
         }
 
     def _load(self, path: Path, state: dict[str, Any]) -> None:
+        """Take a state over as a whole, or not at all."""
+        before = self.trainer.state_dict()
         try:
+            learned = [Result(**result) for result in state["learned"]]
+            validated = [Result(**result) for result in state["validated"]]
+            at_first = Result(**state["before"]) if state["before"] else None
+            name, numbers, *rest = state["rng_numpy"]
+            of_numpy = (name, np.array(numbers, dtype=np.uint32), *rest)
             self.trainer.load_state_dict(state["trainer"])
             random.setstate(_tuples(state["rng_python"]))
-            name, numbers, *rest = state["rng_numpy"]
-            np.random.set_state((name, np.array(numbers, dtype=np.uint32), *rest))  # noqa: NPY002
-        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            np.random.set_state(of_numpy)  # noqa: NPY002 - what others may use
+        except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
+            self.trainer.load_state_dict(before)
             words = (str(error).splitlines() or [""])[0]
             raise UsageError(f"{path}: does not fit this training ({words})") from error
-        self.history.learned = [Result(**result) for result in state["learned"]]
-        self.history.validated = [Result(**result) for result in state["validated"]]
-        self.history.before = Result(**state["before"]) if state["before"] else None
-        self.best = state["best"]
+        self.history.learned, self.history.validated = learned, validated
+        self.history.before, self.best = at_first, state["best"]
         self.resumed = self.trainer.epoch
 
     def _earlier(self) -> list[Path]:
@@ -174,7 +187,8 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged file may raise anything
         words = (str(error).splitlines() or [""])[0]
         raise UsageError(f"{path}: is no checkpoint that can be read ({words})") from error
-    if not isinstance(state, dict) or any(name not in state for name in _NEEDED):
+    whole = isinstance(state, dict) and all(name in state for name in _NEEDED)
+    if not whole or "epoch" not in state["trainer"]:
         raise UsageError(f"{path}: is no checkpoint of hpcsweep; weights alone go into `weights`")
     if state["format"] != FORMAT:
         raise UsageError(f"{path}: has format {state['format']}, this version reads {FORMAT}")

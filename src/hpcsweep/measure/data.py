@@ -77,8 +77,8 @@ class Data:
                 loader._iterator = None  # noqa: SLF001
 
 
-class EpochSampler(Sampler[int]):
-    """The first `count` indices of a shuffle that depends on seed and epoch."""
+class EpochSampler(Sampler[tuple[int, int]]):
+    """The first `count` indices of a shuffle that depends on seed and epoch, with the epoch."""
 
     def __init__(self, size: int, count: int, seed: int) -> None:
         """Shuffle `size` indices."""
@@ -88,10 +88,39 @@ class EpochSampler(Sampler[int]):
         """Return how many indices an epoch has."""
         return self.count
 
-    def __iter__(self) -> Iterator[int]:
-        """Yield the indices of the current epoch."""
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield epoch and index of each image of the current epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        return iter(torch.randperm(self.size, generator=generator)[: self.count].tolist())
+        order = torch.randperm(self.size, generator=generator)[: self.count].tolist()
+        return iter([(self.epoch, index) for index in order])
+
+
+class Seeded(Dataset[Any]):
+    """A data set whose random augmentation depends on seed, epoch and image alone.
+
+    So it is the same whoever loads an image, and after an interruption as without.
+    """
+
+    def __init__(self, images: Dataset[Any], seed: int) -> None:
+        """Wrap a data set; synthetic images draw nothing, and are taken as they are."""
+        self._images, self._seed = images, seed
+        self._draws = not isinstance(images, Synthetic)
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._images)
+
+    def __getitem__(self, place: tuple[int, int]) -> Any:  # noqa: ANN401 - what the data set holds
+        """Return the image of an index in an epoch."""
+        epoch, index = place
+        if not self._draws:
+            return self._images[index]
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(hash((self._seed, epoch, index)))
+        try:
+            return self._images[index]
+        finally:
+            torch.set_rng_state(before)
 
 
 class Synthetic(Dataset[Any]):
@@ -168,7 +197,9 @@ def loaders(
     return Data(
         name,
         # generators of their own, so that nobody else's random numbers depend on loading
-        DataLoader(train, sampler=sampler, generator=torch.Generator(), **common),
+        DataLoader(
+            Seeded(train, axes["seed"]), sampler=sampler, generator=torch.Generator(), **common
+        ),
         DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
         num_classes,
     )

@@ -39,7 +39,10 @@ _CIFAR: Final[Mapping[str, tuple[str, tuple[str, ...], str, str, int]]] = {
     "cifar100": ("cifar-100-python", ("train",), "test", "fine_labels", 100),
 }
 # channel means and deviations of the training images, as they are commonly given
-_CIFAR_SCALE: Final = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+_CIFAR_SCALE: Final = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
 _IMAGENET_SCALE: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _MARGIN: Final = 1.14  # 256 over 224: the usual border around the centre that is validated
 IMAGE_FOLDER: Final = "imagefolder"
@@ -83,7 +86,7 @@ def open_cifar(name: str, size: int) -> Pair:
     to_float = [
         *resize,
         transforms.ConvertImageDtype(torch.float32),
-        transforms.Normalize(*_CIFAR_SCALE),
+        transforms.Normalize(*_CIFAR_SCALE[name]),
     ]
     augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
     learned = Cifar(
@@ -164,6 +167,11 @@ def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
         raise UsageError(
             f"dataset '{name}': {file} is damaged ({what}); {_advice(name)}"
         ) from error
+    classes = _CIFAR[name][-1]
+    if not all(0 <= label < classes for label in labels):
+        raise UsageError(
+            f"dataset '{name}': {file} is damaged: labels are 0 to {classes - 1}; {_advice(name)}"
+        )
     if not len(labels) == len(images) > 0:
         raise UsageError(
             f"dataset '{name}': {file} is damaged: {len(images)} images, {len(labels)} labels; "
