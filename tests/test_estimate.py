@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hpcsweep import catalog, estimate
 from hpcsweep.estimate import modelled
+from localruns import Desk
 
 AXES = {
     **catalog.axis_defaults("training"),
@@ -58,3 +61,15 @@ def test_the_rows_of_a_training_correct_the_model():
     }  # fmt: skip
     row["wall_s"] = str(3 * _seconds(epochs=2))
     assert estimate._ratio(row) == pytest.approx(3)
+
+
+def test_rows_of_a_noop_correct_nothing(tmp_path):
+    """It lasts as long as the sweep says, however many rows there are already."""
+    desk = Desk(tmp_path)
+    desk.spec(
+        "workload: noop\naxes: {model: [a], input_size: [1, 2, 3, 4]}\nmeasure: {sleep_ms: 300}\n"
+    )
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local", "--sample", "1").returncode == 0
+    told = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)
+    assert told["points"] == 3
+    assert sum(told["gpu_hours"].values()) * 3600 == pytest.approx(0.9, abs=0.1)

@@ -144,7 +144,12 @@ def _rows(run: RunDir) -> Iterator[dict[str, Any]]:
 
 
 def _ratio(row: Mapping[str, Any]) -> float | None:
-    """Return measured over modelled seconds of a row; its passes are what it really took."""
+    """Return measured over modelled seconds of a row; its passes are what it really took.
+
+    A no-op lasts as long as the sweep says, which no row repeats: there is nothing to correct.
+    """
+    if row.get("workload") == "noop":
+        return None
     try:
         wall, warmup = float(row["wall_s"]), float(row["warmup_n"] or 0)
         measure = {"warmup": warmup, "layers": int(row["layer_rows"] or 0) > 0}

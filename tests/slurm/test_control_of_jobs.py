@@ -72,7 +72,8 @@ def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: D
     again = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert "3 points on l40" in again.stdout
     cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=90)
-    assert len(_rows(desk)) == len(set(_rows(desk))) == 6
+    outputs = [path.read_text() for path in run.submissions_dir.glob("*/logs/*")]
+    assert len(_rows(desk)) == len(set(_rows(desk))) == 6, (slurm.queue(), outputs)
     assert "cancelled" not in desk.run("status", "s").stdout
 
 
