@@ -139,3 +139,18 @@ def test_examples_in_help_keep_their_lines(desk, command):
     assert "\b" not in shown
     if not command:
         assert "\n        hpcsweep collect quickstart\n" in shown
+
+
+@pytest.mark.parametrize("command", [[], ["cluster"], ["data"]])
+def test_no_command_shows_the_help_and_is_no_error(desk, command):
+    """On stdout, with exit code 0."""
+    done = desk.run(*command)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: ")
+
+
+def test_status_takes_a_sweep_file_for_its_results(desk):
+    """As the other commands do."""
+    desk.spec(NOOP)
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    assert "sweep" in desk.run("status", "sweep.yaml").stdout

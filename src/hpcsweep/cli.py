@@ -51,6 +51,9 @@ def run() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", EXIT_INTERRUPTED, debug=debug)
     except click.ClickException as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
+            print(error.format_message())
+            sys.exit(0)
         _fail(f"{error.format_message()} (see --help)", error.exit_code, debug=debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -244,10 +247,12 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
     """Show what is measured, running, pending and failed; every sweep by default."""
     from hpcsweep import status as states
 
+    names = [_sweep_name(name) for name in sweeps]
+
     if watch:
-        states.watch(results, list(sweeps))
+        states.watch(results, names)
         return
-    found = states.read(results, list(sweeps))
+    found = states.read(results, names)
     print(json.dumps(states.to_json(found)) if as_json else states.text(found))
 
 
