@@ -14,6 +14,8 @@ from uuid import uuid4
 import pytest
 from lab import PATH, Lab, Options, why_not
 
+from hpcsweep import slurm
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,6 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slurm)
+
+
+def job_numbers() -> set[int]:
+    """Return the number of every job that the queue knows.
+
+    Slurm forgets a job some time after its end, so "nothing went in" is `job_numbers() <= before`.
+    """
+    return {job.id.job for job in slurm.queue()}
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import job_numbers
 
 from hpcsweep import slurm
 from hpcsweep.errors import SchedulerError
@@ -301,7 +302,7 @@ def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: L
     """Node, partition and a time for a good one; the refusal for a bad one."""
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH -p gpu -C gpul40s --gres=gpu:1\ntrue\n")
-    before = slurm.queue()
+    before = job_numbers()
     found = slurm.would_accept(script)
     assert (found.nodes, found.partition) == ("l40sn1", "gpu")
     assert abs(found.start - datetime.now(timezone.utc)) < timedelta(days=2)
@@ -310,7 +311,7 @@ def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: L
     assert caught.value.option == "partition"
     with pytest.raises(LimitReached):
         slurm.would_accept(script, options=["-q", "few", "--array=0-9"])
-    assert slurm.queue() == before
+    assert job_numbers() <= before
 
 
 def test_what_is_accepted_and_never_runs_is_told_by_its_reason(cluster: Lab, send: Send):
