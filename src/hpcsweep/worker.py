@@ -105,7 +105,8 @@ def _words(error: Exception) -> str:
     """Return what an exception says; of one from a loader process, the last line of its trace."""
     text = str(error)
     if "in DataLoader worker process" in text:
-        return text.strip().splitlines()[-1].rpartition("Error: ")[2]
+        last = text.strip().splitlines()[-1]  # "package.module.SomeError: what it says"
+        return last.partition(": ")[2] or last
     return text
 
 

@@ -11,7 +11,6 @@ Each class has a tint of its own, so that there is something to learn.
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.measure import datasets, models
+from hpcsweep.measure import datasets, models, owndata
 from hpcsweep.process import die_with_parent
 
 if TYPE_CHECKING:
@@ -175,16 +174,23 @@ def loaders(
     `steps_per_epoch` shortens an epoch; it cannot ask for more batches than there are.
 
     Raises:
-        UsageError: the training data has fewer images than the epoch asks for.
+        UsageError: the data sets are none, or have fewer images than the point asks for.
 
     """
     axes = point.axes
+    asked = str(axes["dataset"])
+    if ":" in asked:
+        train, val = _looked_at(point, train, val, num_classes)
     batch, size = axes["batch_size"], len(train)
     steps = axes["steps_per_epoch"] or size // batch
     if steps * batch > size or not steps:
         raise UsageError(
-            f"dataset '{name}': has {size} training images, too few for "
+            f"dataset '{asked}': has {size} training images, too few for "
             f"{max(steps, 1)} batches of {batch}"
+        )
+    if point.measure["validation"] and not len(val):
+        raise UsageError(
+            f"dataset '{asked}': has no validation images; `validation: false` does without"
         )
     common: dict[str, Any] = {
         "batch_size": batch,
@@ -202,6 +208,19 @@ def loaders(
         ),
         DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
         num_classes,
+    )
+
+
+def _looked_at(
+    point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int
+) -> tuple[Dataset[Any], Dataset[Any]]:
+    """Return data sets that say what is wrong with an image, and whose it is."""
+    name, size = str(point.axes["dataset"]), point.axes["input_size"]
+    for part, images in (("training", train), ("validation", val)):
+        owndata.check(name, part, images, num_classes)
+    return (
+        owndata.Own(name, "training", train, num_classes, size),
+        owndata.Own(name, "validation", val, num_classes, size),
     )
 
 
@@ -225,19 +244,10 @@ def _on_disk(point: Point) -> Data:
 
 
 def _from_factory(path: str, point: Point) -> Data:
-    module_name, _, attribute = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"dataset '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
-        ) from error
-    except AttributeError as error:
-        raise UsageError(
-            f"dataset '{path}': module '{module_name}' has no '{attribute}'"
-        ) from error
-    found = factory(point)
-    if not isinstance(found, Data):
+    found = owndata.call(path, point)
+    if not isinstance(found, Data) or not isinstance(
+        getattr(found.train, "sampler", None), EpochSampler
+    ):
         kind = type(found).__name__
         raise UsageError(f"dataset '{path}': returned {kind}, not what `data.loaders` returns")
     return found
