@@ -421,7 +421,7 @@ def test_a_submission_that_hangs_may_have_been_accepted(
 ):
     """The error says so, and says how to look."""
     program("sbatch", "exec sleep 60")
-    with pytest.raises(Unanswered, match="squeue --me") as caught:
+    with pytest.raises(Unanswered, match="may be in the queue") as caught:
         slurm.submit(tmp_path / "job.sh", timeout=0.3)
     assert caught.value.maybe_accepted
 

@@ -181,6 +181,27 @@ def test_an_attempt_fences_the_older_ones_off_before_it_reads_them(desk):
     assert (len(keys), first in {key.point_id for key in keys}) == (19, False)
 
 
+def test_an_attempt_leaves_alone_what_was_sent_again(desk):
+    """Its job came back after its points went into a newer submission; it ends well at once."""
+    older, newer = prepared(desk, SLOW), prepared(desk, SLOW)
+    back = attempt(older)
+    out, _ = back.communicate(timeout=60)
+    assert (back.returncode, ids(older)) == (0, [])
+    assert "20 points were sent again in a newer submission" in out
+    attempt(newer).communicate(timeout=60)
+    assert len(ids(newer)) == 20
+
+
+def test_points_that_are_to_be_profiled_are_still_measured(desk):
+    """A newer submission under a profiler holds no times, so it takes nothing over."""
+    older, newer = prepared(desk, SLOW), prepared(desk, SLOW)
+    manifest = newer.read_manifest()
+    manifest["profile_fields"]["wrapper"] = "nsys"
+    newer.manifest.write_text(json.dumps(manifest))
+    attempt(older).communicate(timeout=60)
+    assert len(ids(older)) == 20
+
+
 def test_a_worker_that_cannot_start_charges_no_point(desk):
     """An environment that is broken is the machine's fault; nothing is written."""
     submission = prepared(desk, SLOW)

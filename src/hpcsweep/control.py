@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import jobs, ledger, process, queues, slurm
+from hpcsweep import jobs, ledger, locks, process, queues, slurm
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
@@ -100,12 +100,15 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
 
 def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
     """Cancel the live tasks of the chunks with one call, then record them."""
+    if any(queues.sent(submission).unsure for submission in wanted):
+        with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
+            yield from queues.settle(wanted)
     answer = queues.ask(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():
         known = queues.sent(submission)
-        live = answer.live(known)
+        live = answer.live(known) & known.task_of.keys()
         hit[submission] = live if chunks is None else live & chunks
         targets += known.targets(hit[submission])
     slurm.cancel(targets)

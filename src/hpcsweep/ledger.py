@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import jobs, process, shards
+from hpcsweep import jobs, process, rundir, shards
 from hpcsweep.records import OK, PROFILED
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
     ledger = Ledger()
     for submission in run.submissions():
         manifest = submission.read_manifest()
-        if is_profiled(manifest) is not profiled:
+        if rundir.is_profiled(manifest) is not profiled:
             continue
         live = live_chunks(submission, manifest, queue)
         if live:
@@ -58,11 +58,6 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
     # Last: what ended while the queue was asked has its rows by now.
     ledger.status = statuses(run, profiled=profiled)
     return ledger
-
-
-def is_profiled(manifest: dict[str, Any]) -> bool:
-    """Say whether a submission's jobs run under a profiler."""
-    return str(manifest.get("profile_fields", {}).get("wrapper", "none")) != "none"
 
 
 def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, str]:

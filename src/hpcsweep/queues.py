@@ -4,12 +4,15 @@ A submission's journal (`jobs.jsonl`) says which task runs which chunk, which ta
 cancelled, and how the others ended, as far as an earlier `submit` saw it; Slurm is only asked
 about the rest::
 
+    {"sending": 0, "tasks": 6, "at": "..."}
     {"job_id": "12", "first_chunk": 0, "tasks": 6, "submitted_at": "..."}
     {"cancelled": "0-2,5", "at": "..."}
     {"over": {"COMPLETED": "3", "NODE_FAIL": "4"}, "at": "..."}
 
 sbatch prints an id only when the job is in the queue, so what squeue does not list is over. When
-squeue does not answer, everything counts as live: nothing is sent twice because of silence.
+squeue does not answer, everything counts as live: nothing is sent twice because of silence. Where
+`sending` is the last word, the answer of sbatch was lost (it hung, or this program was killed):
+those chunks count as live until `settle` has found their array in the queue, or nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Sent:
     over: Mapping[int, str]  # Slurm's state, CANCELLED or LOST by chunk
     cancelled_at: Mapping[int, datetime]
     submitted_at: datetime
+    unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
 
     @cached_property
     def chunk_of(self) -> dict[Task, int]:
@@ -74,6 +78,7 @@ def sent(submission: SubmissionDir) -> Sent:
     over: dict[int, str] = {}
     cancelled_at: dict[int, datetime] = {}
     first = datetime.now(timezone.utc)
+    unsure = range(0)
     for entry in submission.read_jobs():
         if "job_id" in entry:
             arrays.append(entry["job_id"])
@@ -81,12 +86,15 @@ def sent(submission: SubmissionDir) -> Sent:
             begin = entry["first_chunk"]
             task_of.update({begin + i: (job, i) for i in range(entry["tasks"])})
             first = min(first, _moment(entry.get("submitted_at")) or first)
+        if not {"sending", "not_sent", "job_id"}.isdisjoint(entry):
+            begin = entry.get("sending", 0)
+            unsure = range(begin, begin + entry["tasks"] if "sending" in entry else 0)
         for state, chunks in dict(entry.get("over") or {}).items():
             over |= {chunk: str(state) for chunk in _numbers(chunks)}
         at = _moment(entry.get("at"))
         if "cancelled" in entry and at:
             cancelled_at |= dict.fromkeys(_numbers(entry["cancelled"]), at)
-    return Sent(tuple(arrays), task_of, over, cancelled_at, first)
+    return Sent(tuple(arrays), task_of, over, cancelled_at, first, unsure)
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class Answer:
 
     def live(self, known: Sent) -> set[int]:
         """Return the chunks of a journal that may still write rows."""
-        return {chunk for chunk in known.open_chunks if self.lives(known.task_of[chunk])}
+        return {c for c in known.open_chunks if self.lives(known.task_of[c])} | {*known.unsure}
 
     def lives(self, task: Task) -> bool:
         """Say whether a task may still write rows."""
@@ -133,6 +141,46 @@ def ask_about(journals: Iterable[Sent]) -> Answer:
     ids = [array for known in doubtful for array in known.arrays]
     found = slurm.survey(ids, min(known.submitted_at for known in doubtful))
     return Answer(found.jobs, found.attempts, found.unanswered)
+
+
+def sending(submission: SubmissionDir, first_chunk: int, tasks: int) -> None:
+    """Note that sbatch is about to be asked to take an array."""
+    submission.append_job({"sending": first_chunk, "tasks": tasks, "at": now()})
+
+
+def went_in(submission: SubmissionDir, first_chunk: int, tasks: int, job_id: str) -> None:
+    """Note that an array is in the queue."""
+    entry = {"job_id": job_id, "first_chunk": first_chunk, "tasks": tasks, "submitted_at": now()}
+    submission.append_job(entry)
+
+
+def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
+    """Note that the array that was last asked for is not in the queue."""
+    submission.append_job({"not_sent": first_chunk, "at": now()})
+
+
+def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
+    """Find out whether arrays went in whose answer was lost; yield what was found.
+
+    An array is known by the folder that it works in, its submission's. The caller holds the run
+    folder's lock, so nobody is just waiting for sbatch. Where Slurm cannot be asked, all stays.
+    """
+    doubtful = [(one, known) for one in submissions if (known := sent(one)).unsure]
+    listed = slurm.working_folders() if doubtful else {}
+    if isinstance(listed, slurm.CouldNotAsk):
+        return
+    for submission, known in doubtful:
+        first, tasks = known.unsure.start, len(known.unsure)
+        recorded = {slurm.parse_id(array).job for array in known.arrays}
+        here = str(submission.path.absolute())
+        found = [job for job, folder in listed.items() if folder == here and job not in recorded]
+        told = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
+        if found:
+            went_in(submission, first, tasks, str(max(found)))
+            yield f"{told} went in as {max(found)}"
+        else:
+            not_sent(submission, first)
+            yield f"{told} did not go in"
 
 
 def record(submission: SubmissionDir, answer: Answer) -> None:

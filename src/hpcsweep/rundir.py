@@ -261,6 +261,11 @@ class ShardPath:
         return self._file("env.json")
 
 
+def is_profiled(manifest: Mapping[str, Any]) -> bool:
+    """Say whether a submission's jobs run under a profiler, so that its rows hold no times."""
+    return str(manifest.get("profile_fields", {}).get("wrapper", "none")) != "none"
+
+
 def open_run(root: Path, name: str) -> RunDir:
     """Return the results folder of an existing sweep; `UsageError` names the nearest one."""
     run = RunDir(root / name)

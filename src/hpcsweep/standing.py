@@ -66,6 +66,8 @@ class Standing:
 
 
 DONE: Final = Standing("done")
+ASKED: Final = Standing("unknown", "sbatch's answer was lost; submit again to find out")
+_UNSENT: Final = Standing("unsent", "a limit on submitted jobs was reached; submit again")
 
 
 def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) -> Standing:
@@ -75,7 +77,7 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
     """
     task = known.task_of.get(chunk)
     if task is None:
-        return Standing("unsent", "a limit on submitted jobs was reached; submit again")
+        return ASKED if chunk in known.unsure else _UNSENT
     job = answer.tasks.get(task)
     if chunk in known.open_chunks and answer.lives(task):
         return _live(job, answer, newest)

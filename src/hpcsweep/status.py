@@ -252,7 +252,7 @@ def _sweep(
 ) -> SweepStatus:
     profiles: dict[str, ProfileStatus] = {}
     for one in found:
-        wrapped = ledger.is_profiled(one.manifest)
+        wrapped = rundir.is_profiled(one.manifest)
         name = str(one.manifest["profile"]) + " (profiled)" * wrapped
         profile = profiles.setdefault(name, ProfileStatus(name))
         for point_id, status in one.rows.items():
@@ -261,7 +261,7 @@ def _sweep(
         profile.planned.update(*one.ids.values())
     newer: dict[str, set[str]] = {name: set() for name in profiles}
     for one in reversed(found):
-        name = str(one.manifest["profile"]) + " (profiled)" * ledger.is_profiled(one.manifest)
+        name = str(one.manifest["profile"]) + " (profiled)" * rundir.is_profiled(one.manifest)
         _add(profiles[name], one, answer, newer[name])
         newer[name].update(*one.ids.values())
     try:
@@ -299,7 +299,7 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
         if chunk.in_vain:
             words = f"will not start by waiting: {chunk.in_vain} ({chunk.why})"
             told.setdefault((chunk.state, words), []).append(index)
-        elif not chunk.live:
+        elif not chunk.live or chunk is standing.ASKED:
             told.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in told.items():
         profile.troubles.append(Trouble(one.dir.id, slurm.task_list(chunks), state, why))

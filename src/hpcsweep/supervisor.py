@@ -14,7 +14,9 @@ end-of-file on its stdin means that whoever started it is gone: it leaves at onc
 HPCSWEEP_WRAPPER in the environment names the profiler that it runs under: its rows hold no times.
 
 A newer attempt of the same chunk fences an older one off: before each commit the supervisor looks
-for the next attempt's file, so a node that was declared dead but lives on writes nothing more.
+for the next attempt's file, so a node that was declared dead but lives on writes nothing more. An
+attempt that begins when its points were sent again (its job was cancelled and requeued by hand, or
+Slurm had lost sight of it) leaves them to the newer submission.
 """
 
 from __future__ import annotations
@@ -174,8 +176,26 @@ class Attempt:
         done = {key.point_id: key.status for key in keys}
         self._know_what_is_too_large(chunk, done)
         todo = [point for point in chunk.points if point.point_id not in done]
+        if todo and (newer := self._sent_again()):
+            before = len(todo)
+            todo = [point for point in todo if point.point_id not in newer]
+            self._say(f"{before - len(todo)} points were sent again in a newer submission")
         self._say(f"chunk {chunk.index}, attempt {self.shard.attempt}: {len(todo)} points")
         return todo
+
+    def _sent_again(self) -> set[str]:
+        """Return the points that newer submissions of the same kind hold.
+
+        This attempt's file is there by now. `submit` looks for such files after it has written its
+        manifest, and stops their attempts: whoever comes second sees the other.
+        """
+        here = (self.manifest["round"], rundir.is_profiled(self.manifest))
+        found: set[str] = set()
+        for other in self.submission.run.submissions():
+            manifest = other.read_manifest()
+            if manifest["round"] > here[0] and rundir.is_profiled(manifest) is here[1]:
+                found.update(i for _, ids in jobs.read_ids(other.chunks) for i in ids)
+        return found
 
     def _know_what_is_too_large(self, chunk: Chunk, done: dict[str, str]) -> None:
         """Take note of what ran out of memory before: in this sweep, or earlier in this chunk."""

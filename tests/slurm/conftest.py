@@ -19,6 +19,8 @@ from hpcsweep import slurm
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcsweep.rundir import SubmissionDir
+
 HERE = Path(__file__).parent
 
 
@@ -41,6 +43,11 @@ def job_numbers() -> set[int]:
     Slurm forgets a job some time after its end, so "nothing went in" is `job_numbers() <= before`.
     """
     return {job.id.job for job in slurm.queue()}
+
+
+def arrays(submission: SubmissionDir) -> list[dict[str, Any]]:
+    """Return the journal's entries of arrays that are in the queue."""
+    return [entry for entry in submission.read_jobs() if "job_id" in entry]
 
 
 @pytest.fixture(scope="session")

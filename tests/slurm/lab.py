@@ -149,7 +149,14 @@ class Lab:
             self.wait_for(name, ready[name])
 
     def kill(self, name: str, *, steps: bool = True) -> None:
-        """SIGKILL one daemon; for a node, by default its steps and their processes too."""
+        """SIGKILL one daemon; for a node, by default its steps and their processes too.
+
+        A node's power goes for all at once: no step may live to tell that its job was killed.
+        """
+        if name in NODES and steps:
+            for pid in processes(self.directory, name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
         self._daemons[name].kill()
         if name in NODES and steps:
             end_processes(self.directory, node=name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import job_numbers
+from conftest import arrays, job_numbers
 
 from hpcsweep import shards, slurm
 from localruns import Desk
@@ -75,7 +77,9 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
 
 def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     """One chunk of six points, requeued after its start; while it lives nothing is sent again."""
-    slow = "extends: v100\nmax_points_per_chunk: 6\nsetup: ['sleep 1']\n"
+    gate = desk.folder / "go"
+    wait = json.dumps(f"until [ -e {shlex.quote(str(gate))} ]; do sleep 0.1; done")
+    slow = f"extends: v100\nmax_points_per_chunk: 6\nsetup: [{wait}]\n"
     (desk.folder / "cluster_profiles/slow.yaml").write_text(slow)
     done = desk.run("submit", "s.yaml", "--cluster", "slow")
     assert done.returncode == 0, done.stderr
@@ -83,6 +87,7 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
     assert "nothing to send (6 pending)" in desk.run("submit", "s.yaml", "--cluster", "slow").stdout
     slurm.requeue([job.id for job in slurm.queue() if not job.state.over])
+    gate.touch()
     cluster.wait_for("the end of the jobs", _empty, timeout=90)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6
@@ -114,8 +119,28 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
     (submission,) = desk.sweep("s").submissions()
-    sent = [(job["first_chunk"], job["tasks"]) for job in submission.read_jobs()]
+    sent = [(job["first_chunk"], job["tasks"]) for job in arrays(submission)]
     assert sent == [(0, 4), (4, 2)]
+    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 6
+
+
+def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
+    special_cluster: StartCluster, desk: Desk
+):
+    """At MaxJobCount, of all users together: four chunks are in, and two go in when they ended."""
+    lab = special_cluster(accounting=False, max_array_size=4, max_job_count=5, min_job_age=2)
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 8, done.stderr
+    assert "4 of 6 chunks went in" in done.stderr
+    assert "MaxJobCount" in done.stderr
+    lab.wait_for("the end of the jobs", _empty, timeout=60)
+
+    def all_in() -> bool:  # slurmctld counts those that ended for a while
+        return desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+
+    lab.wait_for("room", all_in, timeout=120)
     lab.wait_for("the end of the jobs", _empty, timeout=60)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import job_numbers
+from conftest import arrays, job_numbers
 
 from hpcsweep import fitness, profile, slurm
 from hpcsweep.cli import main
@@ -158,7 +158,7 @@ def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
         except SchedulerError:
             continue
         (submission,) = desk.sweep(f"s{number}").submissions()
-        waiting[submission.read_jobs()[0]["job_id"]] = name
+        waiting[arrays(submission)[0]["job_id"]] = name
     assert len(waiting) > 4  # Slurm takes some of them
 
     def left() -> list[str]:

@@ -1,16 +1,16 @@
 """Sends every chunk of a submission as job arrays, whatever it is that submits one.
 
-Each array is in the journal as soon as it is in the queue. Where a limit on submitted jobs is hit,
-smaller arrays are tried; chunks that did not go in are sent by the next `hpcsweep submit`.
+The journal says what sbatch is asked for, and then how it answered, so that an array whose answer
+was lost is found again. Where a limit on submitted jobs is hit, smaller arrays are tried; chunks
+that did not go in are sent by the next `hpcsweep submit`.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import slurm
-from hpcsweep.errors import PartlySubmitted
+from hpcsweep import queues, slurm
+from hpcsweep.errors import HpcsweepError, PartlySubmitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,27 +35,19 @@ def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     ids: list[str] = []
     while sent < total:
         size = min(size, total - sent)
+        queues.sending(submission, sent, size)
         try:
             job = submit_one(sent, size)
-        except slurm.LimitReached as error:
-            if size > 1 and error.limit != "MaxJobCount":  # sbatch is slow to tell that one
+        except HpcsweepError as error:
+            if not slurm.maybe_accepted(error):
+                queues.not_sent(submission, sent)
+            if isinstance(error, slurm.LimitReached) and _smaller_may_fit(error, size):
                 size //= 2
                 continue
             if not sent:
                 raise
-            raise _partly(sent, total, error) from error
-        except slurm.Rejected as error:
-            if not sent:
-                raise
-            raise _partly(sent, total, error) from error
-        submission.append_job(
-            {
-                "job_id": job,
-                "first_chunk": sent,
-                "tasks": size,
-                "submitted_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            }
-        )
+            raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
+        queues.went_in(submission, sent, size, job)
         ids.append(job)
         sent += size
     return ids
@@ -68,5 +60,5 @@ def max_size() -> int:
     return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
 
 
-def _partly(sent: int, total: int, error: Exception) -> PartlySubmitted:
-    return PartlySubmitted(f"{sent} of {total} chunks went in; {error}")
+def _smaller_may_fit(error: slurm.LimitReached, size: int) -> bool:
+    return size > 1 and error.limit != "MaxJobCount"  # sbatch is slow to tell that one

@@ -67,7 +67,7 @@ def send(
     try:
         ids = _launch(submission, wary)
     except slurm.Rejected:
-        if wary is profile or submission.read_jobs():
+        if wary is profile or queues.sent(submission).arrays:
             raise
         ids = _launch(submission, profile)
         say(f"{name}: no node is left without those that broke, so they are used again: {told}")

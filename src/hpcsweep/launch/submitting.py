@@ -109,12 +109,15 @@ def submit(results: Path, asked: Request, say: Say) -> int:
 def _queue(run: RunDir, asked: Request, say: Say) -> int:
     """Send what is missing to Slurm, and return at once."""
     with locks.held(run, "hpcsweep submit"):
+        for found in queues.settle(run.submissions()):
+            say(found)
         answer = queues.ask(run.submissions())
         if answer.silent:
             missing = "; ".join(map(str, answer.unanswered))
             say(f"{run.name}: {missing}; every chunk that was sent and lacks rows counts as live")
         sending.fence_off(run, answer)
         ready = prepare.prepare(run, asked, answer.live_chunks)
+        sending.fence_off(run, answer)  # those that began meanwhile: see `Attempt._sent_again`
         bad = sending.learn(run, answer)
         settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
         if ready.submission is None:
@@ -124,9 +127,9 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
             if asked.check:
                 precheck.check(asked.profile, ready.submission.path, say)
             ids = sending.send(ready.submission, asked.profile, bad, say)
-        except BaseException as error:
-            maybe = isinstance(error, slurm.Unanswered) and error.maybe_accepted
-            if not maybe and not ready.submission.read_jobs():
+        except BaseException:
+            known = queues.sent(ready.submission)
+            if not known.arrays and not known.unsure:
                 prepare.discard(ready.submission)
             raise
     say(_headline(asked, ready, settled))
@@ -204,7 +207,7 @@ def retries(
         if clusters and name not in clusters:
             continue
         fields = entry.read_manifest()
-        if ledger.is_profiled(fields):
+        if rundir.is_profiled(fields):
             continue  # what failed is measured again, not profiled
         asked = request(sweep, profile.load(name), workers=workers)
         asked = replace(asked, device=fields["gpu"], rehearsal=fields["rehearsal"])

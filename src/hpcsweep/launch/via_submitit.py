@@ -230,7 +230,8 @@ def _errors(folder: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise MissingDependency(f"{error.filename}: not found; submit on a login node") from error
     except FailedSubmissionError as error:
-        text = f"submitit: {error}; look with `squeue --me` before you submit again"
+        look = "the same command looks whether the job is in the queue before it sends anything"
+        text = f"submitit: {error}; {look}"
         raise slurm.Unanswered(text, maybe_accepted=True) from error
     except FailedJobError as error:
         for path in folder.iterdir():

@@ -33,8 +33,9 @@ from hpcsweep.slurm.jobs import (
     queue,
     requeue,
     survey,
+    working_folders,
 )
-from hpcsweep.slurm.refusals import LimitReached, Rejected, Unanswered, refusal
+from hpcsweep.slurm.refusals import LimitReached, Rejected, Unanswered, maybe_accepted, refusal
 from hpcsweep.slurm.sbatch import Expectation, submit, would_accept
 from hpcsweep.slurm.site import (
     Association,
@@ -81,6 +82,7 @@ __all__ = [
     "environment",
     "hostnames",
     "in_vain",
+    "maybe_accepted",
     "nodes",
     "number",
     "parse_id",
@@ -93,5 +95,6 @@ __all__ = [
     "submit",
     "survey",
     "task_list",
+    "working_folders",
     "would_accept",
 ]

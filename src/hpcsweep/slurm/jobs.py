@@ -29,6 +29,7 @@ _MANY: Final = 1000  # more job ids than this make a command line too long
 # In squeue's letters: id, state, reason, nodes, partition, user, submitted, started, ended,
 # elapsed, and last what a user may fill with anything: the name.
 _QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%P", "%u", "%V", "%S", "%e", "%M", "%j"])
+_FOLDER: Final = SEPARATOR.join(["%F", "%Z"])
 _ACCOUNTING: Final = (
     "JobID,State,Reason,NodeList,Partition,User,Submit,Start,End,ElapsedRaw,ExitCode,JobName"
 )
@@ -84,6 +85,15 @@ def queue(
         return answer
     found = [_queued(row) for row in rows(answer, _QUEUE.count(SEPARATOR) + 1)]
     return found if job_ids is None else _asked_for(found, ids)
+
+
+def working_folders(*, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
+    """Return the folder in which each job or array of this user works, by its number."""
+    options = ["-h", "-t", "all", f"--user={os.getuid()}", "-o", _FOLDER]
+    answer = ask("squeue", *options, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return {int(job): folder for job, folder in rows(answer, 2) if job.isdecimal()}
 
 
 def accounting(

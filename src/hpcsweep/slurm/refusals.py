@@ -44,6 +44,11 @@ class Unanswered(SchedulerError):
         self.maybe_accepted = maybe_accepted
 
 
+def maybe_accepted(error: Exception) -> bool:
+    """Say whether a submission that ended in this error may have gone through all the same."""
+    return isinstance(error, Unanswered) and error.maybe_accepted
+
+
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
 _UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")

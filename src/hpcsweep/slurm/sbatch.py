@@ -108,5 +108,5 @@ def _patiently(
 
 
 def _open_question(script: Path, what: str) -> Unanswered:
-    look = "the job may be in the queue: look with `squeue --me` before you submit again"
+    look = "the job may be in the queue; the same command looks there before it sends anything"
     return Unanswered(f"{script}: {what}; {look}", maybe_accepted=True)
