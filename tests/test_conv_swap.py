@@ -267,7 +267,6 @@ def test_other_policies_let_pass_what_can_be_done(
     """Also a map that leaves the difficult layers to the framework."""
     assign(resnet, image, "gemm", policy)
     assign(resnet, image, {"*_3x3_s1x1_*": "winograd"}, policy)
-    assign(resnet, image, "autotune", policy)
 
 
 def test_a_misspelt_algorithm_is_refused(resnet: nn.Module, image: torch.Tensor) -> None:

@@ -80,12 +80,14 @@ def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
         choose(net, shapes, "winograd", policy("error"), BACKEND)
 
 
-def test_autotune_without_an_autotuner_is_not_covered(network):
-    """On a CPU there is nothing to tune: the row says `auto`, why, and 0 %."""
+def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(network):
+    """On a CPU: it is counted, with its reason, and not covered."""
     net, shapes = network
-    cells = Coverage(choose(net, shapes, "autotune", policy("fallback"), BACKEND), ()).cells()
-    assert cells["algorithm_used"] == "auto"
-    assert cells["algorithm_coverage_pct"] == 0
+    algorithm = {"0": "autotune", "default": "gemm"}
+    cells = Coverage(choose(net, shapes, algorithm, policy("fallback"), BACKEND), ()).cells()
+    assert cells["algorithm_used"] == "auto+gemm"
+    assert cells["conv_fallbacks"] == 1
+    assert cells["algorithm_coverage_pct"] < 100
     assert "no autotuner" in cells["fallback_reason"]
 
 

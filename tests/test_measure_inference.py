@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hpcsweep import records
-from hpcsweep.catalog import ALGORITHMS
+from hpcsweep.catalog import ALGORITHMS, AUTOTUNE
 from hpcsweep.measure import inference, numerics
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
@@ -68,7 +68,7 @@ def test_the_layers_explain_the_pass(bench):
     assert total == pytest.approx(done.row["layer_pass_mean_ms"])
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != AUTOTUNE])
 def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
     """Requested, used, evidence and error of each; what falls back says so."""
     done = bench.measure(point(algorithm=algorithm, measure={"iterations": 2}))
@@ -81,6 +81,12 @@ def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
         assert row["algorithm_evidence"].startswith("profiler")
     assert "algorithm_mismatch" not in done.row["flags"]
     assert ("fallback" in done.row["flags"]) == (done.row["conv_fallbacks"] > 0)
+
+
+def test_autotune_where_nothing_tunes_is_unsupported(bench):
+    """It would be `auto` under another name."""
+    with pytest.raises(Unsupported, match="algorithm: autotune tunes cuDNN; on cpu there is none"):
+        bench.measure(point(algorithm=AUTOTUNE))
 
 
 def test_passes_that_are_not_wanted_do_not_happen(bench):

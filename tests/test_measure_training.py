@@ -93,6 +93,8 @@ def test_a_diverging_training_keeps_its_times(bench):
         ({"compile": "torchscript", "algorithm": "gemm"}, "lowers convolutions itself"),
         ({"compile": "torchscript", "model": "tinynets:Unscriptable"}, "TorchScript"),
         ({"stem": "cifar"}, "is for ResNets"),
+        ({"cudnn_benchmark": True}, "tunes cuDNN; on cpu there is none"),
+        ({"algorithm": "autotune"}, "tunes cuDNN; on cpu there is none"),
     ],
 )
 def test_what_cannot_be_done_is_unsupported_with_a_reason(bench, axes, reason):

@@ -20,7 +20,7 @@ AUTOTUNE: Final = "autotune"
 # The taxonomy is cuDNN's (cudnnConvolutionFwdAlgo_t) plus the framework's own two choices.
 ALGORITHMS: Final[Mapping[str, str]] = {
     AUTO: "the framework's default choice",
-    AUTOTUNE: "the framework's own benchmark picks (torch.backends.cudnn.benchmark)",
+    AUTOTUNE: "the framework's own benchmark picks (torch.backends.cudnn.benchmark); GPUs only",
     "implicit_gemm": "GEMM without an im2col matrix",
     "implicit_precomp_gemm": "implicit GEMM with precomputed gather indices",
     "gemm": "im2col into memory, then GEMM",

@@ -7,8 +7,8 @@ or in a point's id), then the key `default`, then `auto`::
 
     {"conv1": "implicit_gemm", "*_3x3_s1x1_*": "winograd", "default": "gemm"}
 
-`auto` is the framework's own default. `autotune` is the framework's own benchmark; where the
-framework has none (everywhere but CUDA and HIP) the call runs, and is recorded as, `auto`.
+`auto` is the framework's own default. `autotune` is the framework's own benchmark; a call that a
+map gives to it where the framework has none (everywhere but CUDA and HIP) falls back to `auto`.
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ def decide(  # noqa: PLR0913 - what a decision depends on
     """
     name = requested(algorithm, layer, shape)
     if name == catalog.AUTOTUNE and device_type != "cuda":
-        untuned = f"the framework has no autotuner on {device_type}"
-        return LayerChoice(layer, shape, name, catalog.AUTO, FRAMEWORK, untuned)
+        return refused(layer, shape, name, f"the framework has no autotuner on {device_type}")
     if name in FRAMEWORK_CHOICES:
         return LayerChoice(layer, shape, name, name, FRAMEWORK)
     reason = backend.unsupported(name, shape)

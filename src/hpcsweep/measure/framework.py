@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from hpcsweep import catalog
+from hpcsweep.measure.outcome import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,18 @@ def apply(axes: Mapping[str, Any]) -> None:
     autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
     torch.backends.cudnn.benchmark = autotune
     torch.backends.cudnn.deterministic = axes.get("cudnn_deterministic", False)
+
+
+def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
+    """Raise `Unsupported` where a point asks for an autotuner, and the device has none."""
+    if device_type == "cuda":
+        return
+    asks = {
+        f"algorithm: {catalog.AUTOTUNE}": axes["algorithm"] == catalog.AUTOTUNE,
+        "cudnn_benchmark": axes.get("cudnn_benchmark", False),
+    }
+    for name in (name for name, asked in asks.items() if asked):
+        raise Unsupported(f"{name} tunes cuDNN; on {device_type} there is none")
 
 
 def default_threads() -> int:

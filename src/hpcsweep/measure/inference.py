@@ -171,6 +171,7 @@ class Inference:
 
     def _refuse_early(self, point: Point) -> None:
         profilers.refuse_early(point.measure["profile"], self.device.type)
+        framework.refuse_early(point.axes, self.device.type)
         if point.axes["launch"] != "graph":
             return
         if self.device.type != "cuda":

@@ -169,6 +169,7 @@ class Training:
         """Refuse what this device cannot do, before anything is built."""
         axes, kind = point.axes, self.device.type
         profilers.refuse_early(point.measure["profile"], kind)
+        framework.refuse_early(axes, kind)
         if axes["amp"] != "off" and axes["dtype"] != "float32":
             raise Unsupported(f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}")
         if axes["amp"] == "fp16" and kind == "cpu":
@@ -178,8 +179,6 @@ class Training:
                 f"pin_memory speeds up copies to a GPU; on {kind} nothing is copied, "
                 "so there is nothing to measure"
             )
-        if axes["cudnn_benchmark"] and kind != "cuda":
-            raise Unsupported(f"cudnn_benchmark tunes cuDNN; on {kind} there is none")
         if point.measure["layers"] not in (True, False):
             raise Unsupported(
                 f"layers: {point.measure['layers']} is for inference; in training: true"
