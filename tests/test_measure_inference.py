@@ -9,7 +9,7 @@ import torch
 
 from hpcsweep import records
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE
-from hpcsweep.measure import inference, numerics
+from hpcsweep.measure import numerics, workbench
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
 from hpcsweep.measure.telemetry import Telemetry
@@ -254,7 +254,7 @@ class Throttled(Telemetry):
 @pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
 def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
     """The row is the second try's, the first one's median stays; throttled twice is flagged."""
-    monkeypatch.setattr(inference, "COOLING_S", 0.0)
+    monkeypatch.setattr(workbench, "COOLING_S", 0.0)
     bench = Inference("cpu", Throttled(times))
     done = bench.measure(point())
     assert done.row["throttled_median_ms"] > 0

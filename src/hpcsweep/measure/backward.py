@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hpcsweep.measure.layers import EventMarks, LayersChanged, LayerTimer
+from hpcsweep.measure.layers import EventMarks, LayersChanged, LayerTimer, wrapped_forwards
 from hpcsweep.measure.models import tensors_in
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hpcsweep.measure.layers import Marks
     from hpcsweep.measure.shapes import Call
 
-_FORWARD: Final = "forward"
 _LEAF: Final = "AccumulateGrad"
 
 
@@ -107,16 +106,8 @@ class BackwardTimer:
         """Watch the graphs that the convolutions' forward passes build."""
         self._spans.clear()
         self._stamps.reuse()
-        before = [module.__dict__.get(_FORWARD) for module in self._modules]
-        for module in self._modules:
-            module.__dict__[_FORWARD] = self._watching(module.forward)
-        try:
+        with wrapped_forwards(self._modules, self._watching):
             yield
-        finally:
-            for module, own in zip(self._modules, before, strict=True):
-                del module.__dict__[_FORWARD]
-                if own is not None:
-                    module.__dict__[_FORWARD] = own
 
     def take(self, passes: int) -> None:
         """Read the times of so many passes."""

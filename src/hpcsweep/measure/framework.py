@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -11,7 +12,7 @@ from hpcsweep import catalog
 from hpcsweep.measure.outcome import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 THREADS_VARIABLE: Final = "HPCSWEEP_THREADS"
 _USUAL_THREADS: Final = torch.get_num_threads()
@@ -32,6 +33,19 @@ def apply(axes: Mapping[str, Any]) -> None:
     autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
     torch.backends.cudnn.benchmark = autotune
     torch.backends.cudnn.deterministic = axes.get("cudnn_deterministic", False)
+
+
+@contextmanager
+def determinism(*, wanted: bool) -> Iterator[None]:
+    """Have operators that give the same bits every time, where that is wanted."""
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
+        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
 
 
 def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpcsweep.conv import backend as backends
 from hpcsweep.conv import evidence, swap
 from hpcsweep.measure import (
     caches,
-    convolutions,
     framework,
     loop,
     machine,
@@ -35,14 +33,13 @@ from hpcsweep.measure import (
     profilers,
     stats,
     unique,
-    work,
 )
 from hpcsweep.measure import lanes as lanes_of
 from hpcsweep.measure.convolutions import Coverage
-from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
-from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
+from hpcsweep.measure.outcome import Measured, Unsupported
+from hpcsweep.measure.rows import IsolatedTable, LayerTable
 from hpcsweep.measure.shapes import Shapes, shape_pass
-from hpcsweep.measure.telemetry import THROTTLED, Telemetry
+from hpcsweep.measure.workbench import Workbench
 from hpcsweep.records import DOUBTFUL
 
 if TYPE_CHECKING:
@@ -53,11 +50,9 @@ if TYPE_CHECKING:
     from hpcsweep.conv.choice import LayerChoice
     from hpcsweep.conv.evidence import Proof
     from hpcsweep.measure.lanes import Lanes
-    from hpcsweep.measure.machine import Device
+    from hpcsweep.measure.telemetry import Telemetry
     from hpcsweep.point import Point
     from hpcsweep.records import Row
-
-COOLING_S = 2.0  # what a throttled GPU gets before it is asked again
 
 
 @dataclass(frozen=True)
@@ -88,23 +83,15 @@ class _Timed:
     cells: Row
 
 
-class Inference:
+class Inference(Workbench):
     """Measures inference points on one device; keeps the network while points share it."""
 
     def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
         """Take a kind of device: cpu, cuda or mps."""
-        self.device: Device = machine.device(device)
-        self._telemetry = telemetry or Telemetry()
-        self._memory = memory.watch(self.device.torch_device)
+        super().__init__(device, telemetry)
         self._models = models.ModelCache(self.device.torch_device)
         self._reference = numerics.Reference(self.device.torch_device)
-        self._backend = backends.choose(self.device.type)
         self._shapes: dict[tuple[int, int], Shapes] = {}
-        self._profiled = False
-
-    def environment(self) -> dict[str, Any]:
-        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        return machine.environment(self.device, self._telemetry)
 
     def measure(self, point: Point, tries: int = 0) -> Measured:  # noqa: ARG002 - the no-op's business
         """Measure one point.
@@ -114,17 +101,8 @@ class Inference:
             OutOfMemory: it did not fit.
 
         """
-        try:
-            with torch.inference_mode():
-                return self._measure(point)
-        except (RuntimeError, MemoryError) as error:
-            if framework.is_out_of_memory(error):
-                peak, limit = self._memory.peak(), self._memory.limit()
-                self._forget()
-                raise OutOfMemory(peak, limit, str(error).splitlines()[0]) from error
-            if framework.is_missing_operator(error):
-                raise Unsupported(str(error).splitlines()[0]) from error
-            raise
+        with self._told_apart(give_back=self._forget), torch.inference_mode():
+            return self._measure(point)
 
     def _measure(self, point: Point) -> Measured:
         self._refuse_early(point)
@@ -149,7 +127,7 @@ class Inference:
             "algorithm_evidence": evidence.source(proof),
             "max_rel_error": error,
             **(table.overall_cells(timed.samples) if table else {}),
-            **self._work(ready, timed.clean.median),
+            **self._work_cells(ready.model, ready.shapes, timed.clean.median, point),
             "threads": torch.get_num_threads(),
             "load_avg_1min": load,
             **artifacts,
@@ -164,10 +142,7 @@ class Inference:
 
     def _profile(self, ready: _Prepared) -> Row:
         """Run the profilers that the sweep wants, after everything that is timed."""
-        wait = lanes_of.synchronizer(self.device.torch_device)
-        settings = ready.settings
-        step = profilers.Step(ready.run, wait, self.device.type, settings["warmup"])
-        return profilers.run(settings["profile"], step, ready.point.point_id, settings)
+        return self._profile_step(ready.point, ready.run)
 
     def _refuse_early(self, point: Point) -> None:
         profilers.refuse_early(point.measure["profile"], self.device.type)
@@ -192,11 +167,7 @@ class Inference:
         if key not in self._shapes:
             self._shapes[key] = shape_pass(model, images[0])
         shapes = self._shapes[key]
-        began = time.perf_counter()
-        choices = convolutions.choose(
-            model, shapes, point.axes["algorithm"], point.measure, self._backend
-        )
-        setup_ms = 1e3 * (time.perf_counter() - began)
+        choices, setup_ms = self._choose(model, shapes, point)
         turns = itertools.cycle(images)
 
         def run() -> object:
@@ -207,9 +178,8 @@ class Inference:
     def _time(self, ready: _Prepared) -> _Timed:
         """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
         settings, device = ready.settings, self.device.torch_device
-        wait = lanes_of.synchronizer(device)
         self._memory.reset()
-        first_ms = _once(ready.run, wait)
+        first_ms = _once(ready.run, self._wait)
         todo = lanes_of.Pass(
             ready.model,
             ready.run,
@@ -234,7 +204,7 @@ class Inference:
             "throttled_median_ms": throttled_ms,
             **memory.cells(self._memory),
             **self._telemetry.cells(),
-            **self._telemetry.energy_of(lanes.clean.run, wait),
+            **self._telemetry.energy_of(lanes.clean.run, self._wait),
         }
         if lanes.device_clock:
             cells["host_ms"] = lanes.device_clock.host_ms
@@ -250,9 +220,8 @@ class Inference:
         stands as it is, and is flagged.
         """
         done = self._collect(lanes, settings)
-        if THROTTLED not in self._telemetry.flags():
+        if not self._was_throttled():
             return done, None
-        time.sleep(COOLING_S)
         if lanes.layer_timer:
             lanes.layer_timer.forget()
         return self._collect(lanes, settings), stats.median(done.times[0])
@@ -263,14 +232,10 @@ class Inference:
         return loop.collect(lanes.all(), rule, at_block_end=self._telemetry.sample)
 
     def _prove(self, ready: _Prepared) -> Proof | None:
-        """Profile one pass; a GPU's first session may lose kernels, so it is run twice there."""
+        """Profile one pass."""
         if not ready.settings["evidence"] or not ready.choices:
             return None
-        sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
-        self._profiled = True
-        for _ in range(sessions):
-            proof = evidence.prove(ready.model, ready.run, ready.choices, self._backend)
-        return proof
+        return self._prove_pass(ready.model, ready.run, ready.choices)
 
     def _layer_errors(self, ready: _Prepared) -> list[float | None]:
         """Return the error of every convolution call, if they are wanted and there is float64."""
@@ -286,29 +251,17 @@ class Inference:
         swap.restore(ready.model)
         return self._reference.error(ready.point, ready.model, output)
 
-    def _work(self, ready: _Prepared, median_ms: float) -> Row:
-        params = sum(p.numel() for p in ready.model.parameters())
-        return work.cells(ready.shapes, params, median_ms, ready.point.axes, self.device)
-
     def _flags(
         self, ready: _Prepared, timed: _Timed, proof: Proof | None, error: float | None
     ) -> list[str]:
-        axes, clock = ready.point.axes, timed.lanes.device_clock
-        overhead = (
-            timed.table.overall_cells(timed.samples)["hook_overhead_pct"] if timed.table else None
-        )
-        found = {
-            "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
-            "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),
-            "fallback": any(choice.fallback for choice in ready.choices),
-            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
-            "launch_bound": clock is not None and clock.mostly_starved,
-            "inaccurate": numerics.inaccurate(error, axes["dtype"], tf32=axes["tf32"]),
-        }
+        clock, table = timed.lanes.device_clock, timed.table
+        overhead = table.overall_cells(timed.samples)["hook_overhead_pct"] if table else None
+        starved = clock is not None and clock.mostly_starved
         return [
             *timed.clean.flags(),
             *self._telemetry.flags(),
-            *(name for name, raised in found.items() if raised),
+            *self._doubts(ready.point, ready.choices, proof, error, overhead),
+            *(["launch_bound"] if starved else []),
         ]
 
     def _forget(self) -> None:

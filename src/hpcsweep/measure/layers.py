@@ -118,6 +118,23 @@ class EventMarks:
         self._used += 1
 
 
+@contextmanager
+def wrapped_forwards(
+    modules: Sequence[nn.Module], wrap: Callable[[Forward], Forward]
+) -> Iterator[None]:
+    """Put something around the `forward` of modules while the block runs, and take it off again."""
+    before = [module.__dict__.get(_FORWARD) for module in modules]
+    for module in modules:
+        module.__dict__[_FORWARD] = wrap(module.forward)
+    try:
+        yield
+    finally:
+        for module, own in zip(modules, before, strict=True):
+            del module.__dict__[_FORWARD]
+            if own is not None:
+                module.__dict__[_FORWARD] = own
+
+
 class LayersChanged(RuntimeError):
     """A pass called other layers than the shape pass saw."""
 
@@ -150,16 +167,8 @@ class LayerTimer:
         """Put the timers around the layers, no more."""
         # one pass more than planned has room, so that a changed network is told, not an IndexError
         self.marks.begin(len(self.calls) * (passes + 1))
-        before = [module.__dict__.get(_FORWARD) for module in self._modules]
-        for module in self._modules:
-            module.__dict__[_FORWARD] = self.marks.around(module.forward)
-        try:
+        with wrapped_forwards(self._modules, self.marks.around):
             yield
-        finally:
-            for module, own in zip(self._modules, before, strict=True):
-                del module.__dict__[_FORWARD]
-                if own is not None:
-                    module.__dict__[_FORWARD] = own
 
     def take(self, passes: int) -> None:
         """Read the marks of so many passes."""

@@ -15,22 +15,17 @@ What is learned in the passes after the training is in no column.
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hpcsweep.conv import backend as backends
 from hpcsweep.conv import evidence, swap
+from hpcsweep.measure import data as datasets
 from hpcsweep.measure import (
-    convolutions,
     framework,
     instrumented,
-    lanes,
     layerpass,
     machine,
     memory,
@@ -39,28 +34,24 @@ from hpcsweep.measure import (
     profilers,
     stats,
     trainable,
-    work,
 )
-from hpcsweep.measure import data as datasets
 from hpcsweep.measure.checkpoints import Checkpoints
 from hpcsweep.measure.convolutions import Coverage
 from hpcsweep.measure.epochs import TrainingPass, next_steps
-from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
-from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT
+from hpcsweep.measure.outcome import Measured, Unsupported
 from hpcsweep.measure.shapes import Shapes, shape_pass
-from hpcsweep.measure.telemetry import Telemetry
 from hpcsweep.measure.trainer import Score, Trainer
+from hpcsweep.measure.workbench import Workbench
 from hpcsweep.records import DOUBTFUL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hpcsweep.conv.choice import LayerChoice
     from hpcsweep.conv.evidence import Proof
     from hpcsweep.measure.data import Data
     from hpcsweep.measure.epochs import History
     from hpcsweep.measure.layerpass import LayerPass
-    from hpcsweep.measure.machine import Device
     from hpcsweep.measure.phases import PhaseTimes
     from hpcsweep.measure.trainer import Batch
     from hpcsweep.point import Point
@@ -101,21 +92,8 @@ class _Passes:
     artifacts: Row
 
 
-class Training:
+class Training(Workbench):
     """Measures training points on one device."""
-
-    def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
-        """Take a kind of device: cpu, cuda or mps."""
-        self.device: Device = machine.device(device)
-        self._telemetry = telemetry or Telemetry()
-        self._memory = memory.watch(self.device.torch_device)
-        self._wait = lanes.synchronizer(self.device.torch_device)
-        self._backend = backends.choose(self.device.type)
-        self._profiled = False
-
-    def environment(self) -> dict[str, Any]:
-        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        return machine.environment(self.device, self._telemetry)
 
     def measure(self, point: Point, tries: int = 0) -> Measured:  # noqa: ARG002 - the no-op's business
         """Measure one point.
@@ -125,16 +103,10 @@ class Training:
             OutOfMemory: it did not fit.
 
         """
+        deterministic = framework.determinism(wanted=point.axes["deterministic"])
         try:
-            with _determinism(point):
+            with self._told_apart(_CANNOT), deterministic:
                 return self._measure(point)
-        except (RuntimeError, MemoryError) as error:
-            if framework.is_out_of_memory(error):
-                peak, limit = self._memory.peak(), self._memory.limit()
-                raise OutOfMemory(peak, limit, str(error).splitlines()[0]) from error
-            if framework.is_missing_operator(error) or any(x in str(error) for x in _CANNOT):
-                raise Unsupported(_telling_line(str(error))) from error
-            raise
         finally:
             if point.axes["compile"] == "inductor":
                 torch.compiler.reset()
@@ -194,11 +166,7 @@ class Training:
         with trainer.autocast():
             shapes = shape_pass(model, batch[0])
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
-        began = time.perf_counter()
-        choices = convolutions.choose(
-            model, shapes, point.axes["algorithm"], point.measure, self._backend
-        )
-        setup_ms = 1e3 * (time.perf_counter() - began)
+        choices, setup_ms = self._choose(model, shapes, point)
         trainer.run = trainable.compiled(model, point)
         return _Ready(point, data, trainer, batch, shapes, choices, setup_ms)
 
@@ -239,13 +207,11 @@ class Training:
     def _profile(self, ready: _Ready) -> Row:
         """Run the profilers that the sweep wants on further steps of the training."""
         steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
-        settings = dict(ready.point.measure)
 
         def run() -> None:
             ready.trainer.step(next(steps), score)
 
-        step = profilers.Step(run, self._wait, self.device.type, settings["warmup"])
-        return profilers.run(settings["profile"], step, ready.point.point_id, settings)
+        return self._profile_step(ready.point, run)
 
     def _layers(self, ready: _Ready) -> LayerPass | None:
         """Time every layer, forward and backward; compiled networks have none."""
@@ -255,7 +221,7 @@ class Training:
         return layerpass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
 
     def _prove(self, ready: _Ready) -> Proof | None:
-        """Profile one forward pass; a GPU's first session may lose kernels, so it is run twice."""
+        """Profile one forward pass."""
         if not ready.point.measure["evidence"] or not ready.choices:
             return None
         if ready.point.axes["compile"] != "none":
@@ -266,11 +232,7 @@ class Training:
             with trainer.autocast():
                 trainer.model(ready.batch[0])
 
-        sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
-        self._profiled = True
-        for _ in range(sessions):
-            proof = evidence.prove(trainer.model, forward, ready.choices, self._backend)
-        return proof
+        return self._prove_pass(trainer.model, forward, ready.choices)
 
     def _error(self, ready: _Ready) -> float | None:
         """Return the largest relative error of the trained network against float64.
@@ -313,49 +275,21 @@ class Training:
         }
 
     def _flags(self, ready: _Ready, passes: _Passes) -> list[str]:
-        layers, proof, axes = passes.layers, passes.proof, ready.point.axes
-        precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes["amp"], axes["dtype"])
-        found = {
-            "hook_overhead": layers is not None
-            and layers.cells()["hook_overhead_pct"] > HOOK_OVERHEAD_PCT,
-            "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),
-            "fallback": any(choice.fallback for choice in ready.choices),
-            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
-            "inaccurate": numerics.inaccurate(passes.error, precision, tf32=axes["tf32"]),
-            "nan_loss": not passes.history.finite,
-        }
+        overhead = passes.layers.cells()["hook_overhead_pct"] if passes.layers else None
+        found = self._doubts(ready.point, ready.choices, passes.proof, passes.error, overhead)
         return [
             *stats.summarise(passes.history.steps_ms).flags(),
             *passes.phases.flags(),
             *self._telemetry.flags(),
-            *(name for name, raised in found.items() if raised),
+            *found,
+            *([] if passes.history.finite else ["nan_loss"]),
         ]
 
     def _work(self, ready: _Ready) -> Row:
         """Return the work of a forward pass."""
-        params = sum(p.numel() for p in ready.trainer.model.parameters())
-        cells = work.cells(ready.shapes, params, 1.0, ready.point.axes, self.device)
+        cells = self._work_cells(ready.trainer.model, ready.shapes, 1.0, ready.point)
         names = ("params", "flops", "macs", "flops_convention", "bytes_min", "arith_intensity")
         return {name: cells[name] for name in names}
-
-
-@contextmanager
-def _determinism(point: Point) -> Iterator[None]:
-    """Have operators that give the same bits every time, where the point asks for them."""
-    if point.axes["deterministic"]:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
-        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
-    torch.use_deterministic_algorithms(point.axes["deterministic"])
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(mode=False)
-
-
-def _telling_line(text: str) -> str:
-    """Return the line that says what is missing; a compiler's first one may be a heading."""
-    lines = text.splitlines()
-    return next((line for line in lines if any(words in line for words in _CANNOT)), lines[0])
 
 
 def _both(kept: Row, profiled: Row) -> Row:
