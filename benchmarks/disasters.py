@@ -1,6 +1,6 @@
 """What disasters cost sweeps on a real Slurm on this machine (as root, see tests/slurm).
 
-    python benchmarks/disasters.py [--disasters 10] [--sweeps 3] [--seed 0]
+    python benchmarks/disasters.py [--disasters 12] [--sweeps 3] [--seed 0] [--launcher sbatch]
 
 In each round so many no-op sweeps run at once, on the lab's nodes in turn, in partitions that give
 way; at a random moment one disaster strikes one of them or its node; then the same commands are
@@ -44,9 +44,10 @@ SITES = [
 def main() -> int:
     """Start a cluster, let the disasters happen, print what they left."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--disasters", type=int, default=10)
+    parser.add_argument("--disasters", type=int, default=12)
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--launcher", choices=["sbatch", "submitit"], default="sbatch")
     options = parser.parse_args()
     if reason := why_not():
         sys.exit(reason)
@@ -59,7 +60,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             rounds = [
-                _round(lab, Path(folder) / str(number), kind, options.sweeps, rng)
+                _round(lab, Path(folder) / str(number), kind, options, rng)
                 for number, kind in enumerate(_kinds(options.disasters, rng))
             ]
     finally:
@@ -76,19 +77,22 @@ def _kinds(count: int, rng: random.Random) -> list[str]:
     return drawn[:count]
 
 
-def _round(lab: Lab, folder: Path, kind: str, count: int, rng: random.Random) -> list[Left]:
+def _round(
+    lab: Lab, folder: Path, kind: str, options: argparse.Namespace, rng: random.Random
+) -> list[Left]:
     """Let one disaster strike while sweeps run, bring all to their end, and print a line."""
     folder.mkdir()
+    count, launcher = options.sweeps, f"launcher: {options.launcher}\n"
     homes = [SITES[number % len(SITES)] for number in range(count)]
     sweeps = [
-        surviving.sweep(lab, folder / f"{number}", site, chunk=6, sleep_ms=300)
+        surviving.sweep(lab, folder / f"{number}", site + launcher, chunk=6, sleep_ms=300)
         for number, (_, site) in enumerate(homes)
     ]
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda one: one.begin(), sweeps))
         time.sleep(rng.uniform(0, 1))
         struck = rng.randrange(count)
-        KINDS[kind](lab, sweeps[struck], homes[struck][0])
+        KINDS[kind](lab, sweeps[struck], homes[struck][0], rng)
         said = list(pool.map(lambda one: one.finish(), sweeps))
         left = list(pool.map(lambda one: one.left(), sweeps))
     _print_row(kind, left, str(max(map(len, said))))
@@ -105,28 +109,38 @@ def _print_row(kind: str, found: list[Left], submits: str) -> None:
     print(f"{kind:<24}", "  ".join(cells), flush=True)
 
 
-def _kill_node(lab: Lab, one: Sweep, node: str) -> None:
+def _kill_node(lab: Lab, one: Sweep, node: str, _rng: random.Random) -> None:
     lab.kill(node)
     one.wait("the loss", lambda: "down" in lab.run("sinfo", "-hn", node, "-o", "%T").stdout)
     lab.spawn(node)
 
 
-def _requeue(lab: Lab, one: Sweep, _node: str) -> None:
+def _requeue(lab: Lab, one: Sweep, _node: str, _rng: random.Random) -> None:
     for job in one.running()[:1]:
         lab.run("scontrol", "requeue", str(job.id), check=False)  # it may have ended just now
 
 
-def _cancel(lab: Lab, one: Sweep, _node: str) -> None:
+def _cancel(lab: Lab, one: Sweep, _node: str, _rng: random.Random) -> None:
     lab.run("scancel", *{str(job.id.job) for job in one.jobs()})
 
 
-def _preempt(lab: Lab, _one: Sweep, node: str) -> None:
+def _kill_submit(lab: Lab, one: Sweep, node: str, rng: random.Random) -> None:
+    """Cancel the jobs, and kill the command that sends the rest, at any moment of it."""
+    _cancel(lab, one, node, rng)
+    one.wait("the end of the jobs", lambda: all(job.state.over for job in one.jobs()))
+    submit = one.desk.start("submit", "s.yaml", "--cluster", "any")
+    time.sleep(rng.uniform(0.2, 2.5))
+    submit.kill()
+    submit.communicate()
+
+
+def _preempt(lab: Lab, _one: Sweep, node: str, _rng: random.Random) -> None:
     what = ("--output=/dev/null", "--exclusive", f"--nodelist={node}", "--wrap", "sleep 1")
     lab.run("sbatch", "--partition=all", *what)
     time.sleep(2)  # the scheduler's
 
 
-def _kill_slurmctld(lab: Lab, one: Sweep, _node: str) -> None:
+def _kill_slurmctld(lab: Lab, one: Sweep, _node: str, _rng: random.Random) -> None:
     surviving.wait_for_saved_state(one)
     lab.kill("slurmctld")
     time.sleep(3)
@@ -137,6 +151,7 @@ KINDS = {
     "a node is killed": _kill_node,
     "scontrol requeue": _requeue,
     "scancel": _cancel,
+    "submit is killed": _kill_submit,
     "preemption": _preempt,
     "slurmctld is killed": _kill_slurmctld,
 }
