@@ -1,0 +1,82 @@
+"""Arguments to calls, results to text, errors to exit codes; no logic.
+
+Every command loads what it needs when it runs, so that `--help` stays instant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from hpcsweep import __version__
+from hpcsweep.cli import machine, planning, sweeps, tables
+from hpcsweep.cli.common import Commands
+from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
+
+
+def run() -> NoReturn:
+    """Run the program; the console script."""
+    debug = "--debug" in sys.argv
+    try:
+        sys.exit(main(standalone_mode=False) or 0)
+    except HpcsweepError as error:
+        _fail(str(error), error.exit_code, debug=debug)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", EXIT_INTERRUPTED, debug=debug)
+    except click.ClickException as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
+            print(error.format_message())
+            sys.exit(0)
+        _fail(f"{error.format_message()} (see --help)", error.exit_code, debug=debug)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
+        text = f"unexpected {type(error).__name__}: {error} (--debug shows where; please report it)"
+        _fail(text, 1, debug=debug)
+
+
+def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
+    """Say what was wrong in a line or two and leave."""
+    if debug:
+        raise  # noqa: PLE0704 - called from except clauses only
+    print(f"hpcsweep: {text}", file=sys.stderr)
+    sys.exit(code)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hpcsweep")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="results",
+    envvar="HPCSWEEP_RESULTS",
+    show_default=True,
+    help="Where sweeps write.",
+)
+@click.pass_context
+def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG001, FBT001 - see run
+    """Sweeps of convolutional-network timings, from one YAML file to one checked table.
+
+    \b
+    Try:  hpcsweep submit quickstart --cluster local
+          hpcsweep collect quickstart
+          hpcsweep report quickstart
+    """
+    ctx.obj = results
+
+
+for _command in (
+    *(planning.expand, planning.estimate),
+    *(sweeps.submit, sweeps.status, sweeps.retry, sweeps.logs, sweeps.cancel),
+    *(tables.collect, tables.report, tables.plot, tables.roofline),
+    *(machine.verify, machine.doctor, machine.data, machine.cluster),
+):
+    main.add_command(_command)

@@ -1,0 +1,108 @@
+"""Is this machine, this profile, this cluster fit: verify, doctor, data, cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from hpcsweep.cli.common import Commands, cluster_option, json_option, request_of, sample_option
+
+
+@click.command()
+@click.argument("spec")
+@cluster_option
+@sample_option
+@click.option("--layers", is_flag=True, help="One line per convolution.")
+def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> int:
+    """Prove which algorithms run on this machine: layers, evidence, numerics."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler chats on stderr
+    from hpcsweep import spec as specs
+    from hpcsweep import verify as verifying
+    from hpcsweep.errors import PointsFailed
+    from hpcsweep.measure.bench import torch_bench
+
+    request = request_of(specs.load(spec), (clusters or ("local",))[0], sample=sample)
+    bench = torch_bench(request.sweep.workload, {"gpu": request.device})
+    findings = list(verifying.verify(request.points(), bench))
+    print(verifying.text(findings, layers=layers))
+    return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code
+
+
+@click.command()
+@cluster_option
+@click.option("--deep", is_flag=True, help="Also load torch in a process of its own.")
+@json_option
+@click.pass_obj
+def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: bool) -> int:
+    """Check this machine, and a profile against its cluster; say what to write instead."""
+    from hpcsweep import doctor as doctors
+    from hpcsweep import findings, profile
+    from hpcsweep.errors import Refused
+
+    worst = 0
+    for name in clusters or (None,):
+        chosen = profile.load(name) if name else None
+        found = doctors.examine(chosen, results, deep=deep)
+        print(json.dumps(findings.to_json(found)) if as_json else findings.text(found))
+        if any(finding.level == "fail" for finding in found):
+            worst = Refused.exit_code
+    return worst
+
+
+@click.group(cls=Commands)
+def data() -> None:
+    """Get data sets for training sweeps."""
+
+
+@data.command()
+@click.argument("name")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="What HPCSWEEP_DATA names in cluster profiles.",
+)
+def get(name: str, folder: Path) -> None:
+    """Download cifar10 or cifar100, on a login node; jobs never download."""
+    from hpcsweep.measure import datasets
+
+    print(f"{name} lies in {datasets.download(name, folder)}")
+
+
+@click.group(cls=Commands)
+def cluster() -> None:
+    """Look at the cluster that Slurm shows here."""
+
+
+@cluster.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="cluster_profiles",
+    show_default=True,
+    help="Where the profiles go.",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--stdout", is_flag=True, help="Show the files, write nothing.")
+@json_option
+def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
+    """Write a profile for every GPU type of this cluster.
+
+    \b
+    hpcsweep cluster discover --stdout
+    """
+    from hpcsweep import discover as discovering
+
+    found = discovering.ask()
+    if as_json:
+        print(json.dumps([one.to_json() for one in found]))
+    elif stdout:
+        print("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
+    else:
+        for line in discovering.write(found, out, force=force):
+            print(line)
+        print(f"next: hpcsweep doctor --cluster {found[0].name}")

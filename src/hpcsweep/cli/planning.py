@@ -1,0 +1,77 @@
+"""Before anything runs: which points a sweep means, and what they cost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@click.command()
+@click.argument("spec")
+@click.option("--all", "show_all", is_flag=True, help="Every point, not the first ten.")
+@cluster_option
+@sample_option
+@json_option
+def expand(
+    spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
+) -> None:
+    """Show the points that a sweep file means, without running anything."""
+    from hpcsweep import plan
+    from hpcsweep import spec as specs
+
+    sweep = specs.load(spec)
+    limit = None if show_all else 10
+    if clusters:
+        requests = [request_of(sweep, name, sample=sample) for name in clusters]
+        found = [request.expansion() for request in requests]
+    else:
+        found = [plan.expand(sweep, sample=sample)]
+    for expansion in found:
+        record = expansion.to_json(limit)
+        print(json.dumps(record) if as_json else _expansion_text(sweep.name, record))
+
+
+def _expansion_text(name: str, record: dict[str, Any]) -> str:
+    points = record["points"]
+    lines = [f"{name}: {record['points_total']} points"]
+    lines += [f"  {r['rule']} at line {r['line']}: {r['points']} points" for r in record["rules"]]
+    if points:
+        varying = [k for k in points[0] if len({str(p[k]) for p in points}) > 1 or k == "model"]
+        lines += ["", *columns([varying, *([str(p[k]) for k in varying] for p in points)])]
+    if len(points) < record["points_total"]:
+        lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
+    return "\n".join(lines)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows of cells for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    template = "  ".join(f"{{:<{width}}}" for width in widths)
+    return [template.format(*row).rstrip() for row in rows]
+
+
+@click.command()
+@click.argument("spec")
+@cluster_option
+@sample_option
+@json_option
+@click.pass_obj
+def estimate(
+    results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
+) -> None:
+    """Say how many points, chunks and GPU-hours a sweep is, before anything is submitted."""
+    from hpcsweep import spec as specs
+    from hpcsweep.launch import submitting
+
+    sweep = specs.load(spec)
+    for name in clusters or ("local",):
+        cost = submitting.cost(results, request_of(sweep, name, sample=sample))
+        print(json.dumps(cost.to_json()) if as_json else cost.text())
