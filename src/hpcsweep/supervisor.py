@@ -26,29 +26,19 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, jobs, rundir, shards
+from hpcsweep import jobs, rows, rundir, shards
 from hpcsweep.child import Died, Interrupted, TimedOut, Worker
 from hpcsweep.dominance import OutOfMemoryPoints
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
-from hpcsweep.records import (
-    CLOCKED,
-    OK,
-    OOM,
-    PROFILED,
-    SCHEMA_VERSION,
-    SKIPPED,
-    Row,
-    axis_cells,
-)
+from hpcsweep.records import OOM, SKIPPED, Row
+from hpcsweep.stop import Stop
 
 if TYPE_CHECKING:
     from hpcsweep.child import Reply
@@ -56,17 +46,12 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
     from hpcsweep.rundir import ShardPath, SubmissionDir
 
-_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 # Signals that nobody sends to himself: the point is tried once more before it is blamed.
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 _START_TRIES: Final = 3
 _START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
 _STOP_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker ends
-_SLURM_KEYS: Final = {
-    "slurm_job_id": ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
-    "slurm_array_task_id": ("SLURM_ARRAY_TASK_ID",),
-}
 
 
 def main(argv: list[str]) -> int:
@@ -78,55 +63,6 @@ def main(argv: list[str]) -> int:
         except HpcsweepError as error:
             print(f"hpcsweep: {error}", file=sys.stderr)  # noqa: T201 - the job's log
             return error.exit_code
-
-
-class Stop:
-    """Whether and why to stop: a signal that came, or a parent that went."""
-
-    def __init__(self, *, lifeline: bool) -> None:
-        """Prepare; nothing is installed before the context is entered."""
-        self._lifeline = lifeline
-        self.reason = ""
-        self.orphaned = False
-        self.fd, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        os.set_blocking(self.fd, False)
-
-    def __enter__(self) -> Stop:  # noqa: PYI034 - Self needs Python 3.11
-        """Install handlers and the watch on the lifeline."""
-        for number in _STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
-        if self._lifeline:
-            threading.Thread(target=self._watch, daemon=True).start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        """Leave the handlers in place: the process is about to end."""
-
-    def wanted(self) -> bool:
-        """Say whether to stop."""
-        return bool(self.reason)
-
-    def left_alone(self) -> bool:
-        """Say whether the parent went; a signal that came again is let pass."""
-        with suppress(BlockingIOError):
-            while os.read(self.fd, 64):
-                pass
-        return self.orphaned
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        self.reason = self.reason or signal.Signals(number).name
-        self._wake()
-
-    def _watch(self) -> None:
-        while os.read(0, 64):
-            pass
-        self.orphaned, self.reason = True, "the launcher is gone"
-        self._wake()
-
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):
-            os.write(self._write, b"x")
 
 
 @dataclass
@@ -231,9 +167,10 @@ class Attempt:
             self.slowest = max(self.slowest, wall)
             if outcome["status"] == OOM:
                 self.too_large.add(point.axes)
-            row = self._row(point, outcome, started_at, wall)
+            common = rows.of_attempt(self.manifest, self.shard, self.env.get("row", {}))
+            row = common | rows.of_point(point, outcome, started_at, wall)
             if self.wrapper:
-                row, outcome = _without_times(row, self.wrapper), {}
+                row, outcome = rows.without_times(row, self.wrapper), {}
             writer.commit(row, outcome.get("layers", ()), outcome.get("samples", ()))
             self.measured += 1
             self._report(number + 1, len(todo), point, row)
@@ -344,31 +281,6 @@ class Attempt:
             self.fenced_off = True
         return self.fenced_off
 
-    def _row(self, point: Point, outcome: dict[str, Any], started_at: str, wall: float) -> Row:
-        status = outcome["status"]
-        return {
-            **axis_cells(point.axes),
-            **self.env.get("row", {}),
-            **_slurm_cells(),
-            **outcome.get("row", {}),
-            "git_sha": self.manifest.get("git_sha"),
-            "git_dirty": self.manifest.get("git_dirty"),
-            "schema_version": SCHEMA_VERSION,
-            "hpcsweep_version": __version__,
-            "sweep": self.manifest["sweep"],
-            "workload": point.workload,
-            "profile": self.manifest["profile"],
-            "submission": self.submission.id,
-            "chunk": self.chunk_index,
-            "attempt": self.shard.attempt,
-            "point_id": point.point_id,
-            "status": status,
-            "status_reason": outcome.get("reason", ""),
-            "valid": outcome.get("row", {}).get("valid", status == OK),
-            "started_at": started_at,
-            "wall_s": wall,
-        }
-
     def _tries(self) -> int:
         """Return how often this chunk's points may have been tried before, for injections."""
         return int(self.manifest.get("round", 0)) + self.shard.attempt
@@ -395,7 +307,7 @@ class Attempt:
             "state": state,
             "reason": reason,
             "pid": os.getpid(),
-            "node": _node(),
+            "node": rows.node(),
             "updated_at": _now(),
             "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM")},
             **self.env,
@@ -422,32 +334,8 @@ class Attempt:
             sys.stdout.flush()
 
 
-def _without_times(row: Row, wrapper: str) -> Row:
-    """Return the row of a run under a profiler: what happened, and no time that it took."""
-    happened = "" if row["status"] == OK else f"{row['status']}: {row['status_reason']}"
-    return {
-        **{name: value for name, value in row.items() if name not in CLOCKED},
-        "status": PROFILED,
-        "status_reason": happened,
-        "profiler": wrapper,
-        "flags": ";".join(filter(None, (row.get("flags"), PROFILED))),
-        "valid": False,
-    }
-
-
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-
-
-def _node() -> str:
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-def _slurm_cells() -> Row:
-    row: Row = {"node": _node()}
-    for column, names in _SLURM_KEYS.items():
-        row[column] = next((os.environ[name] for name in names if name in os.environ), None)
-    return row
 
 
 if __name__ == "__main__":
