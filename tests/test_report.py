@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import pytest
 
@@ -12,7 +13,7 @@ from hpcsweep.rundir import RunDir
 
 COLUMNS = (
     "model", "algorithm", "input_size", "median_ms", "q1_ms", "q3_ms", "status", "flags",
-    "algorithm_coverage_pct", "orphan",
+    "algorithm_coverage_pct", "orphan", "seed", "num_threads", "point_id",
 )  # fmt: skip
 
 
@@ -95,3 +96,30 @@ def test_the_record_holds_medians_by_algorithm(tmp_path):
     """Machines get the same figures as people."""
     record = report.read(_table(tmp_path, _row("gemm", 1.5), _row("auto", 1.0))).to_json()
     assert record["rows"][0]["median_ms"] == {"gemm": 1.5, "auto": 1.0}
+
+
+def test_rows_that_differ_by_an_axis_alone_are_all_shown(tmp_path):
+    """Be it one that a comparison seldom varies; one that is unset is no `nan`."""
+    rows = [
+        _row("gemm", 1.0, seed=seed, num_threads=threads, point_id=f"{seed}{threads}")
+        for seed in (0, 1)
+        for threads in ("", 2)
+    ]
+    found = report.read(_table(tmp_path, *rows))
+    assert [(row["seed"], row["num_threads"]) for row in found.rows] == [
+        (0, 2), (1, 2), (0, None), (1, None),
+    ]  # fmt: skip
+    assert [line.split()[2:4] for line in found.text().splitlines()[3:7]] == [
+        ["2", "0"], ["2", "1"], ["unset", "0"], ["unset", "1"],
+    ]  # fmt: skip
+    assert "NaN" not in json.dumps(found.to_json())
+
+
+def test_rows_that_no_axis_tells_apart_are_shown_by_their_ids(tmp_path):
+    """They were measured otherwise; none is dropped or merged."""
+    rows = (_row("gemm", 1.0, point_id="aa"), _row("gemm", 3.0, point_id="bb"))
+    found = report.read(_table(tmp_path, *rows))
+    assert [(row["point_id"], row["median_ms"]) for row in found.rows] == [
+        ("aa", {"gemm": 1.0}),
+        ("bb", {"gemm": 3.0}),
+    ]

@@ -126,6 +126,20 @@ def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
     return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)
 
 
+def plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
+    """Return a cell of a column as JSON takes it; None where it is empty."""
+    if pd.isna(value):
+        return None
+    if name in catalog.AXES and catalog.AXES[name].kind == "int":
+        return int(value)  # a float where other rows have none
+    return value.item() if hasattr(value, "item") else value
+
+
+def shown(value: object) -> str:
+    """Return an axis's value for people."""
+    return "unset" if value is None else str(value)
+
+
 def doubtful(rows: pd.DataFrame) -> pd.Series[Any]:
     """Return which rows carry a flag that puts their times in doubt."""
     if "flags" not in rows:

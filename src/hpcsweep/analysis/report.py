@@ -61,7 +61,10 @@ class Report:
     def _table(self) -> list[str]:
         head = [*self.keys, *self.algorithms]
         body = [
-            [*(str(row[key]) for key in self.keys), *(_cell(row, name) for name in self.algorithms)]
+            [
+                *(dataset.shown(row[key]) for key in self.keys),
+                *(_cell(row, name) for name in self.algorithms),
+            ]
             for row in self.rows
         ]
         return aligned([head, *body], left=len(self.keys))
@@ -112,16 +115,21 @@ def _compare(data: Dataset) -> Report:
 
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the axes that tell configurations apart, and always model and input size."""
+    """Return what tells configurations apart: axes that vary, always model and input size.
+
+    Where those do not (points of two sweep files that measured otherwise), the id does: no row is
+    ever merged into another.
+    """
     varying = dataset.varying_axes(table)
-    return tuple(a for a in _AXES if a in _ALWAYS or a in varying)
+    keys = tuple(a for a in _AXES if a in _ALWAYS or a in varying)
+    return (*keys, "point_id") if table.duplicated([*keys, "algorithm"]).any() else keys
 
 
 def _row(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
     first = group.iloc[0]
     by_name = group.set_index(group["algorithm"].astype(str))
     return {
-        **{key: _plain(first[key]) for key in keys},
+        **{key: dataset.plain(key, first[key]) for key in keys},
         "median_ms": {str(name): float(ms) for name, ms in by_name["median_ms"].items()},
         "fastest": _fastest(by_name),
         "doubtful": [str(name) for name, doubt in dataset.doubtful(by_name).items() if doubt],
@@ -171,7 +179,3 @@ def _cell(row: dict[str, Any], name: str) -> str:
     mark = "*" if row["fastest"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
     return f"{value:.3f}{mark}{doubt}"
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
-    return value.item() if hasattr(value, "item") else value

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.terminal import aligned
@@ -86,7 +84,10 @@ class TrainingReport:
     def _table(self, shown: Sequence[tuple[str, str, str]]) -> list[str]:
         """Return the lines of some columns, one row per configuration."""
         head = [*self.keys, *(name for _, name, _ in shown)]
-        body = [[*(_key(row[key]) for key in self.keys), *_cells(row, shown)] for row in self.rows]
+        body = [
+            [*(dataset.shown(row[key]) for key in self.keys), *_cells(row, shown)]
+            for row in self.rows
+        ]
         return aligned([head, *body], left=len(self.keys))
 
 
@@ -97,7 +98,10 @@ def make(data: Dataset) -> TrainingReport:
     columns = [*keys, *(name for name, _, _ in (*_SHOWN, *_TOTALS) if name in data.rows)]
     doubtful = dataset.doubtful(data.rows)
     rows = tuple(
-        {**{name: _plain(name, row[name]) for name in columns}, "doubtful": bool(doubtful[index])}
+        {
+            **{name: dataset.plain(name, row[name]) for name in columns},
+            "doubtful": bool(doubtful[index]),
+        }
         for index, row in data.rows.sort_values(list(keys)).iterrows()
     )
     run = data.run
@@ -116,15 +120,3 @@ def _cell(row: dict[str, Any], name: str, form: str) -> str:
         return "-"
     text = format(value / _MIB if name == "mem_peak_bytes" else value, form)
     return f"{text}?" if row["doubtful"] and name == "median_ms" else text
-
-
-def _key(value: object) -> str:
-    return "unset" if value is None else str(value)
-
-
-def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
-    if pd.isna(value):
-        return None
-    if name in catalog.AXES and catalog.AXES[name].kind == "int":
-        return int(value)  # a float where other rows have none
-    return value.item() if hasattr(value, "item") else value
