@@ -198,6 +198,14 @@ def test_a_cluster_that_shows_nothing_is_not_judged(look):
     assert (level, what) == ("warn", "account")
 
 
+def test_a_user_without_an_account_is_told_where_the_site_wants_one(look):
+    """Nobody has added them yet: sbatch would refuse every job. Elsewhere it does not matter."""
+    wanted = replace(CLUSTER, config={"AccountingStorageEnforce": "limits,qos"}, associations=[])
+    ((level, what, text),) = look("", wanted)
+    assert (level, what, "ask the site" in text) == ("warn", "account", True)
+    assert look("", replace(wanted, config={"AccountingStorageEnforce": "none"})) == []
+
+
 def test_the_clusters_own_limit_on_memory_holds(look):
     """Where the partition has none."""
     tight = {**CLUSTER.config, "MaxMemPerNode": "8192"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import limits
 from hpcsweep.findings import Finding
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from hpcsweep.slurm import Association, Cluster, Partition, Qos
     from hpcsweep.wants import Wants
+
+# Each implies `associations`, whether the site wrote that or not.
+_WANT_AN_ACCOUNT: Final = ("associations", "limits", "qos", "safe", "wckeys", "all")
 
 
 def account(wants: Wants, cluster: Cluster) -> str:
@@ -41,7 +44,7 @@ def examine(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     if isinstance(cluster.associations, CouldNotAsk):
         yield _unchecked(wants, "account", str(cluster.associations))
     elif not cluster.associations:
-        yield _unchecked(wants, "account", "sacctmgr shows no account of yours on this cluster")
+        yield _without_account(wants, cluster)
     else:
         yield _account(wants, cluster, {row.account for row in cluster.associations})
     if isinstance(cluster.qos, CouldNotAsk):
@@ -50,6 +53,15 @@ def examine(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
         known = {one.name: one for one in cluster.qos}
         yield from _qos(wants, cluster, known)
         yield from _wall(wants, cluster, known)
+
+
+def _without_account(wants: Wants, cluster: Cluster) -> Finding:
+    why = "sacctmgr shows no account of yours on this cluster"
+    if not any(enforced(cluster, what) for what in _WANT_AN_ACCOUNT):
+        return _unchecked(wants, "account", why)
+    detail = f"{why}, which takes no job without one"
+    advice = "ask the site to add you to an account (`sacctmgr show assoc user=$USER` lists yours)"
+    return Finding("warn", "account", detail, do=advice, where=wants.places.get("account", ""))
 
 
 def _unchecked(wants: Wants, key: str, why: str) -> Finding:

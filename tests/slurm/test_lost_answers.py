@@ -41,9 +41,16 @@ def desk(tmp_path: Path) -> Desk:
     for launcher in ("sbatch", "submitit"):
         text = f"{SITE}launcher: {launcher}\npython: {json.dumps(sys.executable)}\n"
         (profiles / f"{launcher}.yaml").write_text(text)
+    gate = json.dumps(f"until [ -e {shlex.quote(str(tmp_path / 'desk/go'))} ]; do sleep 0.1; done")
+    (profiles / "gated.yaml").write_text(f"extends: sbatch\nsetup: [{gate}]\n")
     desk = Desk(tmp_path / "desk")
     desk.spec(SPEC, "s.yaml")
     return desk
+
+
+def _open_the_gate(desk: Desk) -> None:
+    """Let the jobs of profile `gated` measure."""
+    (desk.folder / "go").touch()
 
 
 def _submit_and_die(
@@ -113,9 +120,7 @@ def test_jobs_that_never_went_in_are_sent(cluster: Lab, desk: Desk):
 
 def test_jobs_whose_id_nobody_heard_can_be_cancelled(cluster: Lab, desk: Desk):
     """`status` says that they may be there; `cancel` finds them; then they are sent again."""
-    bad = "extends: sbatch\nconstraint: gpul40s\nsetup: ['sleep 600']\n"
-    (desk.folder / "cluster_profiles/long.yaml").write_text(bad)
-    _submit_and_die(cluster, desk, "long", signal.SIGKILL, accepted=True)
+    _submit_and_die(cluster, desk, "gated", signal.SIGKILL, accepted=True)
     assert "sbatch's answer was lost" in desk.run("status", "s").stdout
     done = desk.run("cancel", "s")
     assert "2 chunks went in as " in done.stdout, done.stderr
@@ -127,25 +132,24 @@ def test_jobs_whose_id_nobody_heard_can_be_cancelled(cluster: Lab, desk: Desk):
 
 def test_while_slurm_is_silent_they_count_as_live(bare_cluster: Lab, desk: Desk):
     """Nothing is sent twice because of silence."""
-    _submit_and_die(bare_cluster, desk, "sbatch", signal.SIGKILL, accepted=True)
+    _submit_and_die(bare_cluster, desk, "gated", signal.SIGKILL, accepted=True)
     path = os.environ["PATH"]
     os.environ["PATH"] = "/nonexistent"
     try:
-        told = desk.run("submit", "s.yaml", "--cluster", "sbatch", "--no-check")
+        told = desk.run("submit", "s.yaml", "--cluster", "gated", "--no-check")
     finally:
         os.environ["PATH"] = path
     assert "nothing to send (4 pending)" in told.stdout, told.stderr
-    _finish(bare_cluster, desk, "sbatch")
+    _open_the_gate(desk)
+    again = desk.run("submit", "s.yaml", "--cluster", "gated")
+    assert "2 chunks went in as " in again.stdout, again.stderr
+    _finish(bare_cluster, desk, "gated")
 
 
 def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_one(
     cluster: Lab, desk: Desk
 ):
     """Its points were sent again: both jobs run, and every point is measured once."""
-    gate = desk.folder / "go"
-    wait = json.dumps(f"until [ -e {shlex.quote(str(gate))} ]; do sleep 0.1; done")
-    text = f"extends: sbatch\nsetup: [{wait}]\n"
-    (desk.folder / "cluster_profiles/gated.yaml").write_text(text)
     assert desk.run("submit", "s.yaml", "--cluster", "gated").returncode == 0
     (first,) = desk.sweep("s").submissions()
     number = arrays(first)[0]["job_id"]
@@ -154,7 +158,7 @@ def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_o
     cluster.wait_for("the end of the jobs", _over)
     assert "4 points" in desk.run("submit", "s.yaml", "--cluster", "gated").stdout
     slurm.requeue([f"{number}_0", f"{number}_1"])
-    gate.touch()
+    _open_the_gate(desk)
     cluster.wait_for("its start", lambda: len(first.attempts(0)) > 0, timeout=90)
     _finish(cluster, desk, "gated")
     assert "were sent again in a newer submission" in desk.run("logs", "s", f"{first.id}:0").stdout
