@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hpcsweep import control
+from hpcsweep import control, rundir
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 from hpcsweep.shards import read_keys
 from localruns import Desk
@@ -79,3 +79,27 @@ def test_cancel_ends_a_live_run_and_keeps_its_rows(desk):
     assert "nothing is live" in desk.run("cancel", "sweep").stdout
     assert desk.run("submit", "sweep.yaml").returncode == 0
     assert len(desk.rows()) == 6
+
+
+@pytest.mark.parametrize("command", ["logs", "cancel"])
+def test_a_chunk_that_is_not_there_is_told_with_those_that_are(desk, command):
+    """Of the newest submission, or of one by name; exit code 2."""
+    desk.spec(NOOP)
+    desk.run("submit", "sweep.yaml", "--workers", "2")
+    (submission,) = desk.sweep().submissions()
+    for what in ("7", f"{submission.id}:7"):
+        done = desk.run(command, "sweep", what)
+        assert done.returncode == UsageError.exit_code
+        assert f"{submission.id} has no chunk 7, it has chunks 0 to 1" in done.stderr
+
+
+def test_a_chunk_beyond_a_thousand_is_no_point(desk):
+    """Digits that number a chunk mean it, though ids may begin so."""
+    desk.spec(NOOP)
+    desk.run("submit", "sweep.yaml")
+    run = desk.sweep()
+    (submission,) = run.submissions()
+    fields = submission.read_manifest()
+    rundir.write_json(submission.manifest, {**fields, "chunks": 1200})
+    with pytest.raises(UsageError, match="no log yet"):
+        list(control.logs(run, "1100", follow=False))

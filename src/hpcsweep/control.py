@@ -31,7 +31,7 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
     said after its worker's last word follows at the end.
 
     Raises:
-        UsageError: there is no such thing, or it has no log yet.
+        UsageError: there is no such thing (with what there is), or it has no log yet.
 
     """
     submission, chunk = _resolve(run, what)
@@ -148,15 +148,30 @@ def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
     if what is None:
         return submissions[-1], None
     name, colon, chunk = what.rpartition(":")
-    if colon and chunk.isdigit():
-        return _submission(run, name), int(chunk)
+    if colon and chunk.isdecimal():
+        return _chunk(_submission(run, name), int(chunk))
     if any(what == submission.id for submission in submissions):
         return _submission(run, what), None
+    if what.isdecimal() and (len(what) < _SHORTEST_PREFIX or int(what) < _chunks(submissions[-1])):
+        return _chunk(submissions[-1], int(what))
     if len(what) >= _SHORTEST_PREFIX and _ID_CHARACTERS.issuperset(what):
         return find_point(run, what)
-    if what.isdigit():
-        return submissions[-1], int(what)
     return _submission(run, what), None
+
+
+def _chunks(submission: SubmissionDir) -> int:
+    return int(submission.read_manifest()["chunks"])
+
+
+def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
+    """Return a chunk that is there; `UsageError` says which are."""
+    last = _chunks(submission) - 1
+    if number > last:
+        has = f"chunks 0 to {last}" if last else "chunk 0 alone"
+        raise UsageError(
+            f"{submission.run.name}: {submission.id} has no chunk {number}, it has {has}"
+        )
+    return submission, number
 
 
 def _submission(run: RunDir, name: str) -> SubmissionDir:
