@@ -144,5 +144,15 @@ def test_nothing_is_downloaded_in_a_job(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with pytest.raises(Refused, match="login node"):
         datasets.download("cifar10", tmp_path)
-    with pytest.raises(UsageError, match="there is cifar10, cifar100"):
+    with pytest.raises(UsageError, match="there are: cifar10 and cifar100"):
         datasets.download("imagenet", tmp_path)
+
+
+def test_a_misspelt_data_set_is_told_with_the_nearest(tmp_path):
+    """In words that can be read."""
+    with pytest.raises(UsageError) as told:
+        datasets.download("cifra", tmp_path)
+    assert str(told.value) == (
+        "no data set 'cifra' that could be downloaded; did you mean 'cifar10'? "
+        "(there are: cifar10 and cifar100)"
+    )

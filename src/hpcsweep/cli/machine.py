@@ -58,7 +58,7 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("name")
+@click.argument("name", metavar="cifar10|cifar100")
 @click.option(
     "--to",
     "folder",

@@ -138,8 +138,9 @@ def download(name: str, folder: Path) -> Path:
     from torchvision import datasets  # noqa: PLC0415
 
     if name not in _CIFAR:
-        known = ", ".join(_CIFAR)
-        raise UsageError(f"data '{name}': there is {known}{suggest(name, _CIFAR)} to download")
+        known = " and ".join(_CIFAR)
+        hint = suggest(name, _CIFAR)
+        raise UsageError(f"no data set '{name}' that could be downloaded{hint} (there are: {known})")
     if "SLURM_JOB_ID" in os.environ:
         raise Refused("data are not downloaded in a job; run this on a login node")
     source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
