@@ -13,7 +13,14 @@ from collections import Counter
 
 import pytest
 
-from hpcsweep.errors import EXIT_INTERRUPTED, BadInput, PointsFailed, Refused, ResultsError
+from hpcsweep.errors import (
+    EXIT_INTERRUPTED,
+    BadInput,
+    Incomplete,
+    PointsFailed,
+    Refused,
+    ResultsError,
+)
 from hpcsweep.shards import read_keys
 from localruns import COMMAND, Desk
 
@@ -96,6 +103,8 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     out, _ = running.communicate(timeout=30)
     assert running.returncode == EXIT_INTERRUPTED
     assert "the same command continues" in out
+    assert out.count("next:") == 1
+    assert "collect" not in out
     before = len(desk.rows())
     assert before < 40
     assert submit(desk).returncode == 0
@@ -104,13 +113,17 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
 
 
 def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):
-    """What the first one will measure counts as pending."""
+    """What the first one will measure counts as pending; it is named, with how to watch it."""
     desk.spec(SLOW)
     first = desk.start("submit", "sweep.yaml", "--cluster", "local")
     wait_for_rows(desk, 2)
     second = submit(desk)
+    assert second.returncode == Incomplete.exit_code
     assert "nothing to measure" in second.stdout
     assert "pending" in second.stdout
+    (submission,) = desk.sweep().submissions()
+    assert f"live in {submission.id}" in second.stdout
+    assert "hpcsweep status sweep --watch" in second.stdout
     first.communicate(timeout=60)
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 40

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -120,14 +119,13 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     check: bool,
 ) -> int:
     """Measure failed points of a sweep again."""
-    from hpcsweep.launch import submitting
+    from hpcsweep.launch import retrying
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
-    code = 0
-    for request in submitting.retries(one, wanted, point_ids, clusters, workers):
-        code = max(code, submitting.submit(results, replace(request, check=check), say))
-    return code
+    return retrying.retry(
+        one, wanted, say, point_ids=point_ids, clusters=clusters, workers=workers, check=check
+    )
 
 
 @click.command()

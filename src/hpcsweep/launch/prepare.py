@@ -67,13 +67,17 @@ class Request:
 
 @dataclass
 class Prepared:
-    """A submission that is ready, or the reason why there is nothing to submit."""
+    """A submission that is ready, or the reason why there is nothing to submit.
+
+    `live` names the submissions that will measure what is pending, where nothing else is.
+    """
 
     submission: SubmissionDir | None
     points: int
     chunks: int
     seconds: float
     settled: dict[str, int] = field(default_factory=dict)
+    live: list[str] = field(default_factory=list)
 
 
 def prepare(
@@ -95,7 +99,8 @@ def prepare(
     if first is None:
         if into is None and run.submissions_dir.is_dir():
             _keep_sweep(run, request)
-        return Prepared(None, 0, 0, 0.0, tally)
+        on_their_way = {ledger_of_run.live.get(point.point_id) for point in request.points()}
+        return Prepared(None, 0, 0, 0.0, tally, sorted(filter(None, on_their_way)))
     number = len(run.submissions())
     submission = rundir.new_submission(into or run, request.profile.name)
     try:

@@ -1,8 +1,10 @@
-"""What `hpcsweep submit`, `retry` and `estimate` do, from a request to an exit code."""
+"""What `hpcsweep submit` and `estimate` do, from a request to an exit code."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import badnodes, devices, estimate, ledger, locks, queues, rundir, slurm
@@ -11,16 +13,13 @@ from hpcsweep.errors import (
     Incomplete,
     PointsFailed,
     Refused,
-    UsageError,
-    suggest,
 )
 from hpcsweep.launch import local, precheck, prepare, progress, sending
 from hpcsweep.launch.prepare import Request
-from hpcsweep.records import FAILED, STATUSES
+from hpcsweep.records import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import RunDir
@@ -92,17 +91,17 @@ def submit(results: Path, asked: Request, say: Say) -> int:
             local.announce(ready.submission)
     settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
     if ready.submission is None:
-        say(f"{asked.sweep.name}: nothing to measure ({settled or 'the profile takes no point'})")
+        say(_nothing_to_measure(run, asked, ready, settled))
         return _exit_code(run, asked)
     say(_headline(asked, ready, settled))
     with progress.bar(ready.points) as shown:
         result = local.launch(ready.submission, asked.profile.env, shown.point, shown.tick)
     for words in result.refusals:
         say(f"stopped: {words}")
-    say(_summary(run, asked, result.by_status))
     if result.interrupted:
-        say("interrupted; the same command continues")
+        say(_measured(asked, result.by_status, "interrupted; next: the same command continues"))
         return EXIT_INTERRUPTED
+    say(_measured(asked, result.by_status, _next(run, result.by_status)))
     return result.exit_code or _exit_code(run, asked)
 
 
@@ -153,13 +152,32 @@ def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
     )
 
 
-def _summary(run: RunDir, asked: Request, by_status: dict[str, int]) -> str:
+def _nothing_to_measure(run: RunDir, asked: Request, ready: prepare.Prepared, settled: str) -> str:
+    """Say why nothing is left: it is measured, or another submit is at it."""
+    if not ready.live:
+        return f"{asked.sweep.name}: nothing to measure ({settled or 'the profile takes no point'})"
+    return (
+        f"{asked.sweep.name}: nothing to measure ({settled}): what is pending is live in "
+        f"{', '.join(ready.live)}; watch it: {_command(run, 'status')} --watch"
+    )
+
+
+def _measured(asked: Request, by_status: dict[str, int], what_next: str) -> str:
     told = ", ".join(f"{count} {name}" for name, count in sorted(by_status.items())) or "none"
-    root = "" if run.path.parent.name == "results" else f"--results {run.path.parent} "
-    follow = f"hpcsweep {root}collect {run.name}"
-    failed = sum(count for name, count in by_status.items() if name in FAILED)
-    hint = f"; failed ones: hpcsweep {root}retry {run.name}" if failed else ""
-    return f"{asked.sweep.name}: measured now: {told}; next: {follow}{hint}"
+    return f"{asked.sweep.name}: measured now: {told}; {what_next}"
+
+
+def _next(run: RunDir, by_status: dict[str, int]) -> str:
+    failed = any(by_status.get(name) for name in FAILED)
+    hint = f"; failed ones: {_command(run, 'retry')}" if failed else ""
+    return f"next: {_command(run, 'collect')}{hint}"
+
+
+def _command(run: RunDir, name: str) -> str:
+    """Return a command about this sweep as a person types it."""
+    root = run.path.parent
+    where = "" if root == Path("results") else f"--results {shlex.quote(str(root))} "
+    return f"hpcsweep {where}{name} {run.name}"
 
 
 def _exit_code(run: RunDir, asked: Request) -> int:
@@ -173,45 +191,6 @@ def _exit_code(run: RunDir, asked: Request) -> int:
         if status in FAILED:
             code = PointsFailed.exit_code
     return code
-
-
-def retries(
-    run: RunDir,
-    statuses: Sequence[str],
-    point_ids: Sequence[str],
-    clusters: Sequence[str],
-    workers: int | None,
-) -> Iterator[Request]:
-    """Return one request per profile that has points to take again.
-
-    Raises:
-        UsageError: an unknown status, no such point, or nothing to take again.
-
-    """
-    from hpcsweep import profile, spec  # noqa: PLC0415 - pydantic, only for who retries
-
-    for name in statuses:
-        if name not in STATUSES:
-            raise UsageError(f"no status '{name}'{suggest(name, STATUSES)} ({', '.join(STATUSES)})")
-    known = ledger.statuses(run)
-    wanted = frozenset(
-        point_id
-        for point_id, status in known.items()
-        if (any(map(point_id.startswith, point_ids)) if point_ids else status in statuses)
-    )
-    if not wanted:
-        raise UsageError(f"{run.name}: no point to take again ({', '.join(point_ids or statuses)})")
-    sweep = spec.load(run.sweep_file, name=run.name)
-    profiles = {entry.read_manifest()["profile"]: entry for entry in run.submissions()}
-    for name, entry in profiles.items():
-        if clusters and name not in clusters:
-            continue
-        fields = entry.read_manifest()
-        if rundir.is_profiled(fields):
-            continue  # what failed is measured again, not profiled
-        asked = request(sweep, profile.load(name), workers=workers)
-        asked = replace(asked, device=fields["gpu"], rehearsal=fields["rehearsal"])
-        yield replace(asked, again=frozenset(STATUSES), only=wanted)
 
 
 @dataclass

@@ -140,7 +140,9 @@ def download(name: str, folder: Path) -> Path:
     if name not in _CIFAR:
         known = " and ".join(_CIFAR)
         hint = suggest(name, _CIFAR)
-        raise UsageError(f"no data set '{name}' that could be downloaded{hint} (there are: {known})")
+        raise UsageError(
+            f"no data set '{name}' that could be downloaded{hint} (there are: {known})"
+        )
     if "SLURM_JOB_ID" in os.environ:
         raise Refused("data are not downloaded in a job; run this on a login node")
     source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]

@@ -1,0 +1,118 @@
+"""What `hpcsweep retry` does: points that failed, or that are named, are measured once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep import ledger, profile, rundir, spec
+from hpcsweep.errors import ProfileError, UsageError, suggest
+from hpcsweep.launch import submitting
+from hpcsweep.records import STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hpcsweep.launch.prepare import Request
+    from hpcsweep.launch.submitting import Say
+    from hpcsweep.profile import Profile
+    from hpcsweep.rundir import RunDir
+
+
+def retry(  # noqa: PLR0913 - the options of a command
+    run: RunDir,
+    statuses: Sequence[str],
+    say: Say,
+    *,
+    point_ids: Sequence[str] = (),
+    clusters: Sequence[str] = (),
+    workers: int | None = None,
+    check: bool = True,
+) -> int:
+    """Measure points again, on the profiles that they were sent to; return the exit code.
+
+    `point_ids` (or their beginnings) instead of `statuses`, if there are any. Nothing to take
+    again is no error, and said.
+
+    Raises:
+        UsageError: an unknown status, no such point, or no submission to one of `clusters`.
+
+    """
+    known = ledger.statuses(run)
+    wanted = _named(run, known, point_ids) if point_ids else _of_status(known, statuses)
+    if not wanted:
+        say(f"{run.name}: no point is {' or '.join(statuses)} ({_tally(known)}): nothing to do")
+        return 0
+    requests = [
+        replace(request, workers=workers or request.workers, check=check)
+        for request in _requests(run, wanted, clusters)
+        if any(True for _point in request.points())  # else another profile's
+    ]
+    if not requests:
+        where = f" on {', '.join(clusters)}" if clusters else ""
+        say(f"{run.name}: the sweep has none of those {len(wanted)} points any more{where}")
+    return max((submitting.submit(run.path.parent, one, say) for one in requests), default=0)
+
+
+def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
+    wanted: set[str] = set()
+    for prefix in prefixes:
+        found = {point_id for point_id in known if point_id.startswith(prefix)}
+        if not found:
+            raise UsageError(f"{run.name}: no measured point '{prefix}'")
+        wanted |= found
+    return frozenset(wanted)
+
+
+def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[str]:
+    for name in statuses:
+        if name not in STATUSES:
+            raise UsageError(f"no status '{name}'{suggest(name, STATUSES)} ({', '.join(STATUSES)})")
+    return frozenset(point_id for point_id, status in known.items() if status in statuses)
+
+
+def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> Iterator[Request]:
+    """Yield a request for each profile that the sweep was sent to, as it was sent last."""
+    sweep = spec.load(run.sweep_file, name=run.name)
+    manifests = (entry.read_manifest() for entry in run.submissions())
+    # what failed is measured again, not profiled
+    sent = {fields["profile"]: fields for fields in manifests if not rundir.is_profiled(fields)}
+    files = {Path(name).stem if _is_file(name) else name: name for name in clusters}
+    for name in files:
+        if name not in sent:
+            raise UsageError(
+                f"{run.name}: nothing was sent to '{name}'{suggest(name, sent)} "
+                f"(but to: {', '.join(sent)})"
+            )
+    for name in files or sent:
+        fields = sent[name]
+        asked = submitting.request(sweep, _profile(files.get(name, name), fields))
+        yield replace(
+            asked,
+            device=fields["gpu"],
+            rehearsal=fields["rehearsal"],
+            again=frozenset(STATUSES),
+            only=wanted,
+        )
+
+
+def _is_file(name: str) -> bool:
+    return "/" in name or Path(name).suffix in {".yaml", ".yml"}
+
+
+def _profile(name: str, fields: Mapping[str, Any]) -> Profile:
+    """Return a profile as it is now, by its name or from where it was when it was used."""
+    try:
+        return profile.load(name)
+    except ProfileError:
+        before = Path(fields.get("profile_fields", {}).get("path", ""))
+        if before.stem != name or not before.is_file():
+            raise
+        return profile.load(before)
+
+
+def _tally(known: Mapping[str, str]) -> str:
+    counts = Counter(known.values())
+    return ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s]) or "none has a row"

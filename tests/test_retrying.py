@@ -1,0 +1,83 @@
+"""Taking points again: by status, by id, on which profile, and when there is nothing to take."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from localruns import Desk
+
+NOOP = """\
+workload: noop
+axes: {model: [a, b], input_size: [1, 2]}
+"""
+
+
+@pytest.fixture
+def desk(tmp_path):
+    """Return a folder of its own."""
+    return Desk(tmp_path)
+
+
+def test_nothing_to_take_again_is_no_error(desk):
+    """Exit code 0; what there is instead is said."""
+    desk.spec(NOOP)
+    desk.run("submit", "sweep.yaml")
+    done = desk.run("retry", "sweep")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no point is error or crashed or timeout (4 ok): nothing to do" in done.stdout
+    assert len(desk.sweep().submissions()) == 1
+
+
+def test_names_that_do_not_exist_are_bad_input(desk):
+    """A status, a point, a profile: each with what there is."""
+    desk.spec(NOOP)
+    desk.run("submit", "sweep.yaml")
+    for arguments, words in (
+        (("--status", "crash"), "no status 'crash'; did you mean 'crashed'?"),
+        (("--point", "feedbeef"), "no measured point 'feedbeef'"),
+        (("--status", "ok", "--cluster", "l40"), "nothing was sent to 'l40' (but to: local)"),
+    ):
+        done = desk.run("retry", "sweep", *arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_a_profile_that_lies_anywhere_is_found_again(desk):
+    """It was given by its path; the name alone leads nowhere."""
+    desk.spec(NOOP)
+    (desk.folder / "elsewhere").mkdir()
+    (desk.folder / "elsewhere" / "mine.yaml").write_text("launcher: local\n")
+    desk.run("submit", "sweep.yaml", "--cluster", "elsewhere/mine.yaml")
+    point = desk.rows()[0]["point_id"]
+    for more in ((), ("--cluster", "mine"), ("--cluster", "elsewhere/mine.yaml")):
+        done = desk.run("retry", "sweep", "--point", point, *more)
+        assert done.returncode == 0, done.stderr
+    assert Counter(row["point_id"] for row in desk.rows())[point] == 4
+
+
+def test_profiles_that_have_none_of_the_points_are_left_out(desk):
+    """Two profiles measured the sweep; the failure belongs to one."""
+    text = NOOP + "measure: {fail: [{when: {gpu: b}, how: error, attempts: 2}]}\n"
+    desk.spec(text.replace("[1, 2]}", "[1, 2], gpu: [a, b]}"))
+    for gpu in ("a", "b"):
+        (desk.folder / f"{gpu}.yaml").write_text(f"launcher: local\ngpu: {gpu}\n")
+        desk.run("submit", "sweep.yaml", "--cluster", f"{gpu}.yaml")
+    done = desk.run("retry", "sweep")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing" not in done.stdout
+    assert Counter(row["gpu"] for row in desk.rows()) == {"a": 4, "b": 8}
+
+
+def test_points_that_left_the_sweep_are_told(desk):
+    """They failed, and nobody asks for them any more."""
+    desk.spec(NOOP + "measure: {fail: [{when: {model: a}, how: error}]}\n")
+    desk.run("submit", "sweep.yaml")
+    desk.spec(NOOP.replace("[a, b]", "[b]"))
+    desk.run("submit", "sweep.yaml")
+    done = desk.run("retry", "sweep")
+    assert done.returncode == 0
+    assert "the sweep has none of those 2 points any more" in done.stdout
+    assert json.loads(desk.run("collect", "sweep", "--json").stdout)["orphans"] == 4
