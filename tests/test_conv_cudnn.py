@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
@@ -20,12 +21,15 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv import cudnn, cudnn_library, foreign, swap
+from hpcsweep.conv import cudnn, cudnn_library, evidence, foreign, gradients, swap
 from hpcsweep.conv.cudnn import Cudnn, Descriptors
 from hpcsweep.conv.cudnn_library import CudnnBadParameter, CudnnError, Library
+from hpcsweep.conv.driver import NotSupported, Problem
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.conv.vendor import NotSupported, Problem, VendorBackend
+from hpcsweep.conv.vendor import VendorBackend
+from hpcsweep.measure.training import Training
+from measuring import training
 from nativelib import compile_library
 
 EXPLICIT = [name for name in ALGORITHMS if name not in {"auto", "autotune"}]
@@ -226,6 +230,7 @@ class StandIn:
         self.library = Library(str(path))
         self._c = self.library._library
         self._c.fake_calls.restype = ctypes.c_char_p
+        self._c.fake_ran.restype = ctypes.c_char_p
         self._c.fake_stream.restype = ctypes.c_void_p
         self._c.fake_fail.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
@@ -233,6 +238,11 @@ class StandIn:
     def calls(self):
         """Return the functions that were called."""
         return self._c.fake_calls().decode().splitlines()
+
+    @property
+    def ran(self):
+        """Return direction (0 forward, 1 data, 2 filter) and algorithm of what was computed."""
+        return [tuple(map(int, line.split())) for line in self._c.fake_ran().decode().splitlines()]
 
     def fail(self, name, status):
         """Let a function fail from now on."""
@@ -388,13 +398,117 @@ def test_tf32_follows_the_switch_of_torch_and_has_plans_of_its_own(backend, fake
 def test_gradients_run_the_counterpart_or_say_that_they_do_not(backend):
     """The explicit GEMM has none; Winograd has none for filters."""
     shape = ConvShape(1, 4, 16, 16, 4, 3, 3)
-    assert backend.gradients("gemm", shape) == {"data": "auto", "filter": "auto"}
-    assert backend.gradients("winograd", shape) == {"data": "winograd", "filter": "auto"}
-    assert backend.gradients("implicit_precomp_gemm", shape) == {
-        "data": "algo_1",
-        "filter": "algo_3",
-    }
-    assert backend.gradients("fft", ConvShape(1, 4, 16, 16, 4, 3, 3, 2, 2))["data"] == "auto"
+
+    def run(algorithm, of=shape):
+        return {gradient.way: gradient.algorithm for gradient in backend.gradients(algorithm, of)}
+
+    assert run("gemm") == {"data": None, "filter": None}
+    assert run("winograd") == {"data": "winograd", "filter": None}
+    assert run("implicit_precomp_gemm") == {"data": "algo_1", "filter": "algo_3"}
+    assert run("fft", ConvShape(1, 4, 16, 16, 4, 3, 3, 2, 2))["data"] is None
+    _, of_filters = backend.gradients("gemm", shape)
+    assert of_filters.reason == "cudnn has no gemm for the gradient of the filters"
+
+
+NET_CALLS = [
+    ("0", ConvShape(2, 3, 12, 12, 4, 3, 3, bias=True)),
+    ("1", ConvShape(2, 4, 10, 10, 4, 3, 3, bias=True)),
+]
+
+
+def _stepped(backend, algorithm):
+    """Return a swapped network, its choices, and a step of it that warmed up."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    swap.swap(net)
+    picked = swap.assign(net, NET_CALLS, algorithm, swap.FALLBACK, backend)
+    x = torch.randn(2, 3, 12, 12)
+
+    def step():
+        net(x).sum().backward()
+
+    step()
+    return net, picked, step
+
+
+@pytest.mark.parametrize("algorithm", EXPLICIT)
+def test_evidence_of_both_directions_is_what_the_library_was_called_with(backend, fake, algorithm):
+    """Call by call: the cell names function and algorithm, and the library's own log agrees."""
+    net, picked, step = _stepped(backend, algorithm)
+    fake.forget()
+    forward = evidence.prove(net, step, picked, backend).calls
+    logged = fake.ran
+    backward = gradients.prove(net, step, picked, backend)
+    assert not any(call.mismatch for call in [*forward, *backward])
+    if algorithm == "direct":  # declared by cuDNN, never done
+        assert logged == []
+        return
+    number = cudnn_library.FORWARD[algorithm]
+    assert [call.text for call in forward] == [f"api: cudnnConvolutionForward:{algorithm}"] * 2
+    names = cudnn._GRADIENTS["data"].get(algorithm), cudnn._GRADIENTS["filter"].get(algorithm)
+    wanted = [(0, number), (0, number)]
+    for index, of_call in ((1, backward[1]), (0, backward[0])):  # the last layer comes first
+        tables = (cudnn_library.BACKWARD_DATA, cudnn_library.BACKWARD_FILTER)
+        for way, name, table in zip((1, 2), names, tables, strict=True):
+            function = ("BackwardData", "BackwardFilter")[way - 1]
+            asked = way == 2 or index == 1  # the first layer's input needs no gradient
+            told = f"cudnnConvolution{function}:{name}" in of_call.text
+            assert told == (asked and name is not None)
+            wanted += [(way, table[name])] if told else []
+        assert ("convolution_backward" in of_call.text) == (None in names[1 - index :])
+    assert sorted(logged) == sorted(wanted)
+
+
+def test_gradients_of_another_algorithm_than_claimed_are_a_mismatch(backend):
+    """Also where the framework took them over in silence."""
+    net, picked, step = _stepped(backend, "implicit_precomp_gemm")
+    claims = [replace(choice, used="fft") for choice in picked]
+    found = gradients.prove(net, step, claims, backend)
+    assert [call.problem for call in found] == [
+        "filter: no cudnnConvolutionBackwardFilter:fft",
+        "data: no cudnnConvolutionBackwardData:fft",
+    ]
+    net, picked, step = _stepped(backend, "gemm")
+    claims = [replace(choice, used="implicit_gemm") for choice in picked]
+    found = gradients.prove(net, step, claims, backend)
+    assert found[1].problem == "data: ran aten::convolution_backward"
+
+
+def test_what_the_backward_pass_runs_is_told_per_call(backend):
+    """As asked, half of it, or none; with the library's scratch memory and the reasons."""
+    _, picked, _ = _stepped(backend, "fft")
+    whole = gradients.choices(picked, backend)[1]
+    assert (whole.used, whole.backend, whole.fallback) == ("fft", "cudnn", False)
+    assert whole.workspace_bytes > 0
+    _, picked, _ = _stepped(backend, "winograd")
+    half = gradients.choices(picked, backend)[1]
+    assert (half.used, half.backend, half.fallback) == ("winograd+auto", "cudnn+framework", True)
+    assert half.reason == "cudnn has no winograd for the gradient of the filters"
+    _, picked, _ = _stepped(backend, "gemm")
+    none = gradients.choices(picked, backend)[1]
+    assert (none.used, none.backend) == ("auto", "framework")
+
+
+def test_a_training_row_tells_what_its_gradients_ran(backend):
+    """Forward rows as asked, backward rows the framework's, covered by half the time or so."""
+    bench = Training("cpu")
+    bench._backend = backend
+    wanted = {"layers": True, "evidence": True}
+    done = bench.measure(training(algorithm="gemm", measure=wanted))
+    forward, backward = (
+        [row for row in done.layers if row["direction"] == way and row.get("algorithm_used")]
+        for way in ("forward", "backward")
+    )
+    assert {(r["backend"], r["algorithm_used"]) for r in forward} == {("cudnn", "gemm")}
+    assert {(r["backend"], r["algorithm_used"]) for r in backward} == {("framework", "auto")}
+    assert all("cudnn has no gemm" in r["fallback_reason"] for r in backward)
+    assert all(r["algorithm_evidence"].startswith("api: cudnn") for r in forward)
+    assert all("aten::convolution_backward" in r["algorithm_evidence"] for r in backward)
+    row = done.row
+    assert row["algorithm_evidence"] == "profiler"
+    assert row["algorithm_coverage_pct"] == 100
+    assert 0 < row["algorithm_coverage_time_pct"] < 100
+    assert "fallback" in row["flags"].split(";")
+    assert "algorithm_mismatch" not in row["flags"].split(";")
 
 
 def test_a_wrong_device_or_type_is_a_typed_error(backend):

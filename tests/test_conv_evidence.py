@@ -12,14 +12,15 @@ from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv import evidence, swap
 from hpcsweep.conv.backend import Expected, choose
-from hpcsweep.conv.evidence import NONE, Proof
 from hpcsweep.conv.onednn import Primitive
+from hpcsweep.conv.profiled import NONE
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 
 if TYPE_CHECKING:
     from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.conv.evidence import Proof
 
 BACKEND: Backend = choose("cpu")
 X = torch.randn(2, 4, 20, 20, generator=torch.Generator().manual_seed(1))

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv.graph import nodes_between
 from hpcsweep.measure import models
-from hpcsweep.measure.backward import EventStamps, StepTimer, backward_call, nodes_between
+from hpcsweep.measure.backward import EventStamps, StepTimer, backward_call
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.layers import EventMarks, HostMarks, LayersChanged
 from hpcsweep.measure.shapes import shape_pass

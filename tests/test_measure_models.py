@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tinynets
+from hpcsweep.conv import graph
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import models
 from hpcsweep.measure.models import ModelCache, ModelKey, build, build_float32, make_inputs
@@ -152,5 +153,5 @@ def test_the_bytes_of_an_input_are_known_before_it_exists():
 def test_tensors_are_found_in_what_networks_return():
     """Alone, in tuples, in dicts, nested; anything else is passed over."""
     output = tinynets.Dicts().eval()(torch.zeros(1, 3, 4, 4))
-    assert len(list(models.tensors_in(output))) == 2
-    assert list(models.tensors_in((None, 3))) == []
+    assert len(list(graph.tensors_in(output))) == 2
+    assert list(graph.tensors_in((None, 3))) == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from hpcsweep import records
+from hpcsweep.conv import reference
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
 from hpcsweep.measure.phases import PHASES
@@ -143,7 +145,44 @@ def test_the_other_passes_fill_the_layers_and_the_rest_of_the_row(bench):
     assert layers[7]["algorithm_used"] == "implicit_gemm"
     assert row["algorithm_coverage_time_pct"] == pytest.approx(100)
     assert row["algorithm_evidence"] == "profiler"
+    assert layers[6]["algorithm_evidence"].startswith("profiler: aten::bmm[4,8,256,3]")
+    assert layers[7]["algorithm_evidence"].startswith("profiler: aten::bmm[4,8,256,8]")
+    assert "algorithm_mismatch" not in row["flags"]
     assert row["max_rel_error"] < 1e-4
+
+
+class Lying(torch.autograd.Function):
+    """Convolves as the algorithm does, and leaves its gradients to the framework."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        """Multiply patches and filters."""
+        ctx.save_for_backward(x, weight)
+        patches = torch.nn.functional.pad(x, (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
+        matrix = patches.permute(0, 1, 4, 5, 2, 3).reshape(len(x), -1, x[0, 0].numel())
+        return torch.matmul(weight.flatten(1), matrix).view(len(x), -1, *x.shape[2:])
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Take the framework's."""
+        ones, zeros = (1, 1), (0, 0)
+        sizes = (None, ones, ones, ones, False, zeros, 1, (True, True, False))
+        return torch.ops.aten.convolution_backward(grad, *ctx.saved_tensors, *sizes)[:2]
+
+
+def test_an_algorithm_that_only_runs_forward_is_a_mismatch(bench, monkeypatch):
+    """The forward rows stand as they are; the backward rows say what ran, flagged."""
+    family = replace(
+        reference.FAMILIES["gemm"], forward=lambda x, weight, _shape: Lying.apply(x, weight)
+    )
+    monkeypatch.setattr(reference, "FAMILIES", {**reference.FAMILIES, "gemm": family})
+    done = bench.measure(training(algorithm="gemm", measure={"layers": True, "evidence": True}))
+    told = [row["algorithm_evidence"] for row in done.layers if row.get("algorithm_used")]
+    assert [text.startswith("profiler: aten::unfold") for text in told[:2]] == [True, True]
+    assert told[2].startswith("mismatch (filter: ran aten::convolution_backward)")
+    assert told[3].startswith("mismatch (data: ran aten::convolution_backward)")
+    assert "algorithm_mismatch" in done.row["flags"].split(";")
+    assert not done.row["valid"]
 
 
 def test_a_compiled_network_has_no_layer_rows(bench):

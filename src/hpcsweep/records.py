@@ -319,7 +319,11 @@ _LAYER_ONLY = _group(
     ("bias", "bool", "it adds a bias"),
     ("backend", "str", "who ran the convolution"),
     ("algorithm_used", "str", "what ran"),
-    ("algorithm_evidence", "str", "the operators or kernels that the profiler saw in this call"),
+    (
+        "algorithm_evidence",
+        "str",
+        "operators, library calls and kernels that the profiler saw in it",
+    ),
     ("fallback_reason", "str", "why it is not the one requested"),
     ("workspace_bytes", "int", "workspace of the convolution"),
     ("max_rel_error", "float", "against float64 of its own input, if `numerics: layers`"),

@@ -29,15 +29,34 @@ class Expected:
 
     Patterns are shell patterns over operator and kernel names. At least one name has to match in
     every group of `must`, and none may match `must_not`. Where the profiler recorded shapes there
-    has to be a matrix product with inner dimension `inner` whose batch is a multiple of
-    `batch`; `products`, if given, is how many of them.
+    has to be a matrix product with inner dimension `inner`, an outer one `outer`, and a batch that
+    is a multiple of `batch`; `products`, if given, is how many of them. `kernels` are groups as in
+    `must` that count where any kernel was recorded.
     """
 
     must: tuple[tuple[str, ...], ...] = ()
     must_not: tuple[str, ...] = ()
+    kernels: tuple[tuple[str, ...], ...] = ()
     inner: int | None = None
+    outer: int | None = None
     batch: int = 1
     products: int | None = None
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How a gradient of a layer is computed: of its input (`data`) or of its filters (`filter`).
+
+    `algorithm` is the back-end's name of what runs; None is the framework's own, and `reason` says
+    why. `operator` is where to look for `expected`: inside of it, or anywhere in the layer's nodes.
+    """
+
+    way: str
+    algorithm: str | None
+    expected: Expected
+    reason: str | None = None
+    operator: str | None = None
+    workspace_bytes: int | None = None
 
 
 class Backend(Protocol):
@@ -69,6 +88,10 @@ class Backend(Protocol):
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return what the profiler must see in such a call."""
+        ...
+
+    def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
+        """Return how the gradients of a layer that runs the algorithm are computed."""
         ...
 
 

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.conv import cudnn_library as library_of
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.cudnn_library import CudnnBadParameter, CudnnError, CudnnNotSupported, Library
+from hpcsweep.conv.driver import NotSupported
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.foreign import Descriptor, strides
-from hpcsweep.conv.vendor import NotSupported, VendorBackend
+from hpcsweep.conv.vendor import VendorBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hpcsweep.conv.driver import Problem, Way
     from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.conv.vendor import Problem, Way
 
 NAME: Final = "cudnn"
 
@@ -67,10 +68,13 @@ _KERNELS: Final[Mapping[str, Expected]] = {
     "implicit_precomp_gemm": Expected(must_not=(*_WINOGRAD, *_FFT, *_IM2COL)),
     "gemm": Expected(must_not=(*_WINOGRAD, *_FFT)),
     "direct": Expected(must_not=(*_WINOGRAD, *_FFT, *_IM2COL)),
-    "fft": Expected(must=(_FFT,), must_not=_WINOGRAD),
-    "fft_tiling": Expected(must=(_FFT,), must_not=_WINOGRAD),
-    "winograd": Expected(must=(_WINOGRAD,), must_not=_FFT),
-    "winograd_nonfused": Expected(must=(_WINOGRAD,), must_not=_FFT),
+    "fft": Expected(kernels=(_FFT,), must_not=_WINOGRAD),
+    "fft_tiling": Expected(kernels=(_FFT,), must_not=_WINOGRAD),
+    "winograd": Expected(kernels=(_WINOGRAD,), must_not=_FFT),
+    "winograd_nonfused": Expected(kernels=(_WINOGRAD,), must_not=_FFT),
+    # of gradients
+    "algo_1": Expected(must_not=(*_WINOGRAD, *_FFT)),
+    "algo_3": Expected(must_not=(*_WINOGRAD, *_FFT)),
 }
 
 
@@ -165,6 +169,12 @@ class CudnnPlan:
     workspace_bytes: int
     one: Any
     zero: Any
+
+    @property
+    def call(self) -> str:
+        """Return the function and the algorithm's name."""
+        names = {number: name for name, number in _NUMBERS[self.way].items()}
+        return f"cudnnConvolution{_FUNCTIONS[self.way]}:{names[self.algorithm]}"
 
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the convolution."""

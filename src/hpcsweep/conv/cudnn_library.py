@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from hpcsweep.conv import foreign
+from hpcsweep.conv.driver import NotSupported
 from hpcsweep.conv.errors import LibraryUnusable
-from hpcsweep.conv.vendor import NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -23,18 +23,20 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep.conv import miopen_library as library_of
 from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.driver import NotSupported
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.foreign import Descriptor, strides
 from hpcsweep.conv.miopen_library import Library, MiopenError, Solution
-from hpcsweep.conv.vendor import NotSupported, VendorBackend
+from hpcsweep.conv.vendor import VendorBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hpcsweep.conv.vendor import Problem, Way
+    from hpcsweep.conv.driver import Problem, Way
 
 NAME: Final = "miopen"
 _MOST_SOLUTIONS: Final = 128
+_NAMES: Final = {number: name for name, number in library_of.ALGORITHMS.items()}
 _FUNCTIONS: Final[Mapping[Way, str]] = {
     "forward": "Forward",
     "data": "BackwardData",
@@ -96,6 +98,12 @@ class MiopenPlan:
     solution: int
     workspace_bytes: int
     descriptors: tuple[Descriptor, ...]
+    algorithm: str
+
+    @property
+    def call(self) -> str:
+        """Return the function, and the algorithm that MIOpen says the solution is of."""
+        return f"miopenConvolution{_FUNCTIONS[self.way]}Immediate:{self.algorithm}"
 
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the convolution."""
@@ -159,7 +167,8 @@ class Miopen:
             *(self.handle(device, 0), *descriptors, best.solution_id),
         )
         return MiopenPlan(
-            self, device, problem.way, best.solution_id, best.workspace_size, descriptors
+            *(self, device, problem.way, best.solution_id, best.workspace_size, descriptors),
+            _NAMES[best.algorithm],
         )
 
     def backward_name(self, way: Way, algorithm: str) -> str | None:
@@ -188,8 +197,7 @@ class Miopen:
 
 
 def _nothing_fits(algorithm: str, solutions: list[Solution]) -> str:
-    names = {number: name for name, number in library_of.ALGORITHMS.items()}
-    there = dict.fromkeys(names.get(s.algorithm, str(s.algorithm)) for s in solutions)
+    there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
     return f"no {algorithm} solution for this shape (there are: {', '.join(there) or 'none'})"
 
 

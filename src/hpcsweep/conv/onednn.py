@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _STDOUT: Final = 1
 _MARK: Final = b"onednn_verbose"
 _CONVOLUTION: Final = re.compile(
-    r",exec,\w+,convolution,(?P<implementation>[^,]+),.*"
+    r",exec,\w+,convolution,(?P<implementation>[^,]+),(?P<kind>\w+),.*"
     r",alg:(?P<algorithm>\w+),(?:g\d+)?mb(?P<n>\d+)_ic(?P<in_c>\d+)oc(?P<out_c>\d+)"
     r"_ih(?P<in_h>\d+)oh\d+kh(?P<kernel_h>\d+)sh\d+dh\d+ph\d+"
     r"_iw(?P<in_w>\d+)ow\d+kw(?P<kernel_w>\d+)"
@@ -42,12 +42,14 @@ _SIZES: Final = ("n", "in_c", "out_c", "in_h", "in_w", "kernel_h", "kernel_w")
 class Primitive:
     """One convolution that oneDNN ran; `sizes` are n, in_c, out_c, in_h, in_w, kernel_h, kernel_w.
 
-    `implementation` is like ``jit:avx512_core``, ``brgconv:avx512_core`` or ``gemm:jit``.
+    `implementation` is like ``jit:avx512_core``, ``brgconv:avx512_core`` or ``gemm:jit``; `kind` is
+    forward_training, forward_inference, backward_data or backward_weights.
     """
 
     implementation: str
     algorithm: str
     sizes: tuple[int, ...]
+    kind: str = "forward_training"
 
     @property
     def is_direct(self) -> bool:
@@ -63,7 +65,9 @@ def parse(lines: Iterable[str]) -> list[Primitive]:
     """Return the convolutions among verbose lines, in order of execution."""
     found = (_CONVOLUTION.search(line) for line in lines)
     return [
-        Primitive(m["implementation"], m["algorithm"], tuple(int(m[name]) for name in _SIZES))
+        Primitive(
+            m["implementation"], m["algorithm"], tuple(int(m[name]) for name in _SIZES), m["kind"]
+        )
         for m in found
         if m
     ]

@@ -22,7 +22,7 @@ import torch
 
 from hpcsweep import catalog
 from hpcsweep.conv import reference_fft, reference_gemm, reference_winograd
-from hpcsweep.conv.backend import REFERENCE, Expected
+from hpcsweep.conv.backend import REFERENCE, Expected, Gradient
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.shape import NHWC, layout_of
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 DIRECT: Final = "direct"
 ONEDNN: Final = "aten::mkldnn_convolution"
+ONEDNN_BACKWARD: Final = "aten::convolution_backward"
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 
@@ -51,6 +52,7 @@ class Family:
     forward: Callable[[torch.Tensor, torch.Tensor, ConvShape], torch.Tensor]
     workspace: Callable[[ConvShape], int]
     expected: Callable[[ConvShape], Expected]
+    gradients: Callable[[ConvShape], dict[str, Expected]]
     unsupported: Callable[[ConvShape], str | None] = _anything
     one_sum: bool = False
 
@@ -60,41 +62,48 @@ FAMILIES: Final[Mapping[str, Family]] = {
         reference_gemm.gemm,
         reference_gemm.gemm_workspace,
         reference_gemm.gemm_expected,
+        reference_gemm.gemm_gradients,
         one_sum=True,
     ),
     "implicit_gemm": Family(
         reference_gemm.implicit_gemm,
         reference_gemm.implicit_workspace,
         reference_gemm.implicit_expected,
+        reference_gemm.implicit_gradients,
     ),
     "implicit_precomp_gemm": Family(
         reference_gemm.precomp_gemm,
         reference_gemm.precomp_workspace,
         reference_gemm.precomp_expected,
+        reference_gemm.precomp_gradients,
         one_sum=True,
     ),
     "fft": Family(
         reference_fft.fft,
         reference_fft.fft_workspace,
         reference_fft.expected,
+        reference_fft.gradients,
         reference_fft.unsupported,
     ),
     "fft_tiling": Family(
         reference_fft.fft_tiling,
         reference_fft.tiling_workspace,
         reference_fft.expected,
+        reference_fft.gradients,
         reference_fft.unsupported,
     ),
     "winograd": Family(
         reference_winograd.winograd,
         reference_winograd.workspace,
         reference_winograd.expected,
+        reference_winograd.gradients,
         reference_winograd.unsupported,
     ),
     "winograd_nonfused": Family(
         reference_winograd.nonfused,
         reference_winograd.nonfused_workspace,
         reference_winograd.nonfused_expected,
+        reference_winograd.gradients,
         reference_winograd.nonfused_unsupported,
     ),
 }
@@ -148,6 +157,14 @@ class Reference:
         if algorithm == DIRECT:
             return Expected(must=((ONEDNN,),))
         return _family(algorithm).expected(shape)
+
+    def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
+        """Return what autograd makes of the algorithm's operators."""
+        if algorithm == DIRECT:
+            backward = Expected(must=((ONEDNN_BACKWARD,),))
+            return Gradient("data", DIRECT, backward), Gradient("filter", DIRECT, backward)
+        expected = _family(algorithm).gradients(shape)
+        return tuple(Gradient(way, algorithm, of_way) for way, of_way in expected.items())
 
 
 def create(device_type: str) -> Reference:

@@ -80,6 +80,14 @@ def expected(shape: ConvShape) -> Expected:
     )
 
 
+def gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want transforms of the output's gradient, and products; of the input's, tiles undone."""
+    never = (*CONVOLUTIONS, "aten::im2col", "aten::index_select", "aten::index_add*")
+    transforms = ("*fft*r2c*", "*fft*c2c*", "*fft*c2r*")
+    wanted = Expected(must=(transforms, PRODUCTS), must_not=never, batch=shape.groups)
+    return {"data": wanted, "filter": wanted}
+
+
 def _overlap_save(
     x: torch.Tensor, weight: torch.Tensor, shape: ConvShape, size: tuple[int, int]
 ) -> torch.Tensor:

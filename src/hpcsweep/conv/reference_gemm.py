@@ -62,6 +62,18 @@ def gemm_expected(shape: ConvShape) -> Expected:
     )
 
 
+def gemm_gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want windows that are undone, and one product of output gradients and patches."""
+    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::index_add*", "aten::index_select")
+    inner, outer = shape.pixels, shape.group_in * shape.taps
+    return {
+        "data": Expected(
+            must=(("aten::unfold_backward", "aten::col2im"), PRODUCTS), must_not=never
+        ),
+        "filter": Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
+    }
+
+
 def implicit_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
     """Sum one matrix product per filter tap over the shifted (and strided) image."""
     x = pad_fully(x, shape)
@@ -105,6 +117,16 @@ def implicit_expected(shape: ConvShape) -> Expected:
         inner=shape.group_in,
         products=shape.taps,
     )
+
+
+def implicit_gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want one product per tap, and no windows."""
+    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold*", "aten::index_add*", "aten::index_select")
+    inner, outer = shape.pixels, shape.group_in
+    return {
+        "data": Expected(must=(PRODUCTS,), must_not=never, inner=shape.group_out),
+        "filter": Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
+    }
 
 
 def precomp_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
@@ -157,6 +179,17 @@ def precomp_expected(shape: ConvShape) -> Expected:
         must_not=(*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold", "aten::im2col"),
         inner=shape.group_in * shape.taps,
     )
+
+
+def precomp_gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want pixels that are scattered back, and products of output gradients and patches."""
+    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold*")
+    scattered = ("aten::index_add*", "aten::index_put*", "aten::scatter_add*")
+    outer = shape.group_in * shape.taps
+    return {
+        "data": Expected(must=(scattered, PRODUCTS), must_not=never),
+        "filter": Expected(must=(PRODUCTS,), must_not=never, outer=outer),
+    }
 
 
 def _block(shape: ConvShape) -> tuple[int, int]:

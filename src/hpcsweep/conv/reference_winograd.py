@@ -18,6 +18,7 @@ batched product. Stride and dilation have to be 1; 3x3, and 5x5 where not fused:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -92,7 +93,24 @@ def expected(shape: ConvShape) -> Expected:
 def nonfused_expected(shape: ConvShape) -> Expected:
     """Want the same with exactly one batch for the whole layer."""
     fused = expected(shape)
-    return Expected(fused.must, fused.must_not, fused.inner, fused.batch, products=1)
+    return replace(fused, products=1)
+
+
+def gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want batches of one product per point, over the channels; of the input's, windows undone."""
+    never = (*CONVOLUTIONS, "*fft*", "aten::im2col", "aten::index_select", "aten::index_add*")
+    batch = _points(shape) * shape.groups
+    return {
+        "data": Expected(
+            must=(("aten::unfold_backward",), ("aten::bmm",)),
+            must_not=never,
+            inner=shape.group_out,
+            batch=batch,
+        ),
+        "filter": Expected(
+            must=(("aten::bmm",),), must_not=never, outer=shape.group_in, batch=batch
+        ),
+    }
 
 
 def toom_cook(outputs: int, taps: int, points: Sequence[Fraction]) -> tuple[Matrix, Matrix, Matrix]:

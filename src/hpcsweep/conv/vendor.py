@@ -10,14 +10,17 @@ for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.autograd.profiler import record_function
 
-from hpcsweep import catalog
 from hpcsweep.conv import operator
-from hpcsweep.conv.backend import Expected, choose
+from hpcsweep.conv.backend import Expected, Gradient, choose
+from hpcsweep.conv.driver import NotSupported, Problem
+from hpcsweep.conv.profiled import LIBRARY_CALLS
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
 if TYPE_CHECKING:
@@ -25,63 +28,25 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-Way = Literal["forward", "data", "filter"]
+    from hpcsweep.conv.driver import Driver, Plan, Way
 
 _GRADIENTS: Final[tuple[Way, ...]] = ("data", "filter")
+_WHOSE: Final[dict[Way, str]] = {"data": "the input", "filter": "the filters"}
+_OPERATORS: Final[dict[Way, str]] = {
+    "data": "hpcsweep::convolution_data_gradient",
+    "filter": "hpcsweep::convolution_filter_gradient",
+}
+_FRAMEWORK_CALLS: Final = (
+    "aten::cudnn_convolution*",
+    "aten::miopen_convolution*",
+    "aten::convolution_backward",
+)
+_FRAMEWORK_GRADIENT: Final = Expected(
+    must=(("aten::convolution_backward",),), must_not=LIBRARY_CALLS
+)
+_UNTOLD: Final = nullcontext()
 _MOST_PLANS: Final = 4096
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
-
-
-class NotSupported(RuntimeError):
-    """A library's answer to a problem that it does not do; no error."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One convolution in one direction: everything that a plan depends on."""
-
-    way: Way
-    algorithm: str
-    shape: ConvShape
-    layout: str
-    tf32: bool
-
-
-class Plan(Protocol):
-    """How a library does a problem."""
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Return the scratch memory that a run needs."""
-        ...
-
-    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
-        """Queue the work on a stream; tensors by address.
-
-        first and second are input and filters, gradient and filters, or gradient and input.
-        """
-        ...
-
-
-class Driver(Protocol):
-    """A vendor's library."""
-
-    @property
-    def name(self) -> str:
-        """Return what the column `backend` says."""
-        ...
-
-    def plan(self, problem: Problem, device: int) -> Plan:
-        """Return how a problem is done on a device; raise `NotSupported`, or its error."""
-        ...
-
-    def backward_name(self, way: Way, algorithm: str) -> str | None:
-        """Return what a gradient runs when its layer runs an algorithm; None: the framework's."""
-        ...
-
-    def expected(self, algorithm: str) -> Expected:
-        """Return the kernels that prove an algorithm, or disprove it."""
-        ...
 
 
 class VendorBackend:
@@ -141,20 +106,35 @@ class VendorBackend:
         bias = bias.view(-1, 1, 1)
         return out + bias if out.requires_grad else out.add_(bias)
 
-    def expected(self, algorithm: str, shape: ConvShape) -> Expected:  # noqa: ARG002 - the protocol's
-        """Return the operator and kernels that prove an algorithm."""
-        kernels = self._driver.expected(algorithm)
-        return Expected(
-            must=((operator.CONVOLUTION,), *kernels.must),
-            must_not=("aten::cudnn_convolution*", "aten::miopen_convolution*", *kernels.must_not),
-        )
+    def expected(self, algorithm: str, shape: ConvShape) -> Expected:
+        """Return the operator, the library's call and the kernels that prove an algorithm."""
+        answer = self._answer(_problem("forward", algorithm, shape))
+        found = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
+        return replace(found, must=((operator.CONVOLUTION,), *found.must))
 
-    def gradients(self, algorithm: str, shape: ConvShape) -> dict[str, str]:
-        """Return what the gradients of input and filters run; `auto` is the framework's own."""
-        found = {}
-        for way in _GRADIENTS:
-            found[str(way)] = self._gradient_name(way, algorithm, shape) or catalog.AUTO
-        return found
+    def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
+        """Return what the gradients of input and filters run; asked here, not in the first step."""
+        return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENTS)
+
+    def _gradient(self, way: Way, algorithm: str, shape: ConvShape) -> Gradient:
+        name, inside = self._driver.backward_name(way, algorithm), _OPERATORS[way]
+        if name is None:
+            reason = f"{self.name} has no {algorithm} for the gradient of {_WHOSE[way]}"
+            return Gradient(way, None, _FRAMEWORK_GRADIENT, reason, inside)
+        answer = self._answer(_problem(way, name, shape))
+        if isinstance(answer, str):
+            reason = f"gradient of {_WHOSE[way]}: {answer}"
+            return Gradient(way, None, _FRAMEWORK_GRADIENT, reason, inside)
+        return Gradient(way, name, self._called(answer, name), None, inside, answer.workspace_bytes)
+
+    def _called(self, plan: Plan, algorithm: str) -> Expected:
+        """Return the library's call and the kernels that prove an algorithm."""
+        of_driver = self._driver.expected(algorithm)
+        return replace(
+            of_driver,
+            must=((plan.call,), *of_driver.must),
+            must_not=(*_FRAMEWORK_CALLS, *of_driver.must_not),
+        )
 
     def forward_of(self, x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:  # noqa: ANN401
         """Return the output of a layer; see `operator.Engine`."""
@@ -304,7 +284,9 @@ def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor
 def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
     """Run a plan on operands, result and workspace, on the current stream."""
     first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
-    plan.run(first, second, out, workspace, _stream(tensors[0].device))
+    profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
+    with record_function(plan.call) if profiled else _UNTOLD:
+        plan.run(first, second, out, workspace, _stream(tensors[0].device))
 
 
 def _stream(device: torch.device) -> int:

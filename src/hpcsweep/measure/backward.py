@@ -14,10 +14,10 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from hpcsweep.conv.graph import nodes_between
 from hpcsweep.measure.layers import EventMarks, LayersChanged, LayerTimer, wrapped_forwards
-from hpcsweep.measure.models import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hpcsweep.measure.clocks import Event
     from hpcsweep.measure.layers import Marks
     from hpcsweep.measure.shapes import Call
-
-_LEAF: Final = "AccumulateGrad"
 
 
 class Stamps(Protocol):
@@ -137,20 +135,6 @@ class BackwardTimer:
 
     def _note(self, moments: list[Any], *_gradients: object) -> None:
         moments.append(self._stamps.now())
-
-
-def nodes_between(output: object, inputs: object) -> list[Any]:
-    """Return the autograd nodes that made an output out of inputs and parameters."""
-    ends = {tensor.grad_fn for tensor in tensors_in(inputs)}
-    found: dict[Any, None] = {}
-    todo = [tensor.grad_fn for tensor in tensors_in(output)]
-    while todo:
-        node = todo.pop()
-        if node is None or node in ends or node in found or type(node).__name__ == _LEAF:
-            continue
-        found[node] = None
-        todo += [following for following, _ in node.next_functions]
-    return list(found)
 
 
 @dataclass(frozen=True)

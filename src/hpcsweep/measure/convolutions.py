@@ -57,33 +57,40 @@ def choose(
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a point's convolutions ran the algorithm that was asked for."""
+    """How much of a point's convolutions ran the algorithm that was asked for.
+
+    `mean_ms` are the times of the calls in the layer pass, those of `gradients` last; empty without
+    such a pass.
+    """
 
     choices: Sequence[LayerChoice]
-    mean_ms: Sequence[float]  # of each convolution call in the layer pass; empty without one
+    mean_ms: Sequence[float]
+    gradients: Sequence[LayerChoice] = ()
 
     def cells(self) -> Row:
         """Return the algorithm columns, but those that need evidence."""
-        reasons = Counter(c.reason for c in self.choices if c.reason)
-        workspaces = [c.workspace_bytes for c in self.choices if c.workspace_bytes is not None]
+        calls = [*self.choices, *self.gradients]
+        reasons = Counter(c.reason for c in calls if c.reason)
+        workspaces = [c.workspace_bytes for c in calls if c.workspace_bytes is not None]
         return {
             "backend": joined(c.backend for c in self.choices),
             "algorithm_used": joined(c.used for c in self.choices),
-            "algorithm_coverage_pct": self._share([c.shape.flops for c in self.choices]),
-            "algorithm_coverage_time_pct": self._share(self.mean_ms),
+            "algorithm_coverage_pct": _share(self.choices, [c.shape.flops for c in self.choices]),
+            "algorithm_coverage_time_pct": _share(calls, self.mean_ms),
             "conv_calls": len(self.choices),
             "conv_fallbacks": sum(c.fallback for c in self.choices),
             "fallback_reason": reasons.most_common(1)[0][0] if reasons else None,
             "workspace_bytes": max(workspaces, default=None),
         }
 
-    def _share(self, weights: Sequence[float]) -> float | None:
-        """Return the share of the request by weight; None without weights."""
-        total = sum(weights)
-        if not total:
-            return None
-        pairs = zip(self.choices, weights, strict=True)
-        return 100 * sum(weight for c, weight in pairs if c.used == c.requested) / total
+
+def _share(choices: Sequence[LayerChoice], weights: Sequence[float]) -> float | None:
+    """Return the share of the request by weight; None without weights."""
+    total = sum(weights)
+    if not total:
+        return None
+    pairs = zip(choices, weights, strict=True)
+    return 100 * sum(weight for c, weight in pairs if c.used == c.requested) / total
 
 
 def joined(names: Iterable[str]) -> str | None:

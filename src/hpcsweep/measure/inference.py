@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpcsweep.conv import evidence, swap
+from hpcsweep.conv import profiled, swap
 from hpcsweep.measure import (
     caches,
     framework,
@@ -124,7 +124,7 @@ class Inference(Workbench):
             "throughput_ips": 1000 * point.axes["batch_size"] / timed.clean.median,
             **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
             "algorithm_setup_ms": ready.setup_ms,
-            "algorithm_evidence": evidence.source(proof),
+            "algorithm_evidence": profiled.source(proof.calls if proof else ()),
             "max_rel_error": error,
             **(table.overall_cells(timed.samples) if table else {}),
             **self._work_cells(ready.model, ready.shapes, timed.clean.median, point),
@@ -255,12 +255,13 @@ class Inference(Workbench):
         self, ready: _Prepared, timed: _Timed, proof: Proof | None, error: float | None
     ) -> list[str]:
         clock, table = timed.lanes.device_clock, timed.table
+        calls = proof.calls if proof else ()
         overhead = table.overall_cells(timed.samples)["hook_overhead_pct"] if table else None
         starved = clock is not None and clock.mostly_starved
         return [
             *timed.clean.flags(),
             *self._telemetry.flags(),
-            *self._doubts(ready.point, ready.choices, proof, error, overhead),
+            *self._doubts(ready.point, ready.choices, calls, error, overhead),
             *(["launch_bound"] if starved else []),
         ]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.evidence import Evidence
+    from hpcsweep.conv.profiled import Evidence
     from hpcsweep.measure.shapes import Shapes
     from hpcsweep.measure.trainer import Batch, Trainer
     from hpcsweep.point import Point
@@ -39,16 +39,17 @@ class LayerPass:
         return self.table.overall_cells(self.clean_times)
 
     def convolution_means(self) -> list[float]:
-        """Return the mean of each convolution call, forward and backward together."""
-        means = self.table.convolution_means()
-        half = len(means) // 2
-        return [a + b for a, b in zip(means[:half], means[half:], strict=True)]
+        """Return the mean of each convolution call: all forward, then all backward."""
+        return self.table.convolution_means()
 
     def rows(
         self, point: Point, choices: Sequence[LayerChoice], proofs: Sequence[Evidence]
     ) -> list[Row]:
-        """Return the layer rows: all forward calls, the convolutions backward, `__other__`."""
-        rows = self.table.rows(point, [*choices, *choices], proofs)
+        """Return the layer rows: all forward calls, the convolutions backward, `__other__`.
+
+        Choices and proofs are those of the forward calls, then those of their gradients.
+        """
+        rows = self.table.rows(point, choices, proofs)
         for row in rows[self.forward_calls : -1]:
             row["direction"] = BACKWARD
         return rows
@@ -56,13 +57,9 @@ class LayerPass:
 
 def measure(trainer: Trainer, batch: Batch, shapes: Shapes, passes: int) -> LayerPass | None:
     """Time every layer in so many passes over a batch; None where layers cannot be timed."""
-    images, labels = batch
 
     def compute() -> None:
-        with trainer.autocast():
-            loss, _ = trainer.loss(trainer.model(images), labels)
-        trainer.scaler.scale(loss).backward()
-        trainer.optimizer.zero_grad(set_to_none=True)
+        trainer.compute(batch)
 
     todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, StepTimer)
     found = lanes.lanes(trainer.device, "eager", todo)

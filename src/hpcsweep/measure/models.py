@@ -24,7 +24,7 @@ from torch import nn
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from torch import Tensor
 
@@ -142,17 +142,6 @@ def input_bytes(point: Point) -> int:
     axes = point.axes
     numbers = axes["batch_size"] * _CHANNELS * axes["input_size"] ** 2
     return int(numbers * getattr(torch, axes["dtype"]).itemsize)
-
-
-def tensors_in(value: object) -> Iterable[Tensor]:
-    """Return the tensors in what a network returns: alone, or in tuples, lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
 
 
 def fill(shape: tuple[int, ...], how: str, generator: torch.Generator) -> Tensor:

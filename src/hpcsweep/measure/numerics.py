@@ -18,6 +18,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep.conv import graph
 from hpcsweep.conv.shape import needs_explicit_padding, padding_of
 from hpcsweep.measure import models
 
@@ -62,7 +63,7 @@ class Reference:
         except RuntimeError as error:
             _log.warning("no float64 reference: %s", error)
             return None
-        found = [tensor.to(self._device).double() for tensor in models.tensors_in(output)]
+        found = [tensor.to(self._device).double() for tensor in graph.tensors_in(output)]
         return relative_error(found, wanted)
 
     def drop(self) -> None:
@@ -76,7 +77,7 @@ class Reference:
         if key != self._key:
             self.drop()
             with torch.inference_mode():
-                self._outputs = list(models.tensors_in(self._run(point, network)))
+                self._outputs = list(graph.tensors_in(self._run(point, network)))
             self._key = key
         return self._outputs
 

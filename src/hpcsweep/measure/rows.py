@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.evidence import Evidence
+    from hpcsweep.conv.profiled import Evidence
     from hpcsweep.measure.layers import Marks
     from hpcsweep.measure.shapes import Call
     from hpcsweep.measure.stats import Summary

@@ -21,9 +21,9 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from hpcsweep.conv.graph import tensors_in
 from hpcsweep.conv.shape import ConvShape, layout_of
 from hpcsweep.measure import work
-from hpcsweep.measure.models import tensors_in
 from hpcsweep.measure.outcome import Unsupported
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep.conv import graph
 from hpcsweep.measure import models, optimizers
 from hpcsweep.measure.phases import untimed
 
@@ -115,6 +116,14 @@ class Trainer:
             self.schedule.step()
             self.optimizer.zero_grad(set_to_none=True)
 
+    def compute(self, batch: Batch) -> None:
+        """Run forward pass, loss and backward pass on a batch, and forget the gradients."""
+        images, labels = batch
+        with self.autocast():
+            loss, _ = self.loss(self.model(images), labels)
+        self.scaler.scale(loss).backward()
+        self.optimizer.zero_grad(set_to_none=True)
+
     def to_device(self, batch: Batch) -> Batch:
         """Copy a batch to the device; from page-locked memory the copy does not wait."""
         images, labels = batch
@@ -125,7 +134,7 @@ class Trainer:
         self, outputs: object, labels: Tensor, *, smooth: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Return cross-entropy and logits; auxiliary heads count less."""
-        logits, *auxiliary = models.tensors_in(outputs)
+        logits, *auxiliary = graph.tensors_in(outputs)
         smoothing = self._smoothing if smooth else 0.0
         loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
         for other in auxiliary:

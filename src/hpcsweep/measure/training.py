@@ -8,7 +8,8 @@ Every question has a pass of its own, in this order:
 * **phases**: some steps more, each part of a step timed; then three with a look at the memory in
   use after each part (see `instrumented`);
 * **layers**: forward, loss and backward on one batch, every layer timed (see `layerpass`);
-* **evidence** and **numerics** of the forward pass, as for inference.
+* **evidence** of the forward pass as for inference, then of a step's backward pass;
+* **numerics** of the forward pass.
 
 What is learned in the passes after the training is in no column.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hpcsweep.conv import evidence, swap
+from hpcsweep.conv import gradients, graph, profiled, swap
 from hpcsweep.measure import data as datasets
 from hpcsweep.measure import (
     framework,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.evidence import Proof
+    from hpcsweep.conv.profiled import Evidence
     from hpcsweep.measure.data import Data
     from hpcsweep.measure.epochs import History
     from hpcsweep.measure.layerpass import LayerPass
@@ -76,6 +77,7 @@ class _Ready:
     batch: Batch
     shapes: Shapes
     choices: Sequence[LayerChoice]
+    gradients: Sequence[LayerChoice]
     setup_ms: float
 
 
@@ -86,7 +88,7 @@ class _Passes:
     history: History
     phases: PhaseTimes
     layers: LayerPass | None
-    proof: Proof | None
+    proofs: Sequence[Evidence]
     error: float | None
     cells: Row
     artifacts: Row
@@ -133,8 +135,8 @@ class Training(Workbench):
             "flags": ";".join(flags),
             "valid": DOUBTFUL.isdisjoint(flags),
         }
-        proofs = passes.proof.calls if passes.proof else ()
-        layers = passes.layers.rows(point, ready.choices, proofs) if passes.layers else []
+        calls = [*ready.choices, *ready.gradients]
+        layers = passes.layers.rows(point, calls, passes.proofs) if passes.layers else []
         return Measured(row, layers, passes.history.steps_ms)
 
     def _refuse_early(self, point: Point) -> None:
@@ -167,8 +169,9 @@ class Training(Workbench):
             shapes = shape_pass(model, batch[0])
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
         choices, setup_ms = self._choose(model, shapes, point)
+        backward = gradients.choices(choices, self._backend)
         trainer.run = trainable.compiled(model, point)
-        return _Ready(point, data, trainer, batch, shapes, choices, setup_ms)
+        return _Ready(point, data, trainer, batch, shapes, choices, backward, setup_ms)
 
     def _run(self, ready: _Ready) -> _Passes:
         """Run one pass after the other."""
@@ -200,9 +203,9 @@ class Training(Workbench):
         timer = instrumented.phase_timer(trainer.device)
         timed = instrumented.time_phases(trainer, data, settings["iterations"], timer)
         cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
-        layers, proof = self._layers(ready), self._prove(ready)
+        layers, proofs = self._layers(ready), self._prove(ready)
         artifacts = _both(checkpoints.cells(), self._profile(ready))
-        return _Passes(history, timed, layers, proof, self._error(ready), cells, artifacts)
+        return _Passes(history, timed, layers, proofs, self._error(ready), cells, artifacts)
 
     def _profile(self, ready: _Ready) -> Row:
         """Run the profilers that the sweep wants on further steps of the training."""
@@ -220,19 +223,24 @@ class Training(Workbench):
             return None
         return layerpass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
 
-    def _prove(self, ready: _Ready) -> Proof | None:
-        """Profile one forward pass."""
+    def _prove(self, ready: _Ready) -> list[Evidence]:
+        """Profile a forward pass, then a step's computation for what the gradients ran."""
         if not ready.point.measure["evidence"] or not ready.choices:
-            return None
+            return []
         if ready.point.axes["compile"] != "none":
-            return None
+            return []
         trainer = ready.trainer
 
         def forward() -> None:
             with trainer.autocast():
                 trainer.model(ready.batch[0])
 
-        return self._prove_pass(trainer.model, forward, ready.choices)
+        def compute() -> None:
+            trainer.compute(ready.batch)
+
+        proof = self._prove_pass(trainer.model, forward, ready.choices)
+        backward = gradients.prove(trainer.model, compute, ready.choices, self._backend)
+        return [*proof.calls, *backward]
 
     def _error(self, ready: _Ready) -> float | None:
         """Return the largest relative error of the trained network against float64.
@@ -247,7 +255,7 @@ class Training(Workbench):
         with torch.no_grad(), trainer.autocast():
             (image,) = models.make_inputs(point, trainer.device)
             output = trainer.model(image)
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in models.tensors_in(output)):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in graph.tensors_in(output)):
             return None
         swap.restore(trainer.model)
         return numerics.Reference(trainer.device).error(point, trainer.model, output)
@@ -264,9 +272,11 @@ class Training(Workbench):
             **passes.cells,
             **passes.history.cells(ready.data),
             **passes.phases.cells(clean.n, clean.median),
-            **Coverage(ready.choices, layers.convolution_means() if layers else ()).cells(),
+            **Coverage(
+                ready.choices, layers.convolution_means() if layers else (), ready.gradients
+            ).cells(),
             **(layers.cells() if layers else {}),
-            "algorithm_evidence": evidence.source(passes.proof),
+            "algorithm_evidence": profiled.source(passes.proofs),
             "max_rel_error": passes.error,
             **self._work(ready),
             **passes.artifacts,
@@ -276,7 +286,8 @@ class Training(Workbench):
 
     def _flags(self, ready: _Ready, passes: _Passes) -> list[str]:
         overhead = passes.layers.cells()["hook_overhead_pct"] if passes.layers else None
-        found = self._doubts(ready.point, ready.choices, passes.proof, passes.error, overhead)
+        calls = [*ready.choices, *ready.gradients]
+        found = self._doubts(ready.point, calls, passes.proofs, passes.error, overhead)
         return [
             *stats.summarise(passes.history.steps_ms).flags(),
             *passes.phases.flags(),

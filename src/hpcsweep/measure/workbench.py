@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.conv.choice import LayerChoice
     from hpcsweep.conv.evidence import Proof
+    from hpcsweep.conv.profiled import Evidence
     from hpcsweep.measure.machine import Device
     from hpcsweep.measure.shapes import Shapes
     from hpcsweep.point import Point
@@ -117,7 +118,7 @@ class Workbench:
         self,
         point: Point,
         choices: Sequence[LayerChoice],
-        proof: Proof | None,
+        proofs: Sequence[Evidence],
         error: float | None,
         overhead_pct: float | None,
     ) -> list[str]:
@@ -126,7 +127,7 @@ class Workbench:
         precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes.get("amp", ""), axes["dtype"])
         found = {
             "hook_overhead": overhead_pct is not None and overhead_pct > HOOK_OVERHEAD_PCT,
-            "algorithm_mismatch": proof is not None and any(e.mismatch for e in proof.calls),
+            "algorithm_mismatch": any(call.mismatch for call in proofs),
             "fallback": any(choice.fallback for choice in choices),
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
             "inaccurate": numerics.inaccurate(error, precision, tf32=axes["tf32"]),
