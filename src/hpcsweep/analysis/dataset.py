@@ -16,7 +16,7 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.records import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
     from pathlib import Path
 
     from hpcsweep.records import Column
@@ -111,7 +111,9 @@ def read(run: RunDir) -> Dataset:
 def _table(path: Path, columns: Iterable[Column], sweep: str) -> pd.DataFrame:
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
-    texts = {column.name: str for column in columns if column.kind not in _NUMBERS}
+    texts: dict[Hashable, type[str]] = {
+        column.name: str for column in columns if column.kind not in _NUMBERS
+    }
     try:
         return pd.read_csv(
             path, low_memory=False, keep_default_na=False, na_values=[""], dtype=texts

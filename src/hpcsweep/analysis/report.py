@@ -101,7 +101,7 @@ def _compare(data: Dataset) -> Report:
     if table.empty:
         raise UsageError(f"{run.overall}: no measured point has a time ({data.counts()})")
     keys = _keys(table)
-    algorithms = _in_catalogue_order(table["algorithm"].astype(str).unique())
+    algorithms = _in_catalogue_order(list(table["algorithm"].astype(str).unique()))
     rows = tuple(_row(group, keys) for _, group in table.groupby(list(keys), dropna=False))
     files = (run.overall, run.layers, run.samples)
     return Report(

@@ -96,13 +96,11 @@ def make(data: Dataset) -> TrainingReport:
     varying = dataset.varying_axes(data.rows)
     keys = tuple(axis for axis in catalog.AXES if axis in _ALWAYS or axis in varying)
     columns = [*keys, *(name for name, _, _ in (*_SHOWN, *_TOTALS) if name in data.rows)]
-    doubtful = dataset.doubtful(data.rows)
+    ordered = data.rows.sort_values(list(keys))
+    doubtful = dataset.doubtful(ordered)
     rows = tuple(
-        {
-            **{name: dataset.plain(name, row[name]) for name in columns},
-            "doubtful": bool(doubtful[index]),
-        }
-        for index, row in data.rows.sort_values(list(keys)).iterrows()
+        {**{name: dataset.plain(name, row[name]) for name in columns}, "doubtful": bool(bad)}
+        for row, bad in zip(ordered.to_dict("records"), doubtful, strict=True)
     )
     run = data.run
     files = tuple(path for path in (run.overall, run.layers, run.samples) if path.exists())

@@ -17,7 +17,7 @@ from hpcsweep.analysis.roofline_work import Export, Work
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.rundir import RunDir
@@ -80,7 +80,9 @@ def _device(rows: pd.DataFrame) -> str:
     return ""
 
 
-def _work(row: dict[str, Any], point: pd.Series, varying: Iterable[str], *, layers: bool) -> Work:
+def _work(
+    row: Mapping[Any, Any], point: pd.Series, varying: Iterable[str], *, layers: bool
+) -> Work:
     known = {axis: point[axis] for axis in varying if pd.notna(point[axis])}
     texts = [str(value) for axis, value in known.items() if axis not in _NUMERIC]
     numbers = [f"{axis} {value:g}" for axis, value in known.items() if axis in _NUMERIC]
