@@ -194,7 +194,7 @@ def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
 def test_the_json_of_an_expansion_has_flat_points(gemm: spec.Sweep) -> None:
     """The total, the rules, and as many points as asked for: id and axes side by side."""
     found = json.loads(json.dumps(plan.expand(gemm, gpu="l40").to_json()))
-    assert set(found) == {"points_total", "rules", "points"}
+    assert set(found) == {"points_total", "rules", "notes", "points"}
     assert found["points_total"] == 300
     assert len(found["points"]) == 10
     first = found["points"][0]

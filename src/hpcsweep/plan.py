@@ -15,7 +15,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults, setting_defaults
-from hpcsweep.errors import UsageError
+from hpcsweep.catalog_models import MODELS
+from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.grid import Grid
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, without_defaults
 from hpcsweep.sampling import Sample, thin
@@ -71,7 +72,7 @@ class Expansion:
         if sample is not None and sample < 1:
             raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
         self.sweep = sweep
-        device = gpu if rehearse is None else rehearse
+        device = self._device = gpu if rehearse is None else rehearse
         space = sweep.space
         if device is not None and "gpu" not in space.names():
             space = replace(space, defaults={**space.defaults, "gpu": device})
@@ -116,8 +117,16 @@ class Expansion:
         return {
             "points_total": len(self),
             "rules": [tally.to_json() for tally in self.rules()],
+            "notes": [*self._without_ids(), *doubts(self.sweep)],
             "points": [flat(point) for point in points],
         }
+
+    def _without_ids(self) -> list[str]:
+        """Return why some points show no id, if so."""
+        if self._device is not None or None not in self.sweep.values("gpu"):
+            return []
+        why = "a point's id depends on its gpu, which is the profile's where the sweep does not say"
+        return [f"{why}: --cluster NAME shows the ids that it would measure"]
 
     def _included(
         self, gpu: str | None, rehearse: str | None, sample: int | None
@@ -158,8 +167,25 @@ class Expansion:
 
 
 def flat(point: Point) -> dict[str, Any]:
-    """Return a point as one flat record: its id, then its axes."""
-    return {"point_id": point.point_id, **point.axes}
+    """Return a point as one flat record: its id (None while its gpu is open), then its axes."""
+    named = None if point.axes["gpu"] is None else point.point_id
+    return {"point_id": named, **point.axes}
+
+
+def doubts(sweep: Sweep) -> list[str]:
+    """Return what is allowed in a sweep and seldom meant: a no-op's model that is misspelt.
+
+    `noop` takes any name as a model, since it runs none; but a file on which a cluster is tried out
+    is then used for real.
+    """
+    if sweep.workload != "noop":
+        return []
+    names = [name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS]
+    return [
+        f"model '{name}' is none that other workloads know{suggest(name, MODELS)}"
+        for name in names
+        if nearest(name, MODELS)
+    ]
 
 
 class _Ids:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_ALWAYS = ("model", "input_size")  # the axes that are shown though they do not vary
+
+
 @click.command()
 @click.argument("spec")
 @click.option("--all", "show_all", is_flag=True, help="Every point, not the first ten.")
@@ -29,26 +32,26 @@ def expand(
 
     sweep = specs.load(spec)
     limit = None if show_all else 10
+    found = [(sweep.name, plan.expand(sweep, sample=sample))]
     if clusters:
         requests = [request_of(sweep, name, sample=sample) for name in clusters]
-        found = [request.expansion() for request in requests]
-    else:
-        found = [plan.expand(sweep, sample=sample)]
-    for expansion in found:
+        found = [(request.words(), request.expansion()) for request in requests]
+    for words, expansion in found:
         record = expansion.to_json(limit)
-        print(json.dumps(record) if as_json else _expansion_text(sweep.name, record))
+        print(json.dumps(record) if as_json else _expansion_text(words, record))
 
 
-def _expansion_text(name: str, record: dict[str, Any]) -> str:
+def _expansion_text(what: str, record: dict[str, Any]) -> str:
     points = record["points"]
-    lines = [f"{name}: {record['points_total']} points"]
+    lines = [f"{what}: {record['points_total']} points"]
     lines += [f"  {r['rule']} at line {r['line']}: {r['points']} points" for r in record["rules"]]
     if points:
-        varying = [k for k in points[0] if len({str(p[k]) for p in points}) > 1 or k == "model"]
+        first = points[0]
+        varying = [k for k in first if k in _ALWAYS or any(p[k] != first[k] for p in points)]
         lines += ["", *columns([varying, *([str(p[k]) for k in varying] for p in points)])]
     if len(points) < record["points_total"]:
         lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note: {note}" for note in record["notes"])])
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -57,11 +58,14 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit sweeps/quickstart.yaml --cluster local
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     """
+    from hpcsweep import plan
     from hpcsweep import spec as specs
     from hpcsweep.launch import dry_run as dry
     from hpcsweep.launch import submitting
 
     sweep = specs.load(spec)
+    for doubt in plan.doubts(sweep):
+        print(f"note: {doubt}", file=sys.stderr)
     if nodes:
         submitting.allow_nodes(results, sweep, nodes)
     code = 0

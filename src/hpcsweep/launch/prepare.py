@@ -51,6 +51,11 @@ class Request:
     check: bool = True  # compare the profile with its cluster first
     argv: tuple[str, ...] = ()
 
+    def words(self) -> str:
+        """Return the sweep's name, and where its points run."""
+        how = ", a rehearsal" if self.rehearsal else ""
+        return f"{self.sweep.name} on {self.profile.name} ({self.device}{how})"
+
     def expansion(self) -> plan.Expansion:
         """Return what the profile takes of the sweep."""
         if self.rehearsal:
