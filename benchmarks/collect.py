@@ -17,7 +17,7 @@ import time
 import zlib
 from pathlib import Path
 
-from hpcsweep import jobs, rundir, shards
+from hpcsweep import files, jobs, rundir, shards
 from hpcsweep.point import Point
 from hpcsweep.records import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
 from hpcsweep.rundir import RunDir, ShardPath
@@ -131,7 +131,7 @@ def make(run: RunDir, count: int, points: int, per_point: int) -> ShardPath:
         chunks.append(jobs.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
     jobs.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
     manifest = {"layout": rundir.LAYOUT, "id": submission.id, "gpu": "l40", "spec_sha256": "0"}
-    rundir.write_json(submission.manifest, manifest)
+    files.write_json(submission.manifest, manifest)
     return shard
 
 

@@ -18,7 +18,7 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-from hpcsweep import jobs, plan, rundir, shards, spec
+from hpcsweep import files, jobs, plan, rundir, shards, spec
 from hpcsweep.records import axis_cells
 
 RUN = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
@@ -61,7 +61,7 @@ def _make(folder: Path, results: Path, points: int, tasks: int) -> None:
                 writer.commit({**row, "median_ms": 1.5, "node": "n1"})
         shard.env.write_text(json.dumps({"state": "stopped"}))
     manifest = {"layout": 1, "profile": "l40", "launcher": "sbatch", "chunks": tasks}
-    rundir.write_json(submission.manifest, manifest)
+    files.write_json(submission.manifest, manifest)
 
 
 def _cpu_seconds(results: Path, points: int) -> float:

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import jobs, plan, rundir, shards, spec
+from hpcsweep import files, jobs, plan, rundir, shards, spec
 from hpcsweep.records import SCHEMA_VERSION, axis_cells
 from hpcsweep.rundir import RunDir, ShardPath
 
@@ -55,7 +55,7 @@ class Folder:
             "chunks": 1,
             "spec_sha256": hashlib.sha256(text.encode()).hexdigest(),
         }
-        rundir.write_json(submission.manifest, {**manifest, **changes})
+        files.write_json(submission.manifest, {**manifest, **changes})
         self.run.sweep_file.write_text(text)
         return submission
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hpcsweep import control, rundir
+from hpcsweep import control, files
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 from hpcsweep.shards import read_keys
 from localruns import Desk
@@ -100,6 +100,6 @@ def test_a_chunk_beyond_a_thousand_is_no_point(desk):
     run = desk.sweep()
     (submission,) = run.submissions()
     fields = submission.read_manifest()
-    rundir.write_json(submission.manifest, {**fields, "chunks": 1200})
+    files.write_json(submission.manifest, {**fields, "chunks": 1200})
     with pytest.raises(UsageError, match="no log yet"):
         list(control.logs(run, "1100", follow=False))

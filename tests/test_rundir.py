@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import rundir
+from hpcsweep import files, rundir
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.rundir import RunDir, ShardPath
 
@@ -37,7 +37,7 @@ def test_a_submission_counts_once_its_manifest_is_written(run: RunDir) -> None:
     """A submit that was killed half way left a folder without one."""
     submission = rundir.new_submission(run, "l40", NOW)
     assert run.submissions() == []
-    rundir.write_json(submission.manifest, {"layout": rundir.LAYOUT})
+    files.write_json(submission.manifest, {"layout": rundir.LAYOUT})
     assert run.submissions() == [submission]
     assert submission.read_manifest() == {"layout": rundir.LAYOUT}
 
@@ -45,7 +45,7 @@ def test_a_submission_counts_once_its_manifest_is_written(run: RunDir) -> None:
 def test_a_newer_layout_is_refused(run: RunDir) -> None:
     """It says which, and what to do."""
     submission = rundir.new_submission(run, "l40", NOW)
-    rundir.write_json(submission.manifest, {"layout": rundir.LAYOUT + 1})
+    files.write_json(submission.manifest, {"layout": rundir.LAYOUT + 1})
     with pytest.raises(ResultsError, match=r"written by a newer hpcsweep .*update hpcsweep"):
         submission.read_manifest()
 
@@ -96,7 +96,7 @@ def test_replacing_shows_the_old_file_until_the_end(tmp_path: Path) -> None:
     """A reader never sees half of one."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with rundir.replacing(path) as file:
+    with files.replacing(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -107,7 +107,7 @@ def test_a_failed_replacement_leaves_the_old_file_and_no_rubbish(tmp_path: Path)
     """Whatever went wrong."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with pytest.raises(UnicodeEncodeError), rundir.replacing(path) as file:
+    with pytest.raises(UnicodeEncodeError), files.replacing(path) as file:
         file.write("half of it \ud800".encode())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -115,7 +115,7 @@ def test_a_failed_replacement_leaves_the_old_file_and_no_rubbish(tmp_path: Path)
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     """As a message about results, not a traceback."""
-    with pytest.raises(ResultsError, match="cannot be written"), rundir.replacing(tmp_path / "a/b"):
+    with pytest.raises(ResultsError, match="cannot be written"), files.replacing(tmp_path / "a/b"):
         pass
 
 
@@ -123,7 +123,7 @@ def test_replaced_files_have_the_rights_that_others_have(tmp_path: Path) -> None
     """A temporary file is private; a table is for the group, as the umask says."""
     before = os.umask(0o027)
     try:
-        with rundir.replacing(tmp_path / "file"):
+        with files.replacing(tmp_path / "file"):
             pass
     finally:
         os.umask(before)
@@ -136,7 +136,7 @@ def test_json_that_is_none_is_told_with_its_file(tmp_path: Path, content: bytes)
     path = tmp_path / "manifest.json"
     path.write_bytes(content)
     with pytest.raises(ResultsError, match=r"manifest\.json"):
-        rundir.read_json(path)
+        files.read_json(path)
 
 
 def test_the_journal_survives_a_torn_last_line(run: RunDir) -> None:

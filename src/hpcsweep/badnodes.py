@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import queues, rundir, shards, slurm
+from hpcsweep import files, queues, rundir, shards, slurm
 from hpcsweep.errors import ResultsError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def learn(run: RunDir, answer: Answer) -> list[BadNode]:
     record = _read(run)
     kept = [asdict(node) for node in nodes]
     if kept != record["nodes"]:
-        rundir.write_json(run.bad_nodes, {**record, "nodes": kept})
+        files.write_json(run.bad_nodes, {**record, "nodes": kept})
     return nodes
 
 
@@ -95,7 +95,7 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
     record = _read(run)
     allowed = {**record["allowed"], **dict.fromkeys(names, queues.now())}
     nodes = [entry for entry in record["nodes"] if entry["name"] not in names]
-    rundir.write_json(run.bad_nodes, {"nodes": nodes, "allowed": allowed})
+    files.write_json(run.bad_nodes, {"nodes": nodes, "allowed": allowed})
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
@@ -166,7 +166,7 @@ def _rowless(run: RunDir) -> Iterator[ShardPath]:
 def _read(run: RunDir) -> dict[str, Any]:
     """Return what was kept: the nodes, and when which node was allowed again."""
     try:
-        record = rundir.read_json(run.bad_nodes) if run.bad_nodes.exists() else {}
+        record = files.read_json(run.bad_nodes) if run.bad_nodes.exists() else {}
         nodes = [asdict(BadNode(**entry)) for entry in record.get("nodes", [])]
         return {"nodes": nodes, "allowed": dict(record.get("allowed", {}))}
     except (ResultsError, TypeError, ValueError) as error:

@@ -20,9 +20,9 @@ from hpcsweep import collect_memory, locks, merge, shards, tables
 from hpcsweep.collect_memory import Memory, Seen
 from hpcsweep.collect_report import Report, mix_to_json
 from hpcsweep.errors import ResultsError
+from hpcsweep.files import cannot_write
 from hpcsweep.membership import membership, sweep_sha
 from hpcsweep.records import STATUSES
-from hpcsweep.rundir import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

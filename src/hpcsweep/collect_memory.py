@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, merge, rundir, tables
+from hpcsweep import __version__, files, merge, tables
 from hpcsweep.errors import ResultsError
 from hpcsweep.merge import Origin
 from hpcsweep.rundir import ShardPath
@@ -131,7 +131,7 @@ class Memory:
 def load(run: RunDir) -> Memory | None:
     """Return what the last collect knew; None where there is nothing to build on."""
     try:
-        record = rundir.read_json(run.collect_index)
+        record = files.read_json(run.collect_index)
         if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
             return None
         record["shards"] = {name: Seen(**seen) for name, seen in record["shards"].items()}
@@ -150,7 +150,7 @@ def save(run: RunDir, memory: Memory) -> None:
         "extras": [memory.extras.overall, memory.extras.layers],
         "tables": table_stamps(run),
     }
-    with suppress(ResultsError), rundir.replacing(run.collect_index) as file:
+    with suppress(ResultsError), files.replacing(run.collect_index) as file:
         file.write(json.dumps(record, separators=(",", ":")).encode())
 
 

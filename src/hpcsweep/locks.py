@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from hpcsweep.errors import Busy
-from hpcsweep.rundir import cannot_write
+from hpcsweep.files import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,17 +18,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
 # History of the folder's layout. 1: first release.
 LAYOUT: Final = 1
@@ -198,7 +197,7 @@ class SubmissionDir:
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest; `ResultsError` where it cannot be read or is of a newer layout."""
-        record = read_json(self.manifest)
+        record = files.read_json(self.manifest)
         if record.get("layout", 0) > LAYOUT:
             raise ResultsError(
                 f"{self.manifest}: written by a newer hpcsweep (layout {record['layout']}, this "
@@ -295,24 +294,11 @@ def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> Su
         except FileExistsError:
             continue
         except OSError as error:
-            raise cannot_write(run.path, error) from error
+            raise files.cannot_write(run.path, error) from error
         submission.logs.mkdir()
         submission.shards.mkdir(parents=True, exist_ok=True)
         return submission
     raise ResultsError(f"{run.submissions_dir}: 99 submissions within a second; try again")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object; `ResultsError` with the file's name when it cannot be."""
-    try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ResultsError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(record, dict):
-        raise ResultsError(f"{path}: not a JSON object")
-    return record
 
 
 def _json_object(line: bytes) -> dict[str, Any] | None:
@@ -321,53 +307,6 @@ def _json_object(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
-
-
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write one JSON object so that a reader sees the old or the new one, never half."""
-    with replacing(path) as file:
-        file.write(json.dumps(record, indent=1).encode() + b"\n")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `path`; on success sync it and rename it over `path`.
-
-    Raises:
-        ResultsError: the folder is read-only, full, or gone; `path` is as it was.
-
-    """
-    temporary = ""
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
-            temporary = file.name
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
-        raise
-
-
-def cannot_write(path: Path, error: OSError) -> ResultsError:
-    """Return the message for a disk that is full, read-only or not ours."""
-    return ResultsError(
-        f"{path}: cannot be written ({error.strerror or error}); "
-        "what was measured before is kept. Free space, or choose another folder with --results"
-    )
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value
 
 
 def _listdir(path: Path) -> list[str]:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import records
 from hpcsweep.errors import ResultsError
+from hpcsweep.files import cannot_write
 from hpcsweep.records import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, STATUSES
-from hpcsweep.rundir import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -33,7 +33,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import jobs, rows, rundir, shards
+from hpcsweep import files, jobs, rows, rundir, shards
 from hpcsweep.child import Died, Interrupted, TimedOut, Worker
 from hpcsweep.dominance import OutOfMemoryPoints
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
@@ -312,7 +312,7 @@ class Attempt:
             "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM")},
             **self.env,
         }
-        rundir.write_json(self.shard.env, record)
+        files.write_json(self.shard.env, record)
 
     def _report(self, number: int, total: int, point: Point, row: Row) -> None:
         """Tell whoever started this: a line for people, or JSON for the local launcher."""

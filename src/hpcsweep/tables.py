@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final
 
-from hpcsweep import merge, rundir, shards
+from hpcsweep import files, merge, shards
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, OK, SAMPLE_COLUMNS
 
@@ -93,9 +93,9 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
     """
     written = Written(pool.winners())
     with (
-        rundir.replacing(run.overall) as overall,
-        rundir.replacing(run.samples) as samples,
-        rundir.replacing(run.layers) as layers,
+        files.replacing(run.overall) as overall,
+        files.replacing(run.samples) as samples,
+        files.replacing(run.layers) as layers,
         shards.Blocks() as blocks,
     ):
         for file, head in zip((layers, samples), heads(extras), strict=True):

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, estimate, jobs, ledger, plan, rundir
+from hpcsweep import __version__, estimate, files, jobs, ledger, plan, rundir
 from hpcsweep.errors import Refused
 from hpcsweep.records import OOM, SKIPPED
 
@@ -116,11 +116,11 @@ def prepare(
         manifest = _manifest(request, submission.id, number)
         manifest["run"] |= _dominance(request, ledger_of_run)
         manifest |= {"chunks": count, "points": points, "seconds": round(seconds, 3)}
-        rundir.write_json(submission.manifest, manifest)
+        files.write_json(submission.manifest, manifest)
         _keep_sweep(into or run, request)
     except OSError as error:
         discard(submission)
-        raise rundir.cannot_write(submission.path, error) from error
+        raise files.cannot_write(submission.path, error) from error
     except BaseException:
         discard(submission)
         raise
@@ -129,7 +129,7 @@ def prepare(
 
 def _keep_sweep(run: RunDir, request: Request) -> None:
     """Keep the sweep as it was last submitted: rows that it no longer has are orphans."""
-    with rundir.replacing(run.sweep_file) as file:
+    with files.replacing(run.sweep_file) as file:
         file.write(request.sweep.text.encode())
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcsweep import rundir, script, slurm
+from hpcsweep import files, script, slurm
 from hpcsweep.launch import arrays
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def write(submission: SubmissionDir, profile: Profile) -> None:
     """Write the job script of a submission."""
-    with rundir.replacing(submission.script) as file:
+    with files.replacing(submission.script) as file:
         file.write(script.encoded(script.render(profile, submission)))
 
 

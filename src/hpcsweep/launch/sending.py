@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcsweep import badnodes, queues, rundir, shards, slurm
+from hpcsweep import badnodes, files, queues, shards, slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.launch import sbatch
 
@@ -42,7 +42,7 @@ def fence_off(run: RunDir, answer: Answer) -> None:
 
 def _says_that_it_runs(shard: ShardPath) -> bool:
     try:
-        return bool(rundir.read_json(shard.env).get("state") == "running")
+        return bool(files.read_json(shard.env).get("state") == "running")
     except ResultsError:
         return False
 

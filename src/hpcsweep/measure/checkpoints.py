@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from hpcsweep import rundir
+from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.measure.profilers import FOLDER_VARIABLE
 from hpcsweep.measure.trainer import Result
@@ -169,7 +169,7 @@ class Checkpoints:
         """Write a file; a disk that is full costs the file and not the training."""
         path = self._path(kind)
         try:
-            with rundir.replacing(path) as file:
+            with files.replacing(path) as file:
                 torch.save(state, file)
         except (ResultsError, OSError, RuntimeError) as error:
             words = (str(error).splitlines() or [""])[0].removeprefix(f"{path}: ")

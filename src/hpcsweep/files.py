@@ -1,0 +1,75 @@
+"""Reads and writes whole files so that a reader sees the old or the new one, never half."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from hpcsweep.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object; `ResultsError` with the file's name when it cannot be."""
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ResultsError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(record, dict):
+        raise ResultsError(f"{path}: not a JSON object")
+    return record
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write one JSON object so that a reader sees the old or the new one, never half."""
+    with replacing(path) as file:
+        file.write(json.dumps(record, indent=1).encode() + b"\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside `path`; on success sync it and rename it over `path`.
+
+    Raises:
+        ResultsError: the folder is read-only, full, or gone; `path` is as it was.
+
+    """
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            temporary = file.name
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
+
+
+def cannot_write(path: Path, error: OSError) -> ResultsError:
+    """Return the message for a disk that is full, read-only or not ours."""
+    return ResultsError(
+        f"{path}: cannot be written ({error.strerror or error}); "
+        "what was measured before is kept. Free space, or choose another folder with --results"
+    )
+
+
+def _umask() -> int:
+    value = os.umask(0)
+    os.umask(value)
+    return value
