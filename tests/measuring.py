@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from hpcsweep import catalog
+from hpcsweep.measure.telemetry import Telemetry
 from hpcsweep.point import Point
 
 CPU = torch.device("cpu")
@@ -13,6 +14,24 @@ CPU = torch.device("cpu")
 def policy(unsupported="fallback", workspace_mib=4096.0):
     """Return the settings that decide on algorithms."""
     return {"unsupported": unsupported, "workspace_mib": workspace_mib}
+
+
+class Throttled(Telemetry):
+    """A GPU that is throttled during the first so many measurements."""
+
+    watches = True
+
+    def __init__(self, times):
+        """Be throttled so many times."""
+        self.left = times + 1  # a measurement begins before it is judged
+
+    def begin(self):
+        """Count the measurements."""
+        self.left -= 1
+
+    def flags(self):
+        """Tell."""
+        return ["throttled"] if self.left > 0 else []
 
 
 def point(model="tinynets:Residual", *, measure=None, **axes):

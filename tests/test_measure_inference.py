@@ -12,8 +12,7 @@ from hpcsweep.catalog import ALGORITHMS, AUTOTUNE
 from hpcsweep.measure import numerics, workbench
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
-from hpcsweep.measure.telemetry import Telemetry
-from measuring import point
+from measuring import Throttled, point
 
 
 @pytest.fixture(scope="module")
@@ -233,22 +232,6 @@ def test_a_real_gpu_measures(launch):
     assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
     assert 0.8 < done.row["layer_sum_over_total"] < 1.2
     assert done.row["max_rel_error"] < 1e-3
-
-
-class Throttled(Telemetry):
-    """A GPU that is throttled during the first so many measurements."""
-
-    def __init__(self, times):
-        """Be throttled so many times."""
-        self.left = times + 1  # a measurement begins before it is judged
-
-    def begin(self):
-        """Count the measurements."""
-        self.left -= 1
-
-    def flags(self):
-        """Tell."""
-        return ["throttled"] if self.left > 0 else []
 
 
 @pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])

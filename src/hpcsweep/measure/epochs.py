@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep.measure import evaluate, loop
 from hpcsweep.measure.trainer import Score
@@ -68,6 +68,25 @@ class History:
         }
 
 
+@dataclass(frozen=True)
+class _Start:
+    """Where a training began: a resumed one has learned before."""
+
+    state: dict[str, Any]
+    learned: int
+    validated: int
+
+    @classmethod
+    def of(cls, trainer: Trainer, history: History) -> _Start:
+        return cls(trainer.state_dict(), len(history.learned), len(history.validated))
+
+    def go_back(self, trainer: Trainer, history: History) -> None:
+        trainer.load_state_dict(self.state)
+        del history.learned[self.learned :], history.validated[self.validated :]
+        for times in (history.steps_ms, history.epochs_s, history.validation_s):
+            times.clear()
+
+
 @dataclass
 class TrainingPass:
     """Runs the training; `wait` waits for the device, `at_epoch_end` is called after each epoch.
@@ -82,7 +101,9 @@ class TrainingPass:
     validates: bool = True
     at_epoch_end: Callable[[], object] = lambda: None
     after_epoch: Callable[[], object] = lambda: None
+    repeatable: bool = False  # a copy of the state is kept, in the host's memory
     history: History = field(default_factory=History)
+    _start: _Start | None = None
 
     def warm_up(self, steps: int) -> None:
         """Take the first steps, which compile, tune and allocate; then forget them."""
@@ -101,13 +122,25 @@ class TrainingPass:
         """Train from the trainer's epoch on, up to so many epochs."""
         if self.validates and self.history.before is None:
             self.history.before = self._validate()
+        if self.repeatable:
+            self._start = _Start.of(self.trainer, self.history)
+        self._run(epochs)
+        return self.history
+
+    def again(self, epochs: int) -> History:
+        """Go back to where `run` began, which was `repeatable`, and train as it did."""
+        assert self._start is not None  # noqa: S101 - as the docstring says
+        self._start.go_back(self.trainer, self.history)
+        self._run(epochs)
+        return self.history
+
+    def _run(self, epochs: int) -> None:
         for number in range(self.trainer.epoch, epochs):
             self._epoch(number)
             self.at_epoch_end()
             if self.validates:
                 self.history.validated.append(self._validate())
             self.after_epoch()
-        return self.history
 
     def _epoch(self, number: int) -> None:
         """Train for one epoch; a step lasts from one tick to the next."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hpcsweep.measure import stats
 
@@ -42,6 +42,8 @@ _HARMLESS: Final = 0x1 | 0x2 | 0x4 | 0x10 | 0x100
 
 class Telemetry:
     """No telemetry: every answer is empty. The base of what asks a real GPU."""
+
+    watches: ClassVar[bool] = False
 
     def begin(self) -> None:
         """Begin a point."""
@@ -81,6 +83,8 @@ class _Seen:
 
 class Nvml(Telemetry):
     """Asks NVML about one GPU; what a GPU does not answer stays empty."""
+
+    watches: ClassVar[bool] = True
 
     def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
         """Take the module `pynvml`, initialised, and a device handle."""
