@@ -22,6 +22,7 @@ from hpcsweep.collect import collect
 from hpcsweep.errors import Busy, DamagedResults, ResultsError
 from hpcsweep.records import LAYER_COLUMNS, MERGED_COLUMNS, SHARD_COLUMNS
 from hpcsweep.rundir import RunDir
+from localruns import Desk
 from resultsfolder import SWEEP, commit
 
 if TYPE_CHECKING:
@@ -715,3 +716,47 @@ def test_a_long_list_of_damage_is_cut_in_text_alone(folder: Folder) -> None:
     assert len(report.to_json()["left_out"]) == 30
     assert "and 10 more like these" in report.text()
     assert len(report.text().splitlines()) < 30
+
+
+# --- what a person does about damage ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["samples", "overall"])
+def test_a_damaged_point_is_named_with_the_command_that_measures_it_again(
+    tmp_path: Path, table: str
+) -> None:
+    """`status` counts its row; `collect` says that it is lost, and ends with 6 until it is back."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n")
+    assert desk.run("submit", "sweep.yaml").returncode == 0
+    (shard,) = desk.sweep().shards()
+    file = getattr(shard, table)
+    content = file.read_bytes()
+    file.write_bytes(content[:-2] + (b"0\n" if content[-2:] != b"0\n" else b"1\n"))
+    lost = desk.rows()[-1]["point_id"]
+    assert "3 ok" in desk.run("submit", "sweep.yaml").stdout
+    done = desk.run("collect", "sweep")
+    assert done.returncode == DamagedResults.exit_code
+    assert "2 points (2 ok)" in done.stdout
+    assert "without a row yet" not in done.stdout
+    assert f"{lost} left out: {shard.overall.relative_to(desk.folder)}: the checksum" in done.stdout
+    command = f"hpcsweep retry sweep --point {lost}"
+    assert done.stderr.rstrip().endswith(command)
+    record = json.loads(desk.run("collect", "sweep", "--json").stdout)
+    assert (record["lost"], record["missing"], record["remedy"]) == ([lost], 0, command)
+    assert desk.run(*command.split()[1:]).returncode == 0
+    healed = desk.run("collect", "sweep")
+    assert (healed.returncode, healed.stderr) == (0, "")
+    assert "3 points (3 ok)" in healed.stdout
+
+
+def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
+    """By collect and report alike."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    desk.run("submit", "sweep.yaml")
+    wrote = desk.run("collect", "sweep").stdout
+    assert "wrote overall.csv, layers.csv (0 rows), samples.csv in results/sweep" in wrote
+    *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
+    assert layers.strip() == "results/sweep/layers.csv (0 rows)"
+    assert "(0 rows)" not in overall + samples

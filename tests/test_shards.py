@@ -149,7 +149,7 @@ def test_a_line_that_gets_its_end_later_is_read_then(full: ShardPath, points: li
 def test_a_damaged_line_is_named_and_the_others_are_kept(
     full: ShardPath, points: list[Point], damage, reason: str
 ) -> None:
-    """With the byte where it begins, to find it in a long file."""
+    """With the byte where it begins, to find it in a long file, and its point if that is left."""
     lines = full.overall.read_bytes().split(b"\n")
     at = len(b"\n".join(lines[:3])) + 1
     lines[3] = damage(lines[3])
@@ -157,7 +157,8 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(
     found = shards.read(full)
     assert len(found.rows) == len(points) - 1
     (problem,) = found.problems
-    assert problem.startswith(f"{full.overall}: line at byte {at} left out:")
+    named = "" if reason in {"NUL bytes", "no point id"} else f" (point {points[2].point_id})"
+    assert problem.startswith(f"{full.overall}: line at byte {at}{named} left out:")
     assert reason in problem
     assert found.left_out == 1
 

@@ -14,9 +14,9 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import collect_memory, locks, merge, shards, tables
+from hpcsweep import collect_memory, ledger, locks, merge, shards, tables
 from hpcsweep.collect_memory import Memory, Seen
 from hpcsweep.collect_report import Report, mix_to_json
 from hpcsweep.errors import ResultsError
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hpcsweep.tables import Extras, Written
 
 __all__ = ["Report", "collect"]
+
+_NAMED: Final = 20  # points in the command that measures lost ones again
 
 
 def collect(run: RunDir, timeout: float = 10.0) -> Report:
@@ -61,7 +63,8 @@ def _collect(run: RunDir) -> Report:
     news = memory.news(found) if memory else None
     if memory and news is not None:
         if not news and memory.planned == _planned(run, manifests):
-            return Report(**memory.report)
+            before = Report(**memory.report)
+            return replace(before, remedy=_remedy(run, before.lost))
         grown = _Reading(run, found, memory)
         if grown.read(news):
             with suppress(tables.Damaged):
@@ -105,7 +108,7 @@ class _Reading:
             if entry.shard is not None:
                 seen = self.seen[collect_memory.name_of(entry.shard)]
                 seen.rows, seen.left_out = seen.rows - 1, seen.left_out + 1
-                seen.problems.append(f"point {entry.point_id} left out: {reason}")
+                seen.problems.append(f"a row of point {entry.point_id} left out: {reason}")
 
     def _take(self, entries: list[Entry], repeated: Mapping[str, int]) -> None:
         for entry in entries:
@@ -126,7 +129,9 @@ class _Reading:
             try:
                 entries.append(merge.shard_entry(row, part.columns, shard))
             except ResultsError as error:  # noqa: PERF203 - next to nothing
-                problems.append(f"{shard.overall}: {row['point_id']} left out: {error}")
+                problems.append(
+                    f"{shard.overall}: a row of point {row['point_id']} left out: {error}"
+                )
         left_out = before.left_out + part.left_out + len(part.rows) - len(entries)
         self.seen[name] = Seen(
             stamp,
@@ -185,6 +190,8 @@ class _Writing:
     def _report(self, written: Written, mixes: list[merge.Mix]) -> Report:
         reading, members, winners = self._reading, self._members, written.rows
         measured = {entry.point_id for entry in winners}
+        missing = members.planned - measured
+        lost = self._lost(missing)
         unreadable = [
             name for name, seen in reading.seen.items() if seen.left_out and not seen.rows
         ]
@@ -197,7 +204,9 @@ class _Writing:
             shards=len(reading.found),
             duplicates=sum(rows > 1 for rows in reading.rows.values()),
             orphans=len(members.orphans & measured),
-            missing=len(members.planned - measured),
+            missing=len(missing) - len(lost),
+            lost=lost,
+            remedy=_remedy(self._run, lost),
             left_out=[
                 *reading.unopened.values(),
                 *(problem for seen in reading.seen.values() for problem in seen.problems),
@@ -206,7 +215,32 @@ class _Writing:
             unreadable=[str(reading.found[n][0].overall) for n in [*reading.unopened, *unreadable]],
             version_mixes=[mix_to_json(mix) for mix in mixes],
             notes=members.notes,
+            empty=_empty(self._run, written),
         )
+
+    def _lost(self, missing: set[str]) -> list[str]:
+        """Return the points that `status` counts by their rows, all of which are damaged."""
+        if not missing or not any(seen.left_out for seen in self._reading.seen.values()):
+            return []
+        with suppress(ResultsError):  # a shard that cannot be opened is told as such
+            return sorted(missing & ledger.statuses(self._run).keys())
+        return []
+
+
+def _remedy(run: RunDir, lost: list[str]) -> str:
+    """Return the command that measures points again; of many, the first ones."""
+    named = [word for point_id in lost[:_NAMED] for word in ("--point", point_id)]
+    return run.command("retry", *named) if named else ""
+
+
+def _empty(run: RunDir, written: Written) -> list[str]:
+    """Return which tables have a header and no row."""
+    rows = {
+        run.overall: len(written.rows),
+        run.layers: written.layer_rows,
+        run.samples: sum(written.samples),
+    }
+    return [path.name for path, count in rows.items() if not count]
 
 
 def _planned(run: RunDir, manifests: list[dict[str, Any]]) -> list[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hpcsweep.merge import Mix
 
 _SHOWN: Final = 20
+_FEW: Final = 5
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,12 @@ class Report:
     left_out: list[str]  # damaged rows and torn lines, in words
     unreadable: list[str]  # shards of which nothing could be read
     version_mixes: list[dict[str, Any]]  # per GPU type: groups of rows by library versions
+    lost: list[str] = field(default_factory=list)  # points whose rows are all damaged
+    remedy: str = ""  # the command that measures them again
     notes: list[str] = field(default_factory=list)
     shards_read: int = 0
     written: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)  # tables that have a header and no row
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -44,14 +48,17 @@ class Report:
         return "\n".join([self._head(), *(f"  {line}" for line in self._details())])
 
     def error(self) -> DamagedResults | None:
-        """Return what to raise where shards could not be read; the tables hold all the rest."""
-        if not self.unreadable:
+        """Return what to raise where rows are lost; the tables hold all the rest."""
+        if not self.unreadable and not self.lost:
             return None
-        return DamagedResults(
-            f"{_count(len(self.unreadable), 'shard')} could not be read, every other row was "
-            f"merged: {', '.join(self.unreadable[:3])}. Restore from a copy, or remove what is "
-            "beyond repair and submit again: only the lost points are measured"
-        )
+        what = f"measured points are missing from the tables: {len(self.lost):,}"
+        if self.unreadable:
+            names = ", ".join(self.unreadable[:3])
+            what = f"{_count(len(self.unreadable), 'shard')} could not be read: {names}"
+        anew = f"measure anew: {self.remedy}"
+        if not self.lost:
+            anew = "remove what is beyond repair and submit again: only lost points are measured"
+        return DamagedResults(f"{what}; every other row was merged. Restore from a copy, or {anew}")
 
     def _head(self) -> str:
         of = ", ".join(f"{n:,} {status}" for status, n in self.statuses.items())
@@ -64,6 +71,11 @@ class Report:
             lines.append(
                 f"{_count(self.missing, 'submitted point')} without a row yet; "
                 f"`hpcsweep status {self.sweep}` says why"
+            )
+        if self.lost:
+            lines.append(
+                f"{_count(len(self.lost), 'measured point')} left out, since every row of it is "
+                f"damaged: {', '.join(self.lost[:_FEW])}{', ...' * (len(self.lost) > _FEW)}"
             )
         if self.duplicates:
             lines.append(
@@ -79,7 +91,10 @@ class Report:
             lines.append(f"and {len(self.left_out) - _SHOWN:,} more like these (--json has all)")
         done = "nothing new: the tables are up to date"
         if self.written:
-            names = ", ".join(Path(path).name for path in self.written)
+            names = ", ".join(
+                name + " (0 rows)" * (name in self.empty)
+                for name in (Path(path).name for path in self.written)
+            )
             done = f"wrote {names} in {Path(self.written[0]).parent}"
         return [*lines, f"{done} ({self.seconds:.2f} s)"]
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +48,12 @@ class RunDir:
     def name(self) -> str:
         """Return the sweep's name."""
         return self.path.name
+
+    def command(self, verb: str, *more: str) -> str:
+        """Return a command about this sweep as a person types it."""
+        root = str(self.path.parent)
+        where = () if root == "results" else ("--results", root)
+        return shlex.join(["hpcsweep", *where, verb, self.name, *more])
 
     @property
     def sweep_file(self) -> Path:

@@ -236,7 +236,8 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
             result.rows.append({**row, "_line": line, "_at": at})
         elif problem:
             result.left_out += 1
-            result.problems.append(f"{shard.overall}: line at byte {at} left out: {problem}")
+            what = f"line at byte {at}{_of_point(line)}"
+            result.problems.append(f"{shard.overall}: {what} left out: {problem}")
         at += len(line) + 1
     result.torn = bool(data) and not data.endswith(b"\n")
     result.size = at
@@ -359,6 +360,12 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
     if row.get("status") not in STATUSES:
         return None, f"unknown status '{row.get('status')}'"
     return row, ""
+
+
+def _of_point(line: bytes) -> str:
+    """Name the point of a damaged line, where it still begins with one."""
+    begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
+    return f" (point {line[:_ID].decode()})" if begins else ""
 
 
 def _cannot_read(path: Path, error: OSError) -> ResultsError:

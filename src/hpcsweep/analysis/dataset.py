@@ -123,6 +123,17 @@ def _table(path: Path, columns: Iterable[Column], sweep: str) -> pd.DataFrame:
         raise UsageError(f"{path}: {why}; run `hpcsweep collect {sweep}` again") from error
 
 
+def files(run: RunDir) -> list[str]:
+    """Return the merged tables that are there, for people: one without rows says so."""
+    there = [path for path in (run.overall, run.layers, run.samples) if path.exists()]
+    return [f"   {path}{'' if _has_rows(path) else ' (0 rows)'}" for path in there]
+
+
+def _has_rows(path: Path) -> bool:
+    with path.open("rb") as file:
+        return bool(file.readline() and file.readline())
+
+
 def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
     """Return the axes that have more than one value in these rows; unset is a value."""
     return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)

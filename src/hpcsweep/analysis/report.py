@@ -79,7 +79,7 @@ class Report:
             if lowest < 100:
                 share = f"{lowest:.0f}" if lowest == highest else f"{lowest:.0f}-{highest:.0f}"
                 notes.append(f"   {name} did {share} % of the convolution FLOPs; auto the rest")
-        return [*notes, *(f"   {path}" for path in self.files)]
+        return [*notes, *dataset.files(self.data.run)]
 
 
 def read(run: RunDir) -> Report | TrainingReport:

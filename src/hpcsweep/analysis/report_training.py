@@ -79,7 +79,7 @@ class TrainingReport:
         ]
         notes = ["?  doubtful: the column `flags` says why"]
         doubts = notes if any(row["doubtful"] for row in self.rows) else []
-        return "\n".join([heading, "", *table, "", *doubts, *(f"   {path}" for path in self.files)])
+        return "\n".join([heading, "", *table, "", *doubts, *dataset.files(self.data.run)])
 
     def _table(self, shown: Sequence[tuple[str, str, str]]) -> list[str]:
         """Return the lines of some columns, one row per configuration."""

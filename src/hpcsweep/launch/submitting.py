@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import badnodes, devices, estimate, ledger, locks, queues, rundir, slurm
@@ -20,6 +18,7 @@ from hpcsweep.records import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from hpcsweep.profile import Profile
     from hpcsweep.rundir import RunDir
@@ -158,7 +157,7 @@ def _nothing_to_measure(run: RunDir, asked: Request, ready: prepare.Prepared, se
         return f"{asked.sweep.name}: nothing to measure ({settled or 'the profile takes no point'})"
     return (
         f"{asked.sweep.name}: nothing to measure ({settled}): what is pending is live in "
-        f"{', '.join(ready.live)}; watch it: {_command(run, 'status')} --watch"
+        f"{', '.join(ready.live)}; watch it: {run.command('status', '--watch')}"
     )
 
 
@@ -169,15 +168,8 @@ def _measured(asked: Request, by_status: dict[str, int], what_next: str) -> str:
 
 def _next(run: RunDir, by_status: dict[str, int]) -> str:
     failed = any(by_status.get(name) for name in FAILED)
-    hint = f"; failed ones: {_command(run, 'retry')}" if failed else ""
-    return f"next: {_command(run, 'collect')}{hint}"
-
-
-def _command(run: RunDir, name: str) -> str:
-    """Return a command about this sweep as a person types it."""
-    root = run.path.parent
-    where = "" if root == Path("results") else f"--results {shlex.quote(str(root))} "
-    return f"hpcsweep {where}{name} {run.name}"
+    hint = f"; failed ones: {run.command('retry')}" if failed else ""
+    return f"next: {run.command('collect')}{hint}"
 
 
 def _exit_code(run: RunDir, asked: Request) -> int:
