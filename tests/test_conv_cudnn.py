@@ -28,6 +28,7 @@ from hpcsweep.conv.driver import NotSupported, Problem
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import VendorBackend
+from hpcsweep.measure import framework
 from hpcsweep.measure.training import Training
 from measuring import training
 from nativelib import compile_library
@@ -389,7 +390,7 @@ def test_tf32_follows_the_switch_of_torch_and_has_plans_of_its_own(backend, fake
     shape = ConvShape.of(layer, x)
     seen = []
     for allowed in (True, False, True):
-        torch.backends.cudnn.allow_tf32 = allowed
+        framework._allow_tf32(allowed=allowed)
         backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
         seen.append(fake.math())
     assert seen == [cudnn_library.DEFAULT_MATH, cudnn_library.FMA_MATH, cudnn_library.DEFAULT_MATH]
@@ -528,6 +529,32 @@ def test_tensors_that_are_not_contiguous_are_made_so(backend):
     shape = ConvShape(1, 2, 4, 8, 2, 3, 3)
     out = backend.forward("implicit_gemm", x, weight, None, shape)
     torch.testing.assert_close(out, F.conv2d(x, weight), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
+def test_nothing_runs_beside_the_library_in_any_direction(backend, nhwc):
+    """No copy and no filling, which on a GPU would be kernels within the layer's time."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    layer = nn.Conv2d(4, 6, 3, bias=False).to(memory_format=layout)
+    x = torch.randn(2, 4, 9, 9).to(memory_format=layout).requires_grad_()
+    shape = ConvShape.of(layer, x)
+    grad = torch.randn(2, 6, 7, 7).to(memory_format=layout)
+    for _ in range(2):  # the first time the back-end tries its plans
+        with torch.profiler.profile() as seen:
+            backend.forward("winograd_nonfused", x, layer.weight, None, shape).backward(grad)
+    names = {event.key for event in seen.key_averages()}
+    assert {
+        "hpcsweep::convolution",
+        "hpcsweep::convolution_data_gradient",
+        "hpcsweep::convolution_filter_gradient",
+    } <= names
+    assert not {n for n in names if n.startswith("aten::")} & {
+        "aten::copy_",
+        "aten::clone",
+        "aten::contiguous",
+        "aten::zero_",
+        "aten::fill_",
+    }
 
 
 def test_descriptors_are_given_back(fake):

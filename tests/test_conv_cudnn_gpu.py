@@ -14,6 +14,7 @@ from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import cudnn_library, swap
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure import framework
 from hpcsweep.measure.inference import Inference
 from measuring import point
 
@@ -45,10 +46,9 @@ def backend():
 
 @pytest.fixture(autouse=True)
 def _full_precision():
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
+    framework._allow_tf32(allowed=False)
     yield
-    torch.backends.cudnn.allow_tf32 = before
+    framework._allow_tf32(allowed=False)
 
 
 def _layer(spec, dtype=torch.float32, layout=torch.contiguous_format, batch=2):
@@ -106,7 +106,7 @@ def test_float32_is_no_tf32_unless_asked(backend):
     exact = F.conv2d(x.double(), layer.weight.double(), layer.bias.double(), padding=1)
     errors = {}
     for allowed in (False, True):
-        torch.backends.cudnn.allow_tf32 = allowed
+        framework._allow_tf32(allowed=allowed)
         with torch.no_grad():
             out = backend.forward("implicit_precomp_gemm", x, layer.weight, layer.bias, shape)
         errors[allowed] = _error(out, exact)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from hpcsweep.conv import evidence, swap
+from hpcsweep.conv import evidence, profiled, swap
 from hpcsweep.conv.backend import Expected, choose
 from hpcsweep.conv.onednn import Primitive
 from hpcsweep.conv.profiled import NONE
@@ -241,11 +241,46 @@ def test_kernel_names_of_a_device_count_as_well(net: Net) -> None:
     product = next(event for event in events if event.name == "aten::bmm")
     for kernels, problem in (
         ([], "no *implicit_gemm*"),
-        (["ampere_implicit_gemm_fp32" + 80 * "x"], None),
+        (["ampere_implicit_gemm_fp32" + 180 * "x"], None),
         (["implicit_gemm", "winograd_fwd"], "ran winograd_fwd"),
     ):
         product.kernels = [Kernel(name) for name in kernels]
         (call,) = evidence.read(events, picked, Named()).calls  # type: ignore[arg-type]
         assert call.problem == problem
         assert all(name[:60] in call.text for name in kernels)
-        assert "x" * 70 not in call.text
+        assert "x" * 170 not in call.text
+
+
+_XMMA = (
+    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize{}"
+    "_stage3_warpsize1x2x1_g1_ffma_aligna4_alignc4_execute_kernel__5x_cudnn"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        (_XMMA.format("32x32x8"), _XMMA.format("32x32x8")),
+        (
+            "void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*, int)",
+            "fft2d_r2c_32x32<float,false,1u,false>",
+        ),
+        (
+            "void cudnn::ops::nchwToNhwcKernel<float, (cudnnKernelDataType_t)2>(int, float (*)())",
+            "cudnn::ops::nchwToNhwcKernel<float,(cudnnKernelDataType_t)2>",
+        ),
+        ("at::native::(anonymous namespace)::fill", "at::native::(anonymousnamespace)::fill"),
+        ("(odd)", "(odd)"),
+        ("", ""),
+    ],
+)
+def test_a_kernel_is_one_word_that_tells_it_from_its_like(name: str, word: str) -> None:
+    """Real names: what is left out is the return type, the arguments and the blanks."""
+    assert profiled.kernel_word(name) == word
+
+
+def test_long_kernel_names_that_differ_at_the_end_stay_different() -> None:
+    """Where a name is cut, a mark of the whole of it is kept."""
+    one, other = (profiled.kernel_word(200 * "k" + tile) for tile in ("128x64", "64x128"))
+    assert one != other
+    assert len(one) == len(other) == 160

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hpcsweep.conv.vendor import tf32_allowed
 from hpcsweep.measure import framework
 from measuring import point, training
 
@@ -33,19 +34,17 @@ def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
     assert not framework.shares_cpu()
 
 
-def test_tf32_is_set_both_ways_every_time():
-    """No point inherits it; torch itself allows it for convolutions unless told otherwise."""
-
-    def states():
-        cudnn = torch.backends.cudnn
-        if hasattr(getattr(cudnn, "conv", None), "fp32_precision"):
-            return {cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision}
-        return {cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32}
-
-    framework.apply(point(tf32=True).axes)
-    assert states() <= {"tf32", True}
-    framework.apply(point(tf32=False).axes)
-    assert states() <= {"ieee", False}
+@pytest.mark.filterwarnings("ignore:Please use the new API")
+def test_tf32_is_set_both_ways_every_time_and_all_of_torch_agrees():
+    """No point inherits it; whoever asks by torch's older or newer switches gets the answer."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    for allowed in (True, False, True):
+        framework.apply(point(tf32=allowed).axes)
+        assert (cudnn.allow_tf32, matmul.allow_tf32) == (allowed, allowed)
+        assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
+        assert tf32_allowed() is allowed
+        if hasattr(matmul, "fp32_precision"):
+            assert (matmul.fp32_precision == "tf32") is allowed
 
 
 def test_autotuning_is_on_for_autotune_alone():

@@ -55,6 +55,10 @@ def _watching(samples=3, **answers):
     return watch
 
 
+def _running(*pids):
+    return [SimpleNamespace(pid=pid) for pid in pids]
+
+
 def test_the_state_of_a_calm_gpu_fills_the_columns_and_raises_no_flag():
     """Clocks, limit and temperatures in their units; every key is a column."""
     watch = _watching(nvmlDeviceGetTemperature=[40, 41, 55, 60])
@@ -77,16 +81,23 @@ def test_a_resting_clock_before_the_work_is_no_drift():
         ({"nvmlDeviceGetClockInfo": [1980, 1980, 1980, 1700]}, ["clock_drift"]),
         ({"nvmlDeviceGetCurrentClocksEventReasons": [0, 0x40, 0]}, ["throttled"]),
         ({"nvmlDeviceGetCurrentClocksEventReasons": [0x5]}, []),
-        (
-            {"nvmlDeviceGetComputeRunningProcesses": [[], [SimpleNamespace(pid=9)], []]},
-            ["shared_gpu"],
-        ),
-        ({"nvmlDeviceGetComputeRunningProcesses": [[SimpleNamespace(pid=7)]]}, []),
+        ({"nvmlDeviceGetComputeRunningProcesses": [[], _running(7, 9), []]}, ["shared_gpu"]),
+        ({"nvmlDeviceGetComputeRunningProcesses": [_running(7)]}, []),
     ],
 )
 def test_what_puts_a_number_in_doubt_is_flagged(answers, flags):
     """Slow or moving clocks, thermal reasons, neighbours; idle and the power cap are normal."""
     assert _watching(**answers).flags() == flags
+
+
+@pytest.mark.parametrize(
+    ("listed", "others"),
+    [((), []), ((7,), []), ((7, 40), [40]), ((4711,), []), ((4711, 4712), [4712])],
+)
+def test_a_container_is_no_neighbour_of_itself(listed, others):
+    """There the driver tells the host's number of this very process, or tells nothing."""
+    watch = _watching(nvmlDeviceGetComputeRunningProcesses=[_running(*listed)])
+    assert watch.others() == others
 
 
 def test_reasons_are_named_as_nvml_names_them():

@@ -6,8 +6,9 @@ that must appear, others that must not, and the size of the matrix product, whic
 Winograd (one per interpolation point) from im2col (over channels x taps) from a sum over taps.
 
 A cell reads ``profiler: aten::unfold aten::bmm[1,64,576,3136]``; the numbers of a product are
-[batch, m, k, n], those of a transform its last two dimensions. Where oneDNN ran, its own line
-follows: ``onednn: jit:avx512_core convolution_direct``.
+[batch, m, k, n], those of a transform its last two dimensions. A GPU's kernels follow the
+operators, each one word. Where oneDNN ran, its own line follows:
+``onednn: jit:avx512_core convolution_direct``.
 """
 
 from __future__ import annotations

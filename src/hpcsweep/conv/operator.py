@@ -102,9 +102,10 @@ for _device in ("CPU", "CUDA"):
     _library.impl("convolution_filter_gradient", _filter_gradient, _device)
 
 
-def _empty(like: Tensor, size: Sequence[int], *, nhwc: bool) -> Tensor:
+def empty(like: Tensor, size: Sequence[int], *, nhwc: bool) -> Tensor:
+    """Return a tensor to write a result to, made in its layout: converting it would be a kernel."""
     layout = torch.channels_last if nhwc else torch.contiguous_format
-    return like.new_empty(size).to(memory_format=layout)
+    return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=layout)
 
 
 @torch.library.register_fake("hpcsweep::convolution", lib=_library)
@@ -124,17 +125,17 @@ def _fake(  # noqa: PLR0913, PLR0917 - a convolution has so many
         + 1
         for i in range(2)
     ]
-    return _empty(x, (x.shape[0], weight.shape[0], *spatial), nhwc=nhwc)
+    return empty(x, (x.shape[0], weight.shape[0], *spatial), nhwc=nhwc)
 
 
 @torch.library.register_fake("hpcsweep::convolution_data_gradient", lib=_library)
 def _fake_data(grad: Tensor, _weight: Tensor, size: Sequence[int], *geometry: Any) -> Tensor:  # noqa: ANN401
-    return _empty(grad, size, nhwc=geometry[-1])
+    return empty(grad, size, nhwc=geometry[-1])
 
 
 @torch.library.register_fake("hpcsweep::convolution_filter_gradient", lib=_library)
 def _fake_filter(grad: Tensor, _x: Tensor, size: Sequence[int], *geometry: Any) -> Tensor:  # noqa: ANN401
-    return _empty(grad, size, nhwc=geometry[-1])
+    return empty(grad, size, nhwc=geometry[-1])
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401, ARG001

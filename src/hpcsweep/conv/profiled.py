@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import torch
 
@@ -32,8 +33,9 @@ _TELLING: Final = (
     "aten::index_select",
     "aten::index_add_",
 )
-_MOST_SHOWN: Final = 6
-_MOST_OF_NAME: Final = 60
+_MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
+_LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
+_MARK: Final = 8
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Seen:
     @property
     def text(self) -> str:
         """Return it for the tables: who says so, and what."""
-        shown = [*self.told, *dict.fromkeys(name[:_MOST_OF_NAME] for name in self.kernels)]
+        shown = [*self.told, *dict.fromkeys(map(kernel_word, self.kernels))]
         called = any(any_matches(name, LIBRARY_CALLS) for name in self.operators)
         source = API if called and not self.kernels else PROFILER
         return f"{source}: {' '.join(shown[:_MOST_SHOWN]) or NONE}"
@@ -117,6 +119,31 @@ def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
     """Say whether a name fits a shell pattern."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def kernel_word(name: str) -> str:
+    """Return a kernel's name as one word: no return type, no arguments, no blanks.
+
+    What makes two kernels different, such as a tile's size, often stands at the end of the name,
+    so one that is too long keeps a mark of all of it.
+    """
+    text = name.removeprefix("void ").strip()
+    if text.endswith(")"):
+        text = text[: _opening(text)] or text
+    text = "".join(text.split())
+    if len(text) <= _LONGEST_KERNEL:
+        return text
+    return f"{text[: _LONGEST_KERNEL - _MARK - 1]}~{crc32(text.encode()):0{_MARK}x}"
+
+
+def _opening(text: str) -> int:
+    """Return where the parenthesis opens that the last character closes."""
+    depth = 0
+    for place in range(len(text) - 1, -1, -1):
+        depth += (text[place] == ")") - (text[place] == "(")
+        if not depth:
+            return place
+    return 0
 
 
 def _wrong_product(products: Sequence[tuple[int, int, int, int]], expected: Expected) -> str | None:

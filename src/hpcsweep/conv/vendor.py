@@ -139,7 +139,9 @@ class VendorBackend:
     def forward_of(self, x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:  # noqa: ANN401
         """Return the output of a layer; see `operator.Engine`."""
         algorithm, shape = _shape_of(x, x.shape, weight.shape, geometry)
-        out = x.new_empty((shape.n, shape.out_c, shape.out_h, shape.out_w))
+        out = operator.empty(
+            x, (shape.n, shape.out_c, shape.out_h, shape.out_w), nhwc=shape.layout == NHWC
+        )
         return self._run(_problem("forward", algorithm, shape), x, weight, out)
 
     def data_gradient(
@@ -152,10 +154,10 @@ class VendorBackend:
         """Return the gradient of the input; by the framework where the library cannot."""
         algorithm, shape = _shape_of(grad, size, weight.shape, geometry)
         name = self._gradient_name("data", algorithm, shape)
+        out = operator.empty(grad, size, nhwc=shape.layout == NHWC)
         if name is None:
-            x = grad.new_empty(size).to(memory_format=_LAYOUTS[shape.layout])
-            return _framework_gradients(grad, x, weight, shape, (True, False))[0]
-        return self._run(_problem("data", name, shape), grad, weight, grad.new_empty(size))
+            return _framework_gradients(grad, out, weight, shape, (True, False))[0]
+        return self._run(_problem("data", name, shape), grad, weight, out)
 
     def filter_gradient(
         self,
@@ -167,10 +169,10 @@ class VendorBackend:
         """Return the gradient of the filters; by the framework where the library cannot."""
         algorithm, shape = _shape_of(x, x.shape, size, geometry)
         name = self._gradient_name("filter", algorithm, shape)
+        out = operator.empty(grad, size, nhwc=shape.layout == NHWC)
         if name is None:
-            weight = grad.new_empty(size).to(memory_format=_LAYOUTS[shape.layout])
-            return _framework_gradients(grad, x, weight, shape, (False, True))[1]
-        return self._run(_problem("filter", name, shape), grad, x, grad.new_empty(size))
+            return _framework_gradients(grad, x, out, shape, (False, True))[1]
+        return self._run(_problem("filter", name, shape), grad, x, out)
 
     def _gradient_name(self, way: Way, algorithm: str, shape: ConvShape) -> str | None:
         name = self._driver.backward_name(way, algorithm)
@@ -179,13 +181,12 @@ class VendorBackend:
         return name
 
     def _run(self, problem: Problem, first: Tensor, second: Tensor, out: Tensor) -> Tensor:
-        """Run a plan on tensors of the problem's layout."""
+        """Run a plan; `out` is of the problem's layout already."""
         plan = self._answer(problem)
         if isinstance(plan, str):
             raise NotSupported(f"{self.name} {problem.algorithm} ({problem.way}): {plan}")
         layout = _LAYOUTS[problem.layout]
         first, second = _checked(first, out, layout), _checked(second, out, layout)
-        out = out.to(memory_format=layout)
         workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         _queue(plan, (first, second, out, workspace))
         return out

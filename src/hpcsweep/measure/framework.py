@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,12 +82,13 @@ def is_missing_operator(error: BaseException) -> bool:
 
 
 def _allow_tf32(*, allowed: bool) -> None:
-    """Set TF32 of convolutions and matrix products, through the switches that this torch has."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    if hasattr(getattr(cudnn, "conv", None), "fp32_precision"):  # torch 2.9; the old ones warn
-        precision = "tf32" if allowed else "ieee"
-        cudnn.conv.fp32_precision = precision
-        matmul.fp32_precision = precision
-    else:
-        cudnn.allow_tf32 = allowed
-        matmul.allow_tf32 = allowed
+    """Set TF32 of convolutions and matrix products, so that all of torch agrees on it.
+
+    Since 2.9 there are newer switches, too; the older ones set both kinds. Where only the newer
+    ones were set, reading an older one raises, and torch's compiler reads those. Some torches warn
+    that the older ones are older.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.cudnn.allow_tf32 = allowed
+        torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -142,9 +142,16 @@ class Nvml(Telemetry):
         return found
 
     def others(self) -> list[int]:
-        """Return the processes of others that compute on the GPU."""
+        """Return the processes of others that compute on the GPU.
+
+        In a container the driver may number processes as its host does, and this one, which has
+        been on the GPU before anybody asks, is listed under a number that it does not know. So
+        where it does not find itself, one of the strangers is itself.
+        """
         running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
-        return sorted(process.pid for process in running if process.pid not in self._own)
+        listed = {process.pid for process in running}
+        strangers = sorted(listed - self._own)
+        return strangers if listed & self._own else strangers[1:]
 
     def provenance(self) -> dict[str, Any]:
         """Return what does not change while the worker lives."""
