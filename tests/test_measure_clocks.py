@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from hpcsweep.measure import clocks
 from hpcsweep.measure.clocks import Cuda, DeviceClock, HostClock, capture
 from simulatedgpu import SimulatedGpu
 
@@ -76,6 +79,87 @@ def test_what_prepares_a_pass_is_outside_its_events():
     clock = DeviceClock(gpu, lambda: gpu.issue(0.01, 7.0))
     clock.calibrate(run)
     assert clock.block(run, 3) == pytest.approx([1.0] * 3, rel=0.01)
+
+
+class _Resting:
+    """What torch tells of a GPU that spins at 345 MHz, of its highest 1980."""
+
+    def __init__(self, **_):
+        """Be an event."""
+
+    def record(self):
+        """Note nothing."""
+
+    def elapsed_time(self, _end):
+        """Return how long the calibration's cycles take."""
+        return clocks._CALIBRATION_CYCLES / 345_000
+
+
+@pytest.mark.parametrize(
+    ("hip", "known", "cycles"),
+    [(None, {"clock_rate": 1_980_000}, 1_980_000), (None, {}, 345_000), ("6.2", {}, 345_000)],
+)
+def test_a_delay_is_long_enough_though_it_was_measured_on_a_resting_gpu(
+    monkeypatch, hip, known, cycles
+):
+    """The highest clock counts where torch knows it; where not, the highest that was seen."""
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "Event", _Resting)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _cycles: None, raising=False)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _index: SimpleNamespace(**known)
+    )
+    clocks._cycles_per_ms.cache_clear()
+    try:
+        assert clocks._cycles_per_ms() == pytest.approx(cycles)
+    finally:
+        clocks._cycles_per_ms.cache_clear()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_a_delay_on_a_real_gpu_lasts_as_long_as_asked_or_somewhat_longer():
+    """Else the host is not ahead, or the sweep waits for nothing."""
+    gpu = Cuda()
+    begin, end = gpu.event(), gpu.event()
+    for _ in range(3):
+        begin.record()
+        gpu.delay(20.0)
+        end.record()
+        gpu.synchronize()
+    assert 19.0 < begin.elapsed_time(end) < 60.0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or clocks.external_event() is None,
+    reason="no GPU that this torch supports, or no events in graphs",
+)
+def test_events_in_a_graph_time_what_lies_between_them_in_every_replay():
+    """A matrix product of a graph takes as long between its events as by itself."""
+    a = torch.randn(4096, 4096, device="cuda")
+    marks = [clocks.external_event() for _ in range(3)]
+
+    def run():
+        marks[0].record()
+        product = a @ a
+        marks[1].record()
+        product = product @ a
+        marks[2].record()
+        return product
+
+    replay = capture(run)
+    alone = DeviceClock(Cuda())
+    alone.calibrate(lambda: a @ a)
+    alone.block(lambda: a @ a, 10)
+    wanted = sorted(alone.block(lambda: a @ a, 11))[5]
+    for _ in range(2):
+        replay()
+        torch.cuda.synchronize()
+        assert marks[0].elapsed_time(marks[1]) == pytest.approx(wanted, rel=0.3)
+        assert marks[1].elapsed_time(marks[2]) == pytest.approx(wanted, rel=0.3)
 
 
 @pytest.mark.gpu

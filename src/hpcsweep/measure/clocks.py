@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from hpcsweep.measure import stats
+from hpcsweep.measure import loop, stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,8 +115,13 @@ class Cuda:
 
 @lru_cache(maxsize=1)
 def _cycles_per_ms() -> float:
-    """Return the cycles that the delay kernel spins in a millisecond, measured on this device."""
-    rates = []
+    """Return the most cycles that the delay kernel may spin in a millisecond on this device.
+
+    A GPU that rests runs at a sixth of its clock, and delays that were measured then would end too
+    soon later on, so its highest clock counts where torch knows it (in kHz; 2.7 and later). AMD's
+    kernel counts something else than cycles: there the highest rate that was measured counts.
+    """
+    rates = [float(_highest_clock_khz())]
     for _ in range(3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -124,7 +129,14 @@ def _cycles_per_ms() -> float:
         end.record()
         torch.cuda.synchronize()
         rates.append(_CALIBRATION_CYCLES / max(begin.elapsed_time(end), 1e-3))
-    return stats.median(rates)
+    return max(rates)
+
+
+def _highest_clock_khz() -> int:
+    if torch.version.hip:
+        return 0
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return int(getattr(properties, "clock_rate", 0))
 
 
 class DeviceClock:
@@ -210,7 +222,8 @@ def capture(
 
     The pass runs on a side stream first, as capture wants it: libraries allocate and choose
     there. Memory and results of the captured pass stay with the graph. `around_capture` is
-    entered for the capture alone.
+    entered for the capture alone. No garbage is collected meanwhile: an older graph that went in
+    the middle of a capture could spoil it, and newer torches collect none before it.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -219,7 +232,7 @@ def capture(
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with around_capture(), torch.cuda.graph(graph):
+    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
         kept = run()
 
     def replay(_kept: object = kept) -> None:
