@@ -11,6 +11,7 @@ import itertools
 import re
 from dataclasses import replace
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -472,6 +473,22 @@ def test_gradients_of_another_algorithm_than_claimed_are_a_mismatch(backend):
     claims = [replace(choice, used="implicit_gemm") for choice in picked]
     found = gradients.prove(net, step, claims, backend)
     assert found[1].problem == "data: ran aten::convolution_backward"
+
+
+@pytest.mark.parametrize(("kernel", "fits"), [("implicit_convolve", True), ("fft2d_r2c", False)])
+def test_the_kernels_of_a_gradient_are_those_of_its_operator(backend, kernel, fits):
+    """The profiler gives kernels to the innermost operator, which is the gradient's own."""
+    net, picked, step = _stepped(backend, "implicit_gemm")
+    with gradients.ranges(net), torch.profiler.profile() as seen:
+        step()
+    events = seen.events()
+    for event in events:
+        if event.name == "hpcsweep::convolution_filter_gradient":
+            event.kernels = [SimpleNamespace(name=kernel)]
+    found = gradients.read(events, picked, backend)
+    wanted = None if fits else f"filter: ran {kernel}"
+    assert [call.problem for call in found] == [wanted, wanted]
+    assert all(kernel in call.text for call in found)
 
 
 def test_what_the_backward_pass_runs_is_told_per_call(backend):

@@ -162,7 +162,8 @@ def _problem(gradient: Gradient, call: _Call) -> str | None:
         where = [one for one in inside if one.name == gradient.operator]
         if not where:
             return f"{gradient.way}: no {gradient.operator}"
-    found = profiled.contradiction(profiled.look_into(call.layer, where), gradient.expected)
+    seen = profiled.look_into(call.layer, where, themselves=gradient.operator is not None)
+    found = profiled.contradiction(seen, gradient.expected)
     return found and f"{gradient.way}: {found}"
 
 

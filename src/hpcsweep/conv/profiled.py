@@ -87,9 +87,17 @@ def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's ow
     return event.name.startswith(mark) and event.device_type == torch.autograd.DeviceType.CPU
 
 
-def look_into(layer: str, events: Iterable[Any], *, all_sizes: bool = False) -> Seen:
-    """Sum up what ran inside of events; of an operator tell the first run, or one of each size."""
+def look_into(
+    layer: str, events: Iterable[Any], *, all_sizes: bool = False, themselves: bool = False
+) -> Seen:
+    """Sum up what ran inside of events; of an operator tell the first run, or one of each size.
+
+    Kernels belong to the innermost operator, never to a range. So events that are operators have to
+    be looked at `themselves`, too.
+    """
+    events = list(events)
     inside = [one for event in events for one in descendants(event)]
+    inside = [*events, *inside] if themselves else inside
     kernels = [kernel.name for one in inside for kernel in one.kernels]
     telling = list(filter(_tells, inside))
     told = dict.fromkeys(map(_told, telling if all_sizes else _first_of_each_kind(telling)))
