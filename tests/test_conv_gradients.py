@@ -46,6 +46,15 @@ CALLS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _two_threads():
+    """With one thread torch takes some small convolutions from oneDNN; other tests ask for one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def net():
     """Return a swapped network."""
