@@ -26,7 +26,7 @@ def _row(**more):
         "status": "ok", "workload": "training", "orphan": "false", "amp": "off", "flags": "",
         "median_ms": 10.0, "throughput_sps": 3200.0, "phase_forward_ms": 3.0,
         "phase_backward_ms": 6.0, "val_accuracy_before": 0.1, "val_accuracy_after": 0.55,
-        "epochs_train_loss": "[2.3,1.9]",
+        "epochs_train_loss": "[2.3,1.9]", "params": 11181642, "train_s": 3.0, "epoch_s": 1.5,
     }  # fmt: skip
     return {**base, **more}
 
@@ -39,8 +39,11 @@ def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
     assert lines[2].split()[:5] == ["model", "batch_size", "amp", "samples/s", "step"]
     assert lines[3].split()[2:7] == ["bf16", "3200.0", "5.000?", "-", "-"]
     assert lines[4].split()[2:] == [
-        "off", "3200.0", "10.000", "-", "-", "3.000", "-", "6.000", "-", "-", "0.100", "0.550",
+        "off", "3200.0", "10.000", "-", "-", "3.000", "-", "6.000", "-", "-", "11.2",
+        "0.100", "0.550",
     ]  # fmt: skip
+    assert lines[8].split()[-2:] == ["all", "epoch"]
+    assert lines[9].split()[-2:] == ["3.000", "1.500"]
     assert any("doubtful" in line for line in lines)
 
 

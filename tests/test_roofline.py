@@ -229,6 +229,26 @@ def test_a_collected_sweep_needs_no_profiler(swept):
     assert roofline.read([swept.overall]).label == "demo"
 
 
+def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tmp_path):
+    """The work columns count a forward pass; in mixed precision the half type's peak counts."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("20260101-000000-aaaaaa")
+    cells = {"workload": "training", "gpu": "a100", "flops": 2 * 10**9, "bytes_min": 10**6}
+    with resultsfolder.shards.ShardWriter(folder.shard("20260101-000000-aaaaaa")) as writer:
+        for amp, forward, point in zip(
+            ("off", "bf16", "off"), (2, 1, ""), folder.points, strict=False
+        ):
+            times = {"median_ms": 9.0, "phase_forward_ms": forward, "amp": amp}
+            place = folder.shard("20260101-000000-aaaaaa")
+            resultsfolder.commit(writer, point, place, **cells, **times)
+    collect.collect(folder.run)
+    found = roofline.read([folder.run.path], gpu="a100")
+    assert sorted(piece.rate for piece in found.export.work) == pytest.approx([1e12, 2e12])
+    assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
+    assert "of a training step the forward pass" in found.text()
+    assert "1 points without FLOPs left out" in found.text()
+
+
 def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
     """One roof per picture."""
     folder = resultsfolder.make(tmp_path)

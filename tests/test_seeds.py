@@ -16,6 +16,7 @@ from hpcsweep import lookup
 from localruns import Desk
 
 QUICK = {"layers": False, "evidence": False, "numerics": False, "warmup": 1, "iterations": 2}
+QUICK |= {"save_final": False}  # the weights are hundreds of megabytes
 NEEDS_A_GPU = {
     "amd_resnet_baseline": {"ok": 2},
     "nn_perf_roofline": {"ok": 2, "unsupported": 2},

@@ -32,6 +32,7 @@ _SHOWN: Final = (
     ("phase_backward_ms", "backward", ".3f"),
     ("phase_optimizer_ms", "optimizer", ".3f"),
     ("mem_peak_bytes", "MiB", ".0f"),
+    ("params", "Mparams", ".1f"),
     ("val_accuracy_before", "acc before", ".3f"),
     ("val_accuracy_after", "acc after", ".3f"),
 )
@@ -44,8 +45,9 @@ _TOTALS: Final = (
     ("backward_total_s", "backward", ".3f"),
     ("optimizer_total_s", "optimizer", ".3f"),
     ("train_s", "all", ".3f"),
+    ("epoch_s", "epoch", ".3f"),
 )
-_MIB: Final = 1 << 20
+_UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -116,5 +118,5 @@ def _cell(row: dict[str, Any], name: str, form: str) -> str:
     value = row.get(name)
     if value is None:
         return "-"
-    text = format(value / _MIB if name == "mem_peak_bytes" else value, form)
+    text = format(value / _UNITS.get(name, 1), form)
     return f"{text}?" if row["doubtful"] and name == "median_ms" else text

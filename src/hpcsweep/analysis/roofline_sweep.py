@@ -8,6 +8,7 @@ are told as what they are.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from hpcsweep.rundir import RunDir
 
 _NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
+_TRAINING: Final = "training"
+_MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _WORK: Final = ("flops", "bytes_min", "median_ms")
 
 
@@ -40,7 +43,7 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
     rows = _of_one_gpu(data, data.where(where), gpu)
     varying = dataset.varying_axes(rows)
     points = rows.set_index("point_id")
-    pieces = data.layers() if layers else rows
+    pieces = data.layers() if layers else _of_forward_passes(rows)
     pieces = pieces[pieces["point_id"].isin(points.index)]
     missing = [name for name in _WORK if name not in pieces]
     known = pieces if missing else pieces.dropna(subset=list(_WORK))
@@ -49,6 +52,8 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
         path = run.layers if layers else run.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
     notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
+    if not layers and _trained(rows).any():
+        notes.append("of a training step the forward pass, its work over phase_forward_ms")
     if len(known) < len(pieces):
         kind = "layer calls" if layers else "points"
         notes.append(f"{len(pieces) - len(known)} {kind} without FLOPs left out")
@@ -58,6 +63,20 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
     )
     device = _device(rows)
     return Export(work, device, tuple(notes), "layer" if layers else "point", counted=False)
+
+
+def _trained(rows: pd.DataFrame) -> pd.Series:
+    unknown = pd.Series("", index=rows.index)
+    return rows.get("workload", unknown) == _TRAINING
+
+
+def _of_forward_passes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give training points the time of what their work columns count: the forward pass."""
+    trained = _trained(rows)
+    if not trained.any():
+        return rows
+    forward = rows.get("phase_forward_ms", math.nan)
+    return rows.assign(median_ms=rows["median_ms"].where(~trained, forward))
 
 
 def _of_one_gpu(data: Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
@@ -100,6 +119,6 @@ def _work(
 
 
 def _unit(point: pd.Series) -> str:
-    """Return whose peak counts: the dtype's, or that of TF32 where it was allowed."""
-    dtype = str(point["dtype"])
+    """Return whose peak counts: the type's that multiplies, or TF32's where it was allowed."""
+    dtype = _MIXED.get(str(point.get("amp")), str(point["dtype"]))
     return "tf32" if dtype == "float32" and point.get("tf32") == "true" else dtype
