@@ -49,6 +49,26 @@ def test_a_state_goes_on_as_if_it_had_never_stopped(optimizer):
     assert _losses(trainer, opened, 3) == wanted
 
 
+def test_a_step_that_the_scaler_skips_changes_no_weight_and_the_next_ones_do():
+    """The first of a training in fp16 often overflows; no warning, and the schedule goes on."""
+    trainer, opened = _trainer(training(lr_schedule="cosine")), data.open_data(training())
+    trainer.scaler = torch.amp.GradScaler("cpu")
+    weights = [p.detach().clone() for p in trainer.model.parameters()]
+    overflow = trainer.model.head.weight.register_hook(lambda grad: grad * math.inf)
+    _losses(trainer, opened, 1)
+    overflow.remove()
+    assert all(map(torch.equal, weights, trainer.model.parameters()))
+    assert trainer.scaler.get_scale() == 32768
+    assert trainer.schedule.last_epoch == 1
+    before = trainer.state_dict()
+    trainer.scaler.update(1024.0)
+    _losses(trainer, opened, 2)
+    assert not all(map(torch.equal, weights, trainer.model.parameters()))
+    trainer.load_state_dict(before)
+    assert trainer.scaler.get_scale() == 32768
+    assert all(map(torch.equal, weights, trainer.model.parameters()))
+
+
 def test_the_learning_rate_rises_and_falls():
     """Linearly to the full rate, then half a cosine to nothing."""
     rates = [optimizers.factor(step, 4, 12, cosine=True) for step in range(13)]

@@ -34,9 +34,12 @@ def schedule(
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Return a point's learning-rate schedule over so many optimizer steps."""
     warmup, cosine = axes["lr_warmup_steps"], axes["lr_schedule"] == "cosine"
-    return torch.optim.lr_scheduler.LambdaLR(
+    found = torch.optim.lr_scheduler.LambdaLR(
         of, lambda step: factor(step, warmup, steps, cosine=cosine)
     )
+    # a first step that the gradient scaler skips counts for the schedule; torch would warn of it
+    of._opt_called = True  # noqa: SLF001
+    return found
 
 
 def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
