@@ -79,5 +79,5 @@ def test_points_that_left_the_sweep_are_told(desk):
     desk.run("submit", "sweep.yaml")
     done = desk.run("retry", "sweep")
     assert done.returncode == 0
-    assert "the sweep has none of those 2 points any more" in done.stdout
+    assert "the sweep no longer has such points (there were 2)" in done.stdout
     assert json.loads(desk.run("collect", "sweep", "--json").stdout)["orphans"] == 4

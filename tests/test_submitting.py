@@ -315,3 +315,12 @@ def test_a_later_submission_knows_what_ran_out_of_memory_before(desk):
     assert submit(desk, "--skip-dominated").returncode == 0
     statuses = {(r["batch_size"], r["status"]) for r in desk.rows() if r["model"] == "a"}
     assert statuses == {("1", "ok"), ("2", "ok"), ("4", "oom"), ("8", "skipped")}
+
+
+def test_failed_points_are_told_with_what_to_do_about_them(desk):
+    """After measuring, and when nothing is left to measure; in the order of the statuses' table."""
+    desk.spec(NOOP + "measure: {fail: [{when: {model: a}, how: error}]}\n")
+    for head in ("measured now: 5 ok, 5 error; next:", "nothing to measure (5 ok, 5 error);"):
+        said = submit(desk).stdout
+        assert head in said
+        assert said.rstrip().endswith("; failed ones: hpcsweep logs sweep, hpcsweep retry sweep")

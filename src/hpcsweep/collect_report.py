@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import DamagedResults
-from hpcsweep.records import MUST_AGREE
+from hpcsweep.records import MUST_AGREE, STATUSES
+from hpcsweep.words import count, tally
 
 if TYPE_CHECKING:
     from hpcsweep.merge import Mix
@@ -54,36 +55,35 @@ class Report:
         what = f"measured points are missing from the tables: {len(self.lost):,}"
         if self.unreadable:
             names = ", ".join(self.unreadable[:3])
-            what = f"{_count(len(self.unreadable), 'shard')} could not be read: {names}"
+            what = f"{count(len(self.unreadable), 'shard')} could not be read: {names}"
         anew = f"measure anew: {self.remedy}"
         if not self.lost:
             anew = "remove what is beyond repair and submit again: only lost points are measured"
         return DamagedResults(f"{what}; every other row was merged. Restore from a copy, or {anew}")
 
     def _head(self) -> str:
-        of = ", ".join(f"{n:,} {status}" for status, n in self.statuses.items())
-        tail = f" ({of})" if of else ""
-        return f"{self.sweep}: {_count(self.points, 'point')}{tail}, {self.layer_rows:,} layer rows"
+        tail = f" ({tally(self.statuses, STATUSES)})" if self.statuses else ""
+        return f"{self.sweep}: {count(self.points, 'point')}{tail}, {self.layer_rows:,} layer rows"
 
     def _details(self) -> list[str]:
         lines = []
         if self.missing:
             lines.append(
-                f"{_count(self.missing, 'submitted point')} without a row yet; "
+                f"{count(self.missing, 'submitted point')} without a row yet; "
                 f"`hpcsweep status {self.sweep}` says why"
             )
         if self.lost:
             lines.append(
-                f"{_count(len(self.lost), 'measured point')} left out, since every row of it is "
+                f"{count(len(self.lost), 'measured point')} left out, since every row of it is "
                 f"damaged: {', '.join(self.lost[:_FEW])}{', ...' * (len(self.lost) > _FEW)}"
             )
         if self.duplicates:
             lines.append(
-                f"{_count(self.duplicates, 'point')} with several rows: "
+                f"{count(self.duplicates, 'point')} with several rows: "
                 "kept an ok one before others, the latest of equals"
             )
         if self.orphans:
-            lines.append(f"{_count(self.orphans, 'point')} no longer in the sweep: orphan is true")
+            lines.append(f"{count(self.orphans, 'point')} no longer in the sweep: orphan is true")
         lines += [_mix_text(mix) for mix in self.version_mixes]
         lines += self.notes
         lines += self.left_out[:_SHOWN]
@@ -111,12 +111,8 @@ def mix_to_json(mix: Mix) -> dict[str, Any]:
 def _mix_text(mix: dict[str, Any]) -> str:
     differing = [name for name in MUST_AGREE if len({group[name] for group in mix["groups"]}) > 1]
     groups = (
-        f"{_count(group['rows'], 'row')} with "
+        f"{count(group['rows'], 'row')} with "
         + ", ".join(f"{name} {group[name] or 'unknown'}" for name in differing)
         for group in mix["groups"]
     )
     return f"version_mix on {mix['gpu'] or 'unknown'}: {'; '.join(groups)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

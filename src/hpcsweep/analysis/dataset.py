@@ -13,7 +13,8 @@ import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.records import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL
+from hpcsweep.records import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL, STATUSES
+from hpcsweep.words import count, tally
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -38,10 +39,9 @@ class Dataset:
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
-        counts = [f"{count} {name}" for name, count in self.statuses.items()]
-        if self.orphans:
-            counts.append(f"{self.orphans} orphan{'s' * (self.orphans > 1)} left out")
-        return ", ".join(counts)
+        counts = tally(self.statuses, STATUSES)
+        orphans = f"{count(self.orphans, 'orphan')} left out" if self.orphans else ""
+        return ", ".join(filter(None, (counts, orphans)))
 
     def column(self, name: str) -> pd.Series[Any]:
         """Return a column; `UsageError` names the nearest one."""

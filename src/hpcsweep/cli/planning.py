@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
+from hpcsweep.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +44,11 @@ def expand(
 
 def _expansion_text(what: str, record: dict[str, Any]) -> str:
     points = record["points"]
-    lines = [f"{what}: {record['points_total']} points"]
-    lines += [f"  {r['rule']} at line {r['line']}: {r['points']} points" for r in record["rules"]]
+    lines = [f"{what}: {count(record['points_total'], 'point')}"]
+    lines += [
+        f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
+        for rule in record["rules"]
+    ]
     if points:
         first = points[0]
         varying = [k for k in first if k in _ALWAYS or any(p[k] != first[k] for p in points)]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import badnodes, devices, queues, rundir, script, slurm
 from hpcsweep.launch import arrays, local, precheck, prepare, sbatch, submitting
+from hpcsweep.records import STATUSES
+from hpcsweep.words import tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,5 +107,6 @@ def _rehearse(asked: Request, say: Say) -> int:
         result = local.launch(submission, asked.profile.env, lambda _status: None, lambda: None)
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
-    say(f"dry run: nothing was submitted (rehearsal: {result.by_status or result.refusals})")
+    how = tally(result.by_status, STATUSES) or "; ".join(result.refusals)
+    say(f"dry run: nothing was submitted (rehearsal: {how})")
     return result.exit_code

@@ -11,6 +11,7 @@ from hpcsweep import ledger, profile, rundir, spec
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.launch import submitting
 from hpcsweep.records import STATUSES
+from hpcsweep.words import tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +52,9 @@ def retry(  # noqa: PLR0913 - the options of a command
         if any(True for _point in request.points())  # else another profile's
     ]
     if not requests:
+        these = f"such points (there were {len(wanted):,})"
         where = f" on {', '.join(clusters)}" if clusters else ""
-        say(f"{run.name}: the sweep has none of those {len(wanted)} points any more{where}")
+        say(f"{run.name}: the sweep no longer has {these}{where}")
     return max((submitting.submit(run.path.parent, one, say) for one in requests), default=0)
 
 
@@ -114,5 +116,4 @@ def _profile(name: str, fields: Mapping[str, Any]) -> Profile:
 
 
 def _tally(known: Mapping[str, str]) -> str:
-    counts = Counter(known.values())
-    return ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s]) or "none has a row"
+    return tally(Counter(known.values()), STATUSES) or "none has a row"

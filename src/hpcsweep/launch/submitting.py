@@ -14,7 +14,8 @@ from hpcsweep.errors import (
 )
 from hpcsweep.launch import local, precheck, prepare, progress, sending
 from hpcsweep.launch.prepare import Request
-from hpcsweep.records import FAILED
+from hpcsweep.records import FAILED, STATUSES
+from hpcsweep.words import count, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,15 +89,15 @@ def submit(results: Path, asked: Request, say: Say) -> int:
         ready = prepare.prepare(run, asked)
         if ready.submission is not None:
             local.announce(ready.submission)
-    settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
+    settled = tally(ready.settled, STATUSES)
     if ready.submission is None:
         say(_nothing_to_measure(run, asked, ready, settled))
         return _exit_code(run, asked)
     say(_headline(asked, ready, settled))
     with progress.bar(ready.points) as shown:
         result = local.launch(ready.submission, asked.profile.env, shown.point, shown.tick)
-    for words in result.refusals:
-        say(f"stopped: {words}")
+    for why in result.refusals:
+        say(f"stopped: {why}")
     if result.interrupted:
         say(_measured(asked, result.by_status, "interrupted; next: the same command continues"))
         return EXIT_INTERRUPTED
@@ -117,9 +118,10 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
         ready = prepare.prepare(run, asked, answer.live_chunks)
         sending.fence_off(run, answer)  # those that began meanwhile: see `Attempt._sent_again`
         bad = sending.learn(run, answer)
-        settled = ", ".join(f"{count} {name}" for name, count in sorted(ready.settled.items()))
+        settled = tally(ready.settled, STATUSES)
         if ready.submission is None:
-            say(f"{run.name}: nothing to send ({settled or 'the profile takes no point'})")
+            why = settled or "the profile takes no point"
+            say(f"{run.name}: nothing to send ({why}){_hint(run, ready.settled)}")
             return 0 if "pending" in ready.settled else _exit_code(run, asked)
         try:
             if asked.check:
@@ -131,7 +133,8 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
                 prepare.discard(ready.submission)
             raise
     say(_headline(asked, ready, settled))
-    say(f"{ready.chunks} chunks are in the queue as {', '.join(ids)}; nothing has to stay open")
+    sent = f"{count(ready.chunks, 'chunk')} in the queue as {', '.join(ids)}"
+    say(f"{sent}; nothing has to stay open")
     return 0
 
 
@@ -146,7 +149,7 @@ def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
     where = f"{asked.device}, a rehearsal" if asked.rehearsal else asked.device
     before = f"; already there: {settled}" if settled else ""
     return (
-        f"{asked.sweep.name}: {ready.points} points on {where}, about "
+        f"{asked.sweep.name}: {count(ready.points, 'point')} on {where}, about "
         f"{_duration(ready.seconds / max(asked.workers, 1))}{before}"
     )
 
@@ -154,7 +157,8 @@ def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
 def _nothing_to_measure(run: RunDir, asked: Request, ready: prepare.Prepared, settled: str) -> str:
     """Say why nothing is left: it is measured, or another submit is at it."""
     if not ready.live:
-        return f"{asked.sweep.name}: nothing to measure ({settled or 'the profile takes no point'})"
+        why = settled or "the profile takes no point"
+        return f"{asked.sweep.name}: nothing to measure ({why}){_hint(run, ready.settled)}"
     return (
         f"{asked.sweep.name}: nothing to measure ({settled}): what is pending is live in "
         f"{', '.join(ready.live)}; watch it: {run.command('status', '--watch')}"
@@ -162,14 +166,19 @@ def _nothing_to_measure(run: RunDir, asked: Request, ready: prepare.Prepared, se
 
 
 def _measured(asked: Request, by_status: dict[str, int], what_next: str) -> str:
-    told = ", ".join(f"{count} {name}" for name, count in sorted(by_status.items())) or "none"
+    told = tally(by_status, STATUSES) or "none"
     return f"{asked.sweep.name}: measured now: {told}; {what_next}"
 
 
 def _next(run: RunDir, by_status: dict[str, int]) -> str:
-    failed = any(by_status.get(name) for name in FAILED)
-    hint = f"; failed ones: {run.command('retry')}" if failed else ""
-    return f"next: {run.command('collect')}{hint}"
+    return f"next: {run.command('collect')}{_hint(run, by_status)}"
+
+
+def _hint(run: RunDir, by_status: dict[str, int]) -> str:
+    """Say what can be done about failed points, if there are some."""
+    if not any(by_status.get(name) for name in FAILED):
+        return ""
+    return f"; failed ones: {run.command('logs')}, {run.command('retry')}"
 
 
 def _exit_code(run: RunDir, asked: Request) -> int:
@@ -215,8 +224,8 @@ class Cost:
         hours = ", ".join(f"{s / 3600:.2f} h on {gpu}" for gpu, s in self.seconds.items()) or "0 h"
         share = 100 * self.measured / self.points if self.points else 0.0
         return (
-            f"{self.sweep} on {self.profile}: {self.points} points in {self.chunks} chunks, "
-            f"{self.settled} measured already\n"
+            f"{self.sweep} on {self.profile}: {count(self.points, 'point')} in "
+            f"{count(self.chunks, 'chunk')}, {self.settled:,} measured already\n"
             f"expected: {hours} ({share:.0f} % of the points estimated from rows, the rest from "
             "the catalogue)"
         )

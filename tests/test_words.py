@@ -1,0 +1,20 @@
+"""Counts in words."""
+
+from __future__ import annotations
+
+from hpcsweep import words
+
+
+def test_one_is_singular_and_thousands_have_commas():
+    """As people write them."""
+    assert [words.count(n, "point") for n in (0, 1, 2000)] == [
+        "0 points",
+        "1 point",
+        "2,000 points",
+    ]
+
+
+def test_a_tally_keeps_its_order_and_forgets_nothing():
+    """What the order does not name comes last, by name; zeros are left out."""
+    counts = {"pending": 3, "error": 1, "ok": 2, "oom": 0, "else": 1}
+    assert words.tally(counts, ("ok", "oom", "error")) == "2 ok, 1 error, 1 else, 3 pending"
