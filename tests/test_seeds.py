@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from hpcsweep import lookup
+from hpcsweep.analysis import report_training
 from localruns import Desk
 
 QUICK = {"layers": False, "evidence": False, "numerics": False, "warmup": 1, "iterations": 2}
@@ -61,6 +62,16 @@ def test_a_document_runs_without_a_gpu(desk, name, statuses):
             assert off == ("phase_sum" in row["flags"])
     assert desk.run("collect", name).returncode == 0
     assert "seconds of the whole training" in desk.run("report", name).stdout
+
+
+def test_the_tables_on_the_page_have_the_columns_that_are_printed():
+    """After the axes; how long things took is the machine's business."""
+    page = (lookup.names(lookup.SWEEPS)["quickstart"].parents[1] / "docs" / "seeds.md").read_text()
+    heads = [line for line in page.splitlines() if line.startswith("model  ")]
+    assert len(heads) == 2 * len(NEEDS_A_GPU)
+    for number, head in enumerate(heads):
+        columns = report_training._TOTALS if number % 2 else report_training._SHOWN
+        assert " ".join(head.split()).endswith(" ".join(name for _, name, _ in columns))
 
 
 def test_the_page_names_every_sweep_and_every_sweep_names_the_real_data():
