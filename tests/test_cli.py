@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +193,43 @@ def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
     assert (done.returncode, done.stderr.strip()) == (0, f"note: {words}")
     desk.spec(NOOP.replace("[a]", "[resnet18, mine]"))
     assert desk.run("submit", "sweep.yaml").stderr == ""
+
+
+def test_help_cuts_no_description_of_a_command(desk):
+    """Each fits into a line of 80 columns, in the order of the README's table."""
+    lines = desk.run("--help", COLUMNS="80").stdout.partition("Commands:\n")[2].splitlines()
+    assert [line for line in lines if "..." in line] == []
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert [line.split()[0] for line in lines] == re.findall(
+        r"^\| `hpcsweep (\w+)", readme, re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("submit",), "Missing argument 'SPEC' (see `hpcsweep submit --help`)"),
+        (("data", "get"), "Missing argument"),
+        (("status", "--jsn"), "did you mean"),
+        (("status", "--results", "x"), "--results belongs before the command: hpcsweep --results"),
+        (("--reslts", "x", "status"), "(see `hpcsweep --help`)"),
+    ],
+)
+def test_wrong_arguments_are_told_with_the_help_to_read(desk, arguments, words):
+    """That of the command, not of the program."""
+    done = desk.run(*arguments)
+    assert done.returncode == 2
+    assert words.lower() in done.stderr.lower()
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_sweep_is_named_by_its_file_or_its_folder_too(desk):
+    """The file's own name counts; it need not be fit to be read any more."""
+    desk.spec("name: other\n" + NOOP)
+    assert desk.run("submit", "sweep.yaml").returncode == 0
+    for command in (("status",), ("collect",), ("report",), ("logs",), ("retry",), ("cancel",)):
+        for name in ("other", "sweep.yaml", "results/other"):
+            done = desk.run(*command, name)
+            assert done.returncode == 0, done.stderr
+    desk.spec("name: [\n", "other.yaml")
+    assert desk.run("status", "other.yaml").returncode == 0

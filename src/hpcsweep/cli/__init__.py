@@ -22,7 +22,7 @@ def run() -> NoReturn:
     """Run the program; the console script."""
     debug = "--debug" in sys.argv
     try:
-        sys.exit(main(standalone_mode=False) or 0)
+        sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
     except HpcsweepError as error:
         _fail(str(error), error.exit_code, debug=debug)
     except click.exceptions.Exit as stop:
@@ -33,13 +33,23 @@ def run() -> NoReturn:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
             print(error.format_message())
             sys.exit(0)
-        _fail(f"{error.format_message()} (see --help)", error.exit_code, debug=debug)
+        _fail(_usage(error), error.exit_code, debug=debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
-        text = f"unexpected {type(error).__name__}: {error} (--debug shows where; please report it)"
-        _fail(text, 1, debug=debug)
+        text = f"unexpected {type(error).__name__}: {error}"
+        _fail(f"{text} (`hpcsweep --debug ...` shows where; please report it)", 1, debug=debug)
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return what click complains about, and the help that tells how it is right."""
+    ctx = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", "")
+    if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
+        return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
+    text = error.format_message().rstrip(".")
+    return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 
 
 def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
@@ -73,10 +83,10 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
     ctx.obj = results
 
 
-for _command in (
-    *(planning.expand, planning.estimate),
-    *(sweeps.submit, sweeps.status, sweeps.retry, sweeps.logs, sweeps.cancel),
+for _command in (  # as one uses them
+    *(planning.expand, planning.estimate, sweeps.submit, sweeps.status),
     *(tables.collect, tables.report, tables.plot, tables.roofline),
+    *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):
     main.add_command(_command)

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class Commands(click.Group):
-    """A group that names the nearest command when it does not know one."""
+    """A group that names the nearest command, and lists all in the order in which one uses them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands as they were added."""
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -47,7 +51,10 @@ sample_option = click.option(
     help="N evenly spread values of input_size and batch_size for every other combination.",
 )
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), help="Local: points measured side by side."
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Local: points measured side by side.",
 )
 check_option = click.option(
     "--no-check",
@@ -83,8 +90,19 @@ def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[R
 
 
 def sweep_name(text: str) -> str:
-    """Accept a sweep file where its results are meant."""
-    return Path(text).stem if text.endswith((".yaml", ".yml")) else text
+    """Accept a sweep file, or the folder of its results, where the sweep is meant."""
+    path = Path(text)
+    if path.suffix not in {".yaml", ".yml"}:
+        return path.name if path.is_dir() and (path / "submissions").is_dir() else text
+    if not path.is_file():
+        return path.stem
+    from hpcsweep import spec
+    from hpcsweep.errors import SpecError
+
+    try:
+        return spec.load(path).name
+    except SpecError:  # it may be half edited; what it measured is there
+        return path.stem
 
 
 def say(text: str) -> None:

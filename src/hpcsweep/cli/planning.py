@@ -27,7 +27,7 @@ _ALWAYS = ("model", "input_size")  # the axes that are shown though they do not 
 def expand(
     spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
 ) -> None:
-    """Show the points that a sweep file means, without running anything."""
+    """Show the points that a sweep file means; nothing runs."""
     from hpcsweep import plan
     from hpcsweep import spec as specs
 
@@ -74,7 +74,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def estimate(
     results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
 ) -> None:
-    """Say how many points, chunks and GPU-hours a sweep is, before anything is submitted."""
+    """Say how many points, chunks and GPU-hours a sweep is."""
     from hpcsweep import spec as specs
     from hpcsweep.launch import submitting
 

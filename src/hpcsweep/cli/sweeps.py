@@ -30,8 +30,15 @@ if TYPE_CHECKING:
 @workers_option
 @sample_option
 @click.option("--dry-run", is_flag=True, help="Show the plan, rehearse one point, submit nothing.")
-@click.option("--max-gpu-hours", type=float, help="Refuse what is expected to cost more.")
-@click.option("--allow-node", "nodes", multiple=True, help="Use a node again that broke.")
+@click.option(
+    "--max-gpu-hours",
+    type=click.FloatRange(min=0),
+    metavar="H",
+    help="Refuse what is expected to cost more.",
+)
+@click.option(
+    "--allow-node", "nodes", multiple=True, metavar="NODE", help="Use a node again that broke."
+)
 @click.option(
     "--skip-dominated",
     is_flag=True,
@@ -52,7 +59,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     skip_dominated: bool,
     check: bool,
 ) -> int:
-    """Measure what is still missing of a sweep; the same command again continues.
+    """Measure what is missing; the same command again continues.
 
     \b
     hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -86,7 +93,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 @json_option
 @click.pass_obj
 def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool) -> None:
-    """Show what is measured, running, pending and failed; every sweep by default."""
+    """Show what is measured, running, pending and failed.
+
+    Of every sweep by default.
+    """
     from hpcsweep import status as states
 
     names = [sweep_name(name) for name in sweeps]
@@ -103,11 +113,18 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
 @click.option(
     "--status",
     "statuses",
+    metavar="A,B,...",
     default="error,crashed,timeout",
     show_default=True,
     help="Statuses that are measured again, comma-separated.",
 )
-@click.option("--point", "point_ids", multiple=True, help="Only this point (id or its beginning).")
+@click.option(
+    "--point",
+    "point_ids",
+    multiple=True,
+    metavar="ID",
+    help="Only this point, whatever its status (id or its beginning); repeatable.",
+)
 @cluster_option
 @workers_option
 @check_option
@@ -122,7 +139,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     check: bool,
 ) -> int:
-    """Measure failed points of a sweep again."""
+    """Measure failed points again."""
     from hpcsweep.launch import retrying
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
@@ -133,15 +150,19 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 @click.command()
-@click.argument("sweep")
+@click.argument("sweep", required=False)
 @click.argument("what", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Wait for more.")
 @click.pass_obj
-def logs(results: Path, sweep: str, what: str | None, *, follow: bool) -> None:
-    """Show the log of a submission, a chunk (SUBMISSION:CHUNK) or a point."""
-    from hpcsweep import control, rundir
+def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> None:
+    """Show the newest log, or that of a submission, chunk or point.
 
-    for line in control.logs(rundir.open_run(results, sweep), what, follow=follow):
+    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or a point's id.
+    """
+    from hpcsweep import control
+
+    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    for line in control.logs(one, what, follow=follow):
         print(line)
 
 
@@ -150,7 +171,11 @@ def logs(results: Path, sweep: str, what: str | None, *, follow: bool) -> None:
 @click.argument("what", nargs=-1)
 @click.pass_obj
 def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> None:
-    """End what is live: a sweep, a submission, a chunk (SUBMISSION:CHUNK) or a point's chunk."""
+    """End what is live; what was measured stays.
+
+    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or a point's id (its
+    chunk ends); by default everything ends.
+    """
     from hpcsweep import control
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool) -> None:
-    """Merge all shards of a sweep into overall.csv, layers.csv and samples.csv."""
+    """Merge what was measured into tables.
+
+    They are overall.csv, layers.csv and samples.csv in the sweep's results; of every sweep by
+    default.
+    """
     from hpcsweep import collect as collecting
 
     trouble: HpcsweepError | None = None
@@ -42,7 +46,7 @@ def _lines(text: str | Sequence[str]) -> Sequence[str]:
 @json_option
 @click.pass_obj
 def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
-    """Compare the algorithms of a collected sweep in one table."""
+    """Compare the algorithms in one table."""
     from hpcsweep.analysis import report as reporting
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
@@ -92,7 +96,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     sample: bool,
     as_json: bool,
 ) -> int:
-    """Hold a profiler's export, or a collected sweep, against the roofs of its GPU.
+    """Hold a sweep or a profiler's export against its GPU's roofs.
 
     \b
     hpcsweep roofline --sample --out roofline.png
@@ -160,7 +164,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     log_y: bool,
     as_json: bool,
 ) -> None:
-    """Show one column of a collected sweep over another, as table and picture.
+    """Show one column over another, as table and picture.
 
     \b
     hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
