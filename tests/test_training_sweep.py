@@ -47,4 +47,4 @@ def test_a_training_sweep_runs_from_file_to_table(tmp_path):
         directions = {row["direction"] for row in csv.DictReader(file)}
     assert directions == {"forward", "backward", ""}
     table = desk.run("report").stdout
-    assert "training, ms of a step (2 ok, 1 error, 1 unsupported)" in table
+    assert "training, ms of a step (2 ok, 1 unsupported, 1 error)" in table

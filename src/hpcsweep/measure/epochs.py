@@ -1,7 +1,8 @@
 """The training pass: warm-up that is undone, then every epoch, with one tick per step.
 
 What a notebook wants to know of it is a `History`. All times of a step or an epoch are of this
-pass; nothing in it waits for the device but the end of an epoch and validation.
+pass; nothing in it waits for the device but the end of an epoch and validation (and torch's own
+gradient scaler, once a step, where the point trains in float16).
 """
 
 from __future__ import annotations
