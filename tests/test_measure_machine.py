@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+from types import SimpleNamespace
 
+import pytest
 import torch
 
 from hpcsweep import __version__, records
@@ -43,6 +45,34 @@ def test_the_schedulers_words_are_kept(monkeypatch):
     assert environment["environment"]["OMP_NUM_THREADS"] == "1"
     assert environment["row"]["node"] == "gpu03"
     assert "PATH" not in environment["environment"]
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid", "told"),
+    [
+        ("NVIDIA H200", "12-34", "GPU-12-34"),
+        ("NVIDIA H200 MIG 1g.18gb", "12-34", "MIG-12-34"),
+        ("Tesla V100-SXM2-32GB", None, None),
+    ],
+)
+def test_a_gpu_has_the_uuid_that_its_driver_knows(monkeypatch, name, uuid, told):
+    """Torch tells the number alone, of a slice the slice's; before 2.5 it tells none."""
+    known = {"uuid": uuid} if uuid else {}
+    properties = SimpleNamespace(multi_processor_count=132, **known)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _index: name)
+    assert machine.device("cuda").uuid == told
+
+
+@pytest.mark.parametrize(("visible", "number"), [(None, 1), ("5,3", 3), ("5", 1)])
+def test_a_gpu_has_the_number_that_its_driver_knows(monkeypatch, visible, number):
+    """Torch's second GPU is the driver's fourth, if that is what may be seen."""
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert machine.driver_index(1) == number
 
 
 def test_the_load_is_the_nodes():

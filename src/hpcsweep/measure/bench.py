@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import Refused
-from hpcsweep.measure import fit, telemetry
+from hpcsweep.measure import fit, machine, telemetry
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.training import Training
 
@@ -35,6 +35,7 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
     device = fit.device_for(run)
     if device.type != "cuda":
         return bench(device.type)
-    watched = telemetry.watch(device.uuid, device.torch_device.index, frozenset({os.getpid()}))
+    index = machine.driver_index(device.torch_device.index)
+    watched = telemetry.watch(device.uuid, index, frozenset({os.getpid()}))
     fit.check_neighbours(watched)
     return bench(device.type, watched)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hpcsweep.measure.telemetry import Telemetry
 
 HOST_KINDS: Final = ("cpu", "mps")
-_SLICE: Final = "MIG"
 _NEIGHBOUR_SECONDS: Final = 10.0  # a worker that was just killed is still on the GPU
 
 
@@ -67,10 +66,10 @@ def check_slice(name: str, pattern: str) -> None:
 
     Slices are named like ``NVIDIA H200 MIG 1g.18gb``.
     """
-    if _SLICE in name and _SLICE not in pattern:
+    if machine.SLICE in name and machine.SLICE not in pattern:
         raise Refused(
             f"'{name}' is a slice of a GPU; ask for a whole one (gres, constraint), or say in the "
-            f"profile that slices are meant: gpu_name: '{_SLICE} {name.rpartition(' ')[2]}$'"
+            f"profile that slices are meant: gpu_name: '{machine.SLICE} {name.rpartition(' ')[2]}$'"
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpcsweep.measure.telemetry import Telemetry
     from hpcsweep.records import Row
 
+SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
 _ENVIRONMENT: Final = (
     "CUDA_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
@@ -61,16 +62,25 @@ def device(kind: str) -> Device:
     if kind == "cuda":
         index = torch.cuda.current_device()
         properties = torch.cuda.get_device_properties(index)
-        uuid = getattr(properties, "uuid", None)  # torch 2.5 and later
+        name = torch.cuda.get_device_name(index)
+        uuid = getattr(properties, "uuid", None)  # torch 2.5 and later; of a slice, the slice's
         return Device(
             torch.device("cuda", index),
-            torch.cuda.get_device_name(index),
-            f"GPU-{uuid}" if uuid else None,
+            name,
+            f"{'MIG' if SLICE in name else 'GPU'}-{uuid}" if uuid else None,
             properties.multi_processor_count,
         )
     if kind == "mps":
         return Device(torch.device("mps"), cpu_model())
     return Device(torch.device("cpu"), cpu_model())
+
+
+def driver_index(index: int) -> int:
+    """Return the driver's number of torch's n-th GPU; CUDA_VISIBLE_DEVICES may hide some."""
+    try:
+        return int(torch.cuda._get_nvml_device_index(index))  # noqa: SLF001 - torch has no public one
+    except (AttributeError, RuntimeError):
+        return index
 
 
 def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
