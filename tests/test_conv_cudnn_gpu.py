@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 
 import pytest
@@ -12,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv import cudnn_library, swap
+from hpcsweep.conv import cudnn_library, gradients, swap
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import framework
 from hpcsweep.measure.inference import Inference
@@ -61,6 +63,12 @@ def _layer(spec, dtype=torch.float32, layout=torch.contiguous_format, batch=2):
 
 def _error(ours, exact):
     return ((ours.double() - exact).abs().max() / exact.abs().max()).item()
+
+
+def _kernels_in(evidence):
+    """Return the kernels in a cell."""
+    words = evidence.partition("profiler: ")[2].split()
+    return [w for w in words if not re.match(r"(aten|hpcsweep)::|cudnnConvolution\w*:", w)]
 
 
 def test_the_library_is_the_one_that_torch_loaded():
@@ -144,26 +152,69 @@ def test_a_graph_replays_what_was_captured(backend, algorithm):
         with torch.cuda.graph(graph):
             out = backend.forward(algorithm, x, layer.weight, layer.bias, shape)
         x.normal_()
-        graph.replay()
+        # what the graph holds, its scratch memory too, is nobody else's meanwhile
+        others = [torch.full((1 << 22,), torch.nan, device="cuda") for _ in range(16)]
+        for _ in range(2):
+            graph.replay()
         torch.cuda.synchronize()
+        assert all(other.isnan().all() for other in others)
         exact = F.conv2d(x.double(), layer.weight.double(), layer.bias.double(), padding=1)
     assert _error(out, exact) < 1e-4
 
 
-def test_no_pass_copies_between_host_and_device(backend):
-    """What made the predecessor's numbers memcpy."""
-    layer, x = _layer(SHAPES[1])
+@pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
+def test_no_pass_copies_anything(backend, nhwc):
+    """Neither between host and device, which made other sweeps' numbers memcpy, nor on the device."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    layer, x = _layer(SHAPES[1], layout=layout)
     shape = ConvShape.of(layer, x)
+    if reason := backend.unsupported("implicit_gemm", shape):
+        pytest.skip(reason)
     with torch.no_grad():
         backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         for _ in range(2):  # a first session may lose kernels
             with torch.profiler.profile(activities=activities) as seen:
-                backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
+                out = backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
                 torch.cuda.synchronize()
     names = [event.key for event in seen.key_averages()]
-    assert not [n for n in names if fnmatchcase(n, "Memcpy*") or fnmatchcase(n, "cudaMalloc*")]
-    assert any("hpcsweep::convolution" in name for name in names)
+    unwanted = ("Memcpy*", "cudaMalloc*", "aten::copy_", "aten::contiguous", "aten::clone")
+    assert not [n for n in names if any(fnmatchcase(n, pattern) for pattern in unwanted)]
+    assert out.is_contiguous(memory_format=layout)
+    (call,) = (event for event in seen.events() if event.name == "hpcsweep::convolution")
+    assert call.kernels, "the profiler gives the library's kernels to the operator"
+
+
+def test_another_thread_gets_a_handle_of_its_own(backend):
+    """Autograd's threads convolve, too."""
+    layer, x = _layer(SHAPES[1])
+    shape = ConvShape.of(layer, x)
+
+    def run():
+        with torch.no_grad():
+            return backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
+
+    wanted = run()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(run).result()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("algorithm", ["implicit_gemm", "fft", "winograd_nonfused", "gemm"])
+def test_the_kernels_of_gradients_are_seen(backend, algorithm):
+    """Autograd runs them in a thread of its own; the proof has them all the same."""
+    net = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)).cuda()
+    x = torch.randn(2, 16, 28, 28, device="cuda")
+    swap.swap(net)
+    inner = torch.empty(2, 32, 28, 28, device="cuda")
+    calls = [("0", ConvShape.of(net[0], x)), ("1", ConvShape.of(net[1], inner))]
+    picked = swap.assign(net, calls, algorithm, swap.FALLBACK, backend)
+    for _ in range(2):  # a first session may lose kernels
+        found = gradients.prove(net, lambda: net(x).sum().backward(), picked, backend)
+    for call in found:
+        assert call.problem is None
+        assert _kernels_in(call.text), call.text
 
 
 def test_autocast_gives_half_types(backend):
@@ -206,3 +257,5 @@ def test_a_network_runs_every_algorithm_with_proof(algorithm, launch):
     assert len(convolutions) == 53
     for row in convolutions:
         assert row["algorithm_used"] == algorithm or row["fallback_reason"]
+        assert _kernels_in(row["algorithm_evidence"]), row["algorithm_evidence"]
+    assert done.row["algorithm_evidence"] == "profiler"
