@@ -164,7 +164,7 @@ def test_a_graph_replays_what_was_captured(backend, algorithm):
 
 @pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
 def test_no_pass_copies_anything(backend, nhwc):
-    """Neither between host and device, which made other sweeps' numbers memcpy, nor on the device."""
+    """Neither between host and device, which made others' numbers memcpy, nor on the device."""
     layout = torch.channels_last if nhwc else torch.contiguous_format
     layer, x = _layer(SHAPES[1], layout=layout)
     shape = ConvShape.of(layer, x)
