@@ -212,6 +212,7 @@ def test_help_cuts_no_description_of_a_command(desk):
         (("data", "get"), "Missing argument"),
         (("status", "--jsn"), "did you mean"),
         (("status", "--results", "x"), "--results belongs before the command: hpcsweep --results"),
+        (("status", "--debug"), "--debug belongs before the command: hpcsweep --debug ... status"),
         (("--reslts", "x", "status"), "(see `hpcsweep --help`)"),
     ],
 )

@@ -16,7 +16,7 @@ from hpcsweep import collect
 from hpcsweep.analysis import roofline, roofline_chart
 from hpcsweep.analysis.roofline_work import Roofs, Work, roofs_of
 from hpcsweep.catalog_gpus import DEVICES, GPUS
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import UsageError, suggest
 from localruns import Desk
 from ncufiles import Launch
 
@@ -294,3 +294,8 @@ def test_what_to_collect_is_printed_for_both_profilers(desk):
     assert shown.stdout.startswith("gpu__time_duration.sum,dram__bytes.sum,smsp__sass")
     assert "sm__ops_path_tensor_src_" in shown.stderr
     assert desk.run("roofline", "--metrics", "rocprof").stdout.startswith("pmc: SQ_INSTS_VALU")
+
+
+def test_the_nearest_gpu_is_told_as_it_is_typed():
+    """The table has each in two spellings; the short one comes first."""
+    assert suggest("l4", ["l40", "L40"]) == "; did you mean 'l40'?"

@@ -71,6 +71,7 @@ def test_watch_ends_when_nothing_is_live(desk):
     out, errors = watching.communicate(timeout=30)
     assert watching.returncode == 0, errors
     assert "60" in out
+    assert out.endswith("\n")
 
 
 def test_text_and_json_agree(desk):

@@ -116,7 +116,9 @@ class MissingDependency(HpcsweepError):
 
 def nearest(found: str, allowed: Iterable[str]) -> str | None:
     """Return the nearest allowed spelling, whatever its case, or None."""
-    spelling = {str(name).lower(): str(name) for name in allowed}
+    spelling: dict[str, str] = {}
+    for name in allowed:
+        spelling.setdefault(str(name).lower(), str(name))  # the first of two spellings
     near = difflib.get_close_matches(str(found).lower(), spelling, n=1, cutoff=0.6)
     return spelling[near[0]] if near else None
 

@@ -204,6 +204,8 @@ def watch(root: Path, names: Sequence[str]) -> None:
             time.sleep(_WATCH_SLURM_SECONDS if _in_slurm(root, names) else _WATCH_SECONDS)
             found = read(root, names)
             shown.update(Text(text(found)), refresh=True)
+    if not shown.console.is_terminal:
+        print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
     sys.stdout.flush()
 
 

@@ -33,7 +33,8 @@ def run() -> NoReturn:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
             print(error.format_message())
             sys.exit(0)
-        _fail(_usage(error), error.exit_code, debug=debug)
+        misplaced = getattr(error, "option_name", "") == "--debug"
+        _fail(_usage(error), error.exit_code, debug=debug and not misplaced)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
