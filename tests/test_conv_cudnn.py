@@ -348,10 +348,34 @@ def test_what_a_library_takes_but_then_does_not_do_is_unsupported(backend, fake)
     assert "cudnnConvolutionForward" in reason
 
 
-def test_an_execution_that_fails_is_a_typed_error(backend, fake):
-    """With function, status and the library's words."""
+def test_an_execution_that_fails_when_tried_is_unsupported(backend, fake):
+    """One layer is not worth the point: the reason has function, status and the library's words."""
+    fake.fail("cudnnConvolutionForward", 5000)
+    reason = backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    assert reason == ("failed when tried: cudnnConvolutionForward: CUDNN_STATUS_EXECUTION_FAILED")
+
+
+def test_an_execution_that_fails_later_is_a_typed_error(backend, fake):
+    """With function and status."""
+    x, weight = torch.randn(1, 4, 17, 16), torch.randn(4, 4, 3, 3)
+    shape = ConvShape(1, 4, 17, 16, 4, 3, 3)
+    assert backend.unsupported("gemm", shape) is None
     fake.fail("cudnnConvolutionForward", 5000)
     with pytest.raises(CudnnError, match="cudnnConvolutionForward: CUDNN_STATUS_EXECUTION_FAILED"):
+        backend.forward("gemm", x, weight, None, shape)
+
+
+def test_a_device_that_a_try_broke_is_an_error_and_no_answer(backend, fake, monkeypatch):
+    """Then nothing that follows in this process would be right."""
+
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(backend, "_wait", broken)
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
+        backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    fake.fail("cudnnConvolutionForward", 5000)
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
         backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
 
 

@@ -232,7 +232,28 @@ class VendorBackend:
             if "out of memory" not in str(error):
                 raise
             return
-        _queue(plan, (*tensors, workspace))
+        self._attempt(plan, (*tensors, workspace))
+
+    def _attempt(self, plan: Plan, tensors: tuple[Tensor, ...]) -> None:
+        """Run a plan and wait for it: a failure here is an answer, unless it broke the device.
+
+        TensorFlow and XLA, too, leave out an algorithm that fails where they try it.
+        """
+        try:
+            _queue(plan, tensors)
+        except NotSupported:
+            raise
+        except RuntimeError as error:
+            self._wait()
+            if "ALLOC" in str(error):
+                return
+            raise NotSupported(f"failed when tried: {error}") from error
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait until the device is idle; its error where it is beyond repair."""
+        if self._device_type == "cuda" and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()
 
 
 def _problem(way: Way, algorithm: str, shape: ConvShape) -> Problem:
