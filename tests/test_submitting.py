@@ -324,3 +324,19 @@ def test_failed_points_are_told_with_what_to_do_about_them(desk):
         said = submit(desk).stdout
         assert head in said
         assert said.rstrip().endswith("; failed ones: hpcsweep logs sweep, hpcsweep retry sweep")
+
+
+def test_a_damaged_manifest_is_told_with_what_to_do(desk):
+    """And that helps: the rows stay, nothing is measured twice."""
+    desk.spec(NOOP)
+    submit(desk)
+    (submission,) = desk.sweep().submissions()
+    submission.manifest.write_text('{"x"')
+    for command in (("submit", "sweep.yaml"), ("collect", "sweep")):
+        done = desk.run(*command)
+        assert done.returncode == ResultsError.exit_code
+        assert f"{submission.id}/manifest.json: cannot be read" in done.stderr
+        assert "restore it, or remove the file" in done.stderr
+    submission.manifest.unlink()
+    assert "nothing to measure (10 ok)" in submit(desk).stdout
+    assert "10 points (10 ok)" in desk.run("collect", "sweep").stdout

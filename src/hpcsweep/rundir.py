@@ -204,7 +204,13 @@ class SubmissionDir:
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest; `ResultsError` where it cannot be read or is of a newer layout."""
-        record = files.read_json(self.manifest)
+        try:
+            record = files.read_json(self.manifest)
+        except ResultsError as error:
+            raise ResultsError(
+                f"{error}; restore it, or remove the file if none of this submission's jobs lives: "
+                "rows that were measured stay, and submit sends what is missing"
+            ) from error
         if record.get("layout", 0) > LAYOUT:
             raise ResultsError(
                 f"{self.manifest}: written by a newer hpcsweep (layout {record['layout']}, this "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import badnodes, jobs, ledger, queues, rundir, shards, slurm, standing
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import OK, PROFILED, STATUSES
+from hpcsweep.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -361,7 +362,7 @@ def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
         str(len(profile.planned)),
         str(sum(counts.values())),
         str(profile.pending),
-        f"{profile.running} chunks" if profile.running else "-",
+        count(profile.running, "chunk") if profile.running else "-",
         f"{left:.0f} s" if left is not None else "-",
         bad or "-",
     )

@@ -84,7 +84,7 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
     assert done.returncode == 0, done.stderr
     assert empty()
     assert not desk.results.exists()
-    assert "s on v100: 12 points in 1 chunks" in done.stdout
+    assert "s on v100: 12 points in 1 chunk," in done.stdout
     assert " h on v100" in done.stdout
     assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
     draft = Path(re.search(r"files would be sent: (.*)", done.stdout)[1])

@@ -227,7 +227,9 @@ def _only_axis(rows: pd.DataFrame) -> str:
     found = numeric or [axis for axis in varying if axis != _REPEATS]
     if len(found) == 1:
         return found[0]
-    known = f"one of {', '.join(found)}" if found else "no axis varies; try --x input_size"
+    known = (
+        f"one of {', '.join(found)}" if found else "no axis to draw over varies; try --x input_size"
+    )
     raise UsageError(f"which column is x? give --x ({known})")
 
 
