@@ -97,7 +97,12 @@ class _Resting:
 
 @pytest.mark.parametrize(
     ("hip", "known", "cycles"),
-    [(None, {"clock_rate": 1_980_000}, 1_980_000), (None, {}, 345_000), ("6.2", {}, 345_000)],
+    [
+        (None, {"clock_rate": 1_980_000}, 1_980_000),
+        (None, {"clock_rate": 1_980_000_000}, 20 * 345_000),  # in another unit than expected
+        (None, {}, 345_000),
+        ("6.2", {"clock_rate": 1_700_000}, 345_000),
+    ],
 )
 def test_a_delay_is_long_enough_though_it_was_measured_on_a_resting_gpu(
     monkeypatch, hip, known, cycles

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0
 _CALIBRATION_CYCLES: Final = 20_000_000
+_MOST_OVER_MEASURED: Final = 20.0  # no GPU rests at less than that part of its highest clock
 _STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
 _CAPTURE_WARM_UPS: Final = 3
 
@@ -118,10 +119,10 @@ def _cycles_per_ms() -> float:
     """Return the most cycles that the delay kernel may spin in a millisecond on this device.
 
     A GPU that rests runs at a sixth of its clock, and delays that were measured then would end too
-    soon later on, so its highest clock counts where torch knows it (in kHz; 2.7 and later). AMD's
-    kernel counts something else than cycles: there the highest rate that was measured counts.
+    soon later on, so its highest clock counts where torch knows it. AMD's kernel counts something
+    else than cycles: there the highest rate that was measured counts.
     """
-    rates = [float(_highest_clock_khz())]
+    rates = []
     for _ in range(3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -129,14 +130,15 @@ def _cycles_per_ms() -> float:
         end.record()
         torch.cuda.synchronize()
         rates.append(_CALIBRATION_CYCLES / max(begin.elapsed_time(end), 1e-3))
-    return max(rates)
+    measured = max(rates)
+    return max(measured, min(_highest_clock_khz(), _MOST_OVER_MEASURED * measured))
 
 
-def _highest_clock_khz() -> int:
+def _highest_clock_khz() -> float:
     if torch.version.hip:
-        return 0
+        return 0.0
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return int(getattr(properties, "clock_rate", 0))
+    return float(getattr(properties, "clock_rate", 0))  # newer torches have it
 
 
 class DeviceClock:
