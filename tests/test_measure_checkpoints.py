@@ -13,8 +13,9 @@ import torch
 
 import diskdata
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import checkpoints, datasets
+from hpcsweep.measure import checkpoints, datasets, evaluate
 from hpcsweep.measure.profilers import FOLDER_VARIABLE
+from hpcsweep.measure.trainer import Result
 from hpcsweep.measure.training import Training
 from localruns import Desk
 from measuring import training
@@ -134,7 +135,38 @@ def test_what_is_kept_is_named_and_the_best_is_the_best(folder):
     assert kept == {f"{NAME}.{kind}.pt" for kind in ("last", "best", "epoch2", "epoch4")}
     assert {path.name for path in folder.iterdir()} == kept
     best = torch.load(folder / f"{NAME}.best.pt", weights_only=True)
-    assert best["best"] == min(row["epochs_val_loss"])
+    assert best["best"] == max(row["epochs_val_accuracy"])
+
+
+@pytest.mark.parametrize("ends_after", [1, 2, 3])
+def test_the_best_is_that_of_all_attempts(folder, monkeypatch, ends_after):
+    """Highest accuracy, then lowest loss; an epoch after the interruption must be better still."""
+    scripted = {0: (3, 0.1), 1: (2, 0.7), 2: (1.5, 0.9), 3: (1.2, 0.9), 4: (1.0, 0.8)}
+    monkeypatch.setattr(
+        evaluate, "evaluate", lambda trainer, _data: Result(*scripted[trainer.epoch])
+    )
+    with monkeypatch.context() as patched:
+        _interrupt_after(patched, ends_after)
+        with pytest.raises(Interrupted):
+            Training("cpu").measure(_point())
+    Training("cpu").measure(_point())
+    best = torch.load(folder / f"{NAME}.best.pt", weights_only=True)
+    assert (best["trainer"]["epoch"], best["best"]) == (3, 0.9)
+
+
+def test_a_worse_epoch_after_the_interruption_is_not_the_best(folder, monkeypatch):
+    """The checkpoint knows of its own epoch, too."""
+    scripted = {0: (3, 0.1), 1: (2, 0.5), 2: (1.5, 0.9), 3: (1.2, 0.6), 4: (1.0, 0.7)}
+    monkeypatch.setattr(
+        evaluate, "evaluate", lambda trainer, _data: Result(*scripted[trainer.epoch])
+    )
+    with monkeypatch.context() as patched:
+        _interrupt_after(patched, 2)
+        with pytest.raises(Interrupted):
+            Training("cpu").measure(_point())
+    Training("cpu").measure(_point())
+    best = torch.load(folder / f"{NAME}.best.pt", weights_only=True)
+    assert best["trainer"]["epoch"] == 2
 
 
 def test_final_weights_are_what_the_axis_weights_takes(folder, tmp_path):

@@ -1,9 +1,9 @@
 """Checkpoints of a training: so that a job that is preempted goes on, and best weights are kept.
 
 After an epoch, `<point id>.last.pt` is written beside the shards when the last one is a minute old,
-and removed when the point is done. With `save_every: N` it stays, with `<point id>.best.pt` (lowest
-validation loss) and `<point id>.epoch<n>.pt` of every N-th epoch. `save_final` writes the weights
-alone, as `weights:` takes them.
+and removed when the point is done. With `save_every: N` it stays, with `<point id>.best.pt` (highest
+validation accuracy, then lowest loss, over all attempts) and `<point id>.epoch<n>.pt` of every N-th
+epoch. `save_final` writes the weights alone, as `weights:` takes them.
 
 A file is written aside and moved, so there is no half one. One that cannot be read is told and not
 used: the training then begins at the beginning.
@@ -50,7 +50,6 @@ class Checkpoints:
     history: History
     resumed: int | None = None
     kept: dict[str, None] = field(default_factory=dict)
-    best: float = float("inf")
     saved_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -89,9 +88,9 @@ class Checkpoints:
         self._save("last", state)
         if not every:
             return
-        if self.history.validated and self.history.validated[-1].loss < self.best:
-            self.best = self.history.validated[-1].loss
-            self._save("best", {**state, "best": self.best})
+        validated = self.history.validated
+        if validated and all(_rank(validated[-1]) > _rank(earlier) for earlier in validated[:-1]):
+            self._save("best", state)
         if self.trainer.epoch % every == 0:
             self._save(f"epoch{self.trainer.epoch}", state)
 
@@ -131,7 +130,7 @@ class Checkpoints:
             "learned": [asdict(result) for result in history.learned],
             "validated": [asdict(result) for result in history.validated],
             "before": asdict(history.before) if history.before else None,
-            "best": self.best,
+            "best": max((result.accuracy for result in history.validated), default=None),
         }
 
     def _load(self, path: Path, state: dict[str, Any]) -> None:
@@ -151,7 +150,7 @@ class Checkpoints:
             words = (str(error).splitlines() or [""])[0]
             raise UsageError(f"{path}: does not fit this training ({words})") from error
         self.history.learned, self.history.validated = learned, validated
-        self.history.before, self.best = at_first, state["best"]
+        self.history.before = at_first
         self.resumed = self.trainer.epoch
 
     def _earlier(self) -> list[Path]:
@@ -177,6 +176,11 @@ class Checkpoints:
             return
         self.saved_at = time.monotonic()
         self.kept[path.name] = None
+
+
+def _rank(result: Result) -> tuple[float, float]:
+    """Return what orders epochs by how well they validate."""
+    return result.accuracy, -result.loss
 
 
 def _read(path: Path) -> dict[str, Any]:
