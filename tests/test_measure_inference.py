@@ -12,6 +12,7 @@ from hpcsweep.catalog import ALGORITHMS, AUTOTUNE
 from hpcsweep.measure import numerics, workbench
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.outcome import OutOfMemory, Unsupported
+from hpcsweep.measure.telemetry import Telemetry
 from measuring import Throttled, point
 
 
@@ -43,6 +44,26 @@ def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
         "host",
     )
     assert {row["n"] for row in done.layers} == {4}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
+    """They take longer than a short point does, and are not in its times."""
+
+    class Counting(Telemetry):
+        asked = 0
+
+        def energy_of(self, run, finish):
+            self.asked += 1
+            run()
+            finish()
+            return {"energy_j": 0.5, "energy_method": "counter"}
+
+    bench = Inference("cpu")
+    bench._telemetry = counting = Counting()
+    row = bench.measure(point(measure={"energy": wanted})).row
+    assert (counting.asked, row.get("energy_j")) == ((1, 0.5) if wanted else (0, None))
+    assert row["n"] == 4
 
 
 def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):

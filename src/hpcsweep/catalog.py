@@ -313,6 +313,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             choices=(True, False, "layers"),
         ),
         Setting(
+            "energy",
+            "bool",
+            default=True,
+            doc="on a GPU with an energy counter, passes for a second and a half more",
+            workloads=_INFERENCE,
+        ),
+        Setting(
             "unsupported",
             "str",
             "fallback",

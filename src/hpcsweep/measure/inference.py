@@ -204,8 +204,9 @@ class Inference(Workbench):
             "throttled_median_ms": throttled_ms,
             **memory.cells(self._memory),
             **self._telemetry.cells(),
-            **self._telemetry.energy_of(lanes.clean.run, self._wait),
         }
+        if settings["energy"]:
+            cells |= self._telemetry.energy_of(lanes.clean.run, self._wait)
         if lanes.device_clock:
             cells["host_ms"] = lanes.device_clock.host_ms
             cells["launch_bound"] = lanes.device_clock.launch_bound(clean.median)
