@@ -18,3 +18,9 @@ def test_a_tally_keeps_its_order_and_forgets_nothing():
     """What the order does not name comes last, by name; zeros are left out."""
     counts = {"pending": 3, "error": 1, "ok": 2, "oom": 0, "else": 1}
     assert words.tally(counts, ("ok", "oom", "error")) == "2 ok, 1 error, 1 else, 3 pending"
+
+
+def test_a_duration_is_as_exact_as_an_estimate():
+    """Never nothing, and hours from an hour and a half on."""
+    told = [words.duration(s) for s in (0.2, 89, 90, 5399, 5400, 7_200_000)]
+    assert told == ["1 s", "89 s", "2 min", "90 min", "1.5 h", "2,000.0 h"]

@@ -39,6 +39,7 @@ from hpcsweep.dominance import OutOfMemoryPoints
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
 from hpcsweep.records import OOM, SKIPPED, Row
 from hpcsweep.stop import Stop
+from hpcsweep.words import count
 
 if TYPE_CHECKING:
     from hpcsweep.child import Reply
@@ -115,8 +116,8 @@ class Attempt:
         if todo and (newer := self._sent_again()):
             before = len(todo)
             todo = [point for point in todo if point.point_id not in newer]
-            self._say(f"{before - len(todo)} points were sent again in a newer submission")
-        self._say(f"chunk {chunk.index}, attempt {self.shard.attempt}: {len(todo)} points")
+            self._say(f"{count(before - len(todo), 'point')} sent again in a newer submission")
+        self._say(f"chunk {chunk.index}, attempt {self.shard.attempt}: {count(len(todo), 'point')}")
         return todo
 
     def _sent_again(self) -> set[str]:

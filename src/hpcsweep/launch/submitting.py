@@ -15,7 +15,7 @@ from hpcsweep.errors import (
 from hpcsweep.launch import local, precheck, prepare, progress, sending
 from hpcsweep.launch.prepare import Request
 from hpcsweep.records import FAILED, STATUSES
-from hpcsweep.words import count, tally
+from hpcsweep.words import count, duration, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -150,7 +150,7 @@ def _headline(asked: Request, ready: prepare.Prepared, settled: str) -> str:
     before = f"; already there: {settled}" if settled else ""
     return (
         f"{asked.sweep.name}: {count(ready.points, 'point')} on {where}, about "
-        f"{_duration(ready.seconds / max(asked.workers, 1))}{before}"
+        f"{duration(ready.seconds / max(asked.workers, 1))}{before}"
     )
 
 
@@ -221,12 +221,12 @@ class Cost:
 
     def text(self) -> str:
         """Say it in two lines."""
-        hours = ", ".join(f"{s / 3600:.2f} h on {gpu}" for gpu, s in self.seconds.items()) or "0 h"
+        time = ", ".join(f"{duration(s)} on {gpu}" for gpu, s in self.seconds.items()) or "nothing"
         share = 100 * self.measured / self.points if self.points else 0.0
         return (
             f"{self.sweep} on {self.profile}: {count(self.points, 'point')} in "
             f"{count(self.chunks, 'chunk')}, {self.settled:,} measured already\n"
-            f"expected: {hours} ({share:.0f} % of the points estimated from rows, the rest from "
+            f"expected: {time} ({share:.0f} % of the points estimated from rows, the rest from "
             "the catalogue)"
         )
 
@@ -243,9 +243,3 @@ def cost(results: Path, asked: Request) -> Cost:
     found.points, found.settled = len(pending), sum(tally.values())
     found.measured, found.seconds = seconds_of.measured, dict(seconds_of.by_gpu)
     return found
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
