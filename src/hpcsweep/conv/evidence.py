@@ -20,9 +20,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 
-from hpcsweep.conv import onednn, profiled
+from hpcsweep.conv import profiled
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES
 from hpcsweep.conv.profiled import Evidence
@@ -56,16 +56,8 @@ def prove(
     backend: Backend,
 ) -> Proof:
     """Profile one pass of `run` and say what each convolution call of `picked` did."""
-    activities = [ProfilerActivity.CPU]
-    if any(p.device.type == "cuda" for p in model.parameters()):
-        activities.append(ProfilerActivity.CUDA)
-    with (
-        onednn.listening() as lines,
-        ranges(model),
-        profile(activities=activities, record_shapes=True) as profiler,
-    ):
-        run()
-    return read(profiler.events(), picked, backend, onednn.parse(lines))
+    events, primitives = profiled.record(model, ranges(model), run)
+    return read(events, picked, backend, primitives)
 
 
 @contextmanager

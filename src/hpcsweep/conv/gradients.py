@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 
 from hpcsweep import catalog
-from hpcsweep.conv import onednn, profiled
+from hpcsweep.conv import profiled
 from hpcsweep.conv.backend import FRAMEWORK, Expected, Gradient
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES
 from hpcsweep.conv.graph import nodes_between, tensors_in
@@ -53,16 +53,8 @@ def prove(
     backend: Backend,
 ) -> list[Evidence]:
     """Profile a forward and backward pass; say what the gradients of each call of `picked` ran."""
-    activities = [ProfilerActivity.CPU]
-    if any(p.device.type == "cuda" for p in model.parameters()):
-        activities.append(ProfilerActivity.CUDA)
-    with (
-        onednn.listening() as lines,
-        ranges(model),
-        profile(activities=activities, record_shapes=True) as profiler,
-    ):
-        step()
-    return read(profiler.events(), picked, backend, onednn.parse(lines))
+    events, primitives = profiled.record(model, ranges(model), step)
+    return read(events, picked, backend, primitives)
 
 
 @contextmanager

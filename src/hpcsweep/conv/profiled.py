@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
+from hpcsweep.conv import onednn
 from hpcsweep.conv.reference_gemm import CONVOLUTIONS, PRODUCTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import nn
 
     from hpcsweep.conv.backend import Expected
+    from hpcsweep.conv.onednn import Primitive
 
 NONE: Final = "none"
 PROFILER: Final = "profiler"
@@ -36,6 +42,22 @@ _TELLING: Final = (
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
 _LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
 _MARK: Final = 8
+
+
+def record(
+    model: nn.Module, ranges: AbstractContextManager[None], run: Callable[[], object]
+) -> tuple[Iterable[Any], list[Primitive]]:
+    """Profile one run, with ranges around what is looked at; return events and oneDNN's lines."""
+    activities = [ProfilerActivity.CPU]
+    if any(p.device.type == "cuda" for p in model.parameters()):
+        activities.append(ProfilerActivity.CUDA)
+    with (
+        onednn.listening() as lines,
+        ranges,
+        profile(activities=activities, record_shapes=True) as profiler,
+    ):
+        run()
+    return profiler.events(), onednn.parse(lines)
 
 
 @dataclass(frozen=True)
