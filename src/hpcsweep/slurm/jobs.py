@@ -263,7 +263,9 @@ def _accounted(row: list[str]) -> list[JobState]:
 def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
     """Keep the answers to the question, and give them the cluster's name that it had."""
     clusters = {job.job: job.cluster for job in ids}
-    mine = (job for job in found if job.id.job in clusters)
+    mine = [job for job in found if job.id.job in clusters]
+    if not any(clusters.values()):
+        return mine
     return [replace(job, id=replace(job.id, cluster=clusters[job.id.job])) for job in mine]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from hpcsweep import limits
@@ -23,6 +24,7 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
+@lru_cache(maxsize=1024)  # the tasks of an array were submitted at once
 def moment(text: str) -> datetime | None:
     """Read Slurm's local time; `N/A`, `Unknown` and `None` are no time."""
     try:
@@ -45,6 +47,7 @@ def duration(text: str) -> int | None:
         return None
 
 
+@lru_cache(maxsize=1024)  # thousands of tasks that wait have waited as long
 def elapsed(text: str) -> float | None:
     """Read a time that passed, in seconds; None for what is no time."""
     try:
