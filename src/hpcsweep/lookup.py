@@ -55,7 +55,7 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     text = os.fspath(name)
     shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
-    if "/" in text or path.suffix in SUFFIXES or _is_file(path):
+    if is_path(text) or _is_file(path):
         if _exists(path):
             return path
         raise error(f"{shown}: no such file{_near_file(path)}")
@@ -66,6 +66,11 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
         return path  # a folder: whoever reads it says so
     have = ", ".join(known) or "none"
     raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, known)}")
+
+
+def is_path(text: str) -> bool:
+    """Say whether a text can only be meant as a file, and not as a name."""
+    return "/" in text or Path(text).suffix in SUFFIXES
 
 
 def _near_file(path: Path) -> str:

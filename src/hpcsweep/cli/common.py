@@ -91,8 +91,10 @@ def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[R
 
 def sweep_name(text: str) -> str:
     """Accept a sweep file, or the folder of its results, where the sweep is meant."""
+    from hpcsweep import lookup
+
     path = Path(text)
-    if path.suffix not in {".yaml", ".yml"}:
+    if path.suffix not in lookup.SUFFIXES:
         return path.name if path.is_dir() and (path / "submissions").is_dir() else text
     if not path.is_file():
         return path.stem

@@ -13,8 +13,7 @@ operators, each one word. Where oneDNN ran, its own line follows:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -78,16 +77,12 @@ def ranges(model: nn.Module) -> Iterator[None]:
     def leave(*_: object) -> None:
         opened.pop().__exit__(None, None, None)
 
-    handles = []
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Conv2d):
-            handles.append(module.register_forward_pre_hook(enter(name)))
-            handles.append(module.register_forward_hook(leave))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Conv2d):
+                hooks.enter_context(module.register_forward_pre_hook(enter(name)))
+                hooks.enter_context(module.register_forward_hook(leave))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def read(
@@ -99,20 +94,12 @@ def read(
     """Hold profiler events of one pass against the choices, which are in call order."""
     events = list(events)
     marks = sorted((event for event in events if profiled.is_range(event, _RANGE)), key=_index)
-    seen = _pair(picked, [profiled.look_into(_layer(event), [event]) for event in marks])
+    seen = profiled.pair(picked, [profiled.look_into(_layer(event), [event]) for event in marks])
     said = _align(picked, seen, primitives)
     calls = [
         _judge(item, saw, backend, line) for item, saw, line in zip(picked, seen, said, strict=True)
     ]
     return Proof(calls, _outside(events))
-
-
-def _pair(picked: Sequence[LayerChoice], seen: Iterable[Seen]) -> list[Seen | None]:
-    """Give each choice the next call of its layer; other calls of the pass may lie between."""
-    waiting: dict[str, deque[Seen]] = defaultdict(deque)
-    for one in seen:
-        waiting[one.layer].append(one)
-    return [waiting[p.layer].popleft() if waiting[p.layer] else None for p in picked]
 
 
 def _judge(

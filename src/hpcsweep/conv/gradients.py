@@ -8,8 +8,7 @@ back-end expects of each gradient.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -71,16 +70,11 @@ def ranges(model: nn.Module) -> Iterator[None]:
             node.register_prehook(partial(_enter, opened, title))
             node.register_hook(partial(_leave, opened))
 
-    handles = [
-        module.register_forward_hook(partial(watch, name))
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Conv2d)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Conv2d):
+                hooks.enter_context(module.register_forward_hook(partial(watch, name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def read(
@@ -90,11 +84,7 @@ def read(
     primitives: Sequence[Primitive] = (),
 ) -> list[Evidence]:
     """Hold profiler events of a step against the choices, which are in call order."""
-    calls = _calls(events)
-    waiting: dict[str, deque[_Call]] = defaultdict(deque)
-    for call in calls:
-        waiting[call.layer].append(call)
-    paired = [waiting[p.layer].popleft() if waiting[p.layer] else None for p in picked]
+    paired = profiled.pair(picked, _calls(events))
     said = _align(picked, paired, primitives)
     return [
         _judge(item, call, backend, lines)

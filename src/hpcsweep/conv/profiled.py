@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from zlib import crc32
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpcsweep.conv.backend import Expected
+    from hpcsweep.conv.choice import LayerChoice
     from hpcsweep.conv.onednn import Primitive
 
 NONE: Final = "none"
@@ -42,6 +44,18 @@ _TELLING: Final = (
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
 _LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
 _MARK: Final = 8
+
+
+class OfLayer(Protocol):
+    """What was seen of one call of a layer."""
+
+    @property
+    def layer(self) -> str:
+        """Return the layer's name."""
+        ...
+
+
+Call = TypeVar("Call", bound=OfLayer)
 
 
 def record(
@@ -107,6 +121,14 @@ def source(calls: Iterable[Evidence]) -> str:
 def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's own record
     """Leave out the copy of a range that the profiler draws on a GPU's time line."""
     return event.name.startswith(mark) and event.device_type == torch.autograd.DeviceType.CPU
+
+
+def pair(picked: Sequence[LayerChoice], calls: Iterable[Call]) -> list[Call | None]:
+    """Give each choice the next call of its layer; other calls of the pass may lie between."""
+    waiting: dict[str, deque[Call]] = defaultdict(deque)
+    for call in calls:
+        waiting[call.layer].append(call)
+    return [waiting[p.layer].popleft() if waiting[p.layer] else None for p in picked]
 
 
 def look_into(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import ledger, profile, rundir, spec
+from hpcsweep import ledger, lookup, profile, rundir, spec
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.launch import submitting
 from hpcsweep.records import STATUSES
@@ -81,7 +81,7 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
     manifests = (entry.read_manifest() for entry in run.submissions())
     # what failed is measured again, not profiled
     sent = {fields["profile"]: fields for fields in manifests if not rundir.is_profiled(fields)}
-    files = {Path(name).stem if _is_file(name) else name: name for name in clusters}
+    files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
     for name in files:
         if name not in sent:
             raise UsageError(
@@ -98,10 +98,6 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
             again=frozenset(STATUSES),
             only=wanted,
         )
-
-
-def _is_file(name: str) -> bool:
-    return "/" in name or Path(name).suffix in {".yaml", ".yml"}
 
 
 def _profile(name: str, fields: Mapping[str, Any]) -> Profile:

@@ -13,7 +13,7 @@ Shapes, operators and counts stay the same.
 from __future__ import annotations
 
 import importlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -220,15 +220,13 @@ def _enliven(model: nn.Module) -> None:
         if parameter.dim() > 1 and not parameter.any():
             nn.init.normal_(parameter, std=0.02)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    handles = [norm.register_forward_pre_hook(_scale) for norm in norms]
-    try:
+    with ExitStack() as hooks:
+        for norm in norms:
+            hooks.enter_context(norm.register_forward_pre_hook(_scale))
         for size in _SETTLING_SIZES if norms else ():
             with suppress(RuntimeError, ValueError, AssertionError):
                 model(torch.randn(1, _CHANNELS, size, size))
                 break
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _scale(norm: nn.BatchNorm2d, args: tuple[Tensor, ...]) -> None:

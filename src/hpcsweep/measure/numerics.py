@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -102,13 +103,11 @@ def convolution_errors(network: nn.Module, run: Callable[[], object]) -> list[fl
         assert isinstance(module, nn.Conv2d)  # noqa: S101 - hooked on no other
         errors.append(relative_error([output.double()], [_exact(module, inputs[0].double())]))
 
-    layers = (module for module in network.modules() if isinstance(module, nn.Conv2d))
-    handles = [layer.register_forward_hook(compare) for layer in layers]
-    try:
+    with ExitStack() as hooks:
+        for layer in network.modules():
+            if isinstance(layer, nn.Conv2d):
+                hooks.enter_context(layer.register_forward_hook(compare))
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return errors
 
 

@@ -13,6 +13,7 @@ happens between layers (residual additions, flatten, Python) belongs to none.
 from __future__ import annotations
 
 import hashlib
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,25 +147,23 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
     # convolutions on the meta device forget the layout, which everywhere else they pass on
     layout = layout_of(image, *model.parameters())
     recorder = _Recorder(counter, image.device, layout)
-    handles = []
-    for name, module in _outside_atomic(model):
-        handles += [
-            module.register_forward_pre_hook(
-                lambda _m, args, kwargs, name=name: recorder.enter(name, args, kwargs),
-                with_kwargs=True,
-            ),
-            module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output)),
-        ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in _outside_atomic(model):
+            hooks.enter_context(
+                module.register_forward_pre_hook(
+                    lambda _m, args, kwargs, name=name: recorder.enter(name, args, kwargs),
+                    with_kwargs=True,
+                )
+            )
+            hooks.enter_context(
+                module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output))
+            )
         # older counters see nothing in inference mode
         with torch.inference_mode(mode=False), torch.no_grad(), counter:
             if on_meta:
                 functional_call(model, _on_meta(model), (torch.empty_like(image, device="meta"),))
             else:
                 model(image)
-    finally:
-        for handle in handles:
-            handle.remove()
     # a module that is a layer in one call only can have no timer, which would also see the others
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
     return Shapes(calls, counter.get_total_flops())
