@@ -17,18 +17,19 @@ import time
 import zlib
 from pathlib import Path
 
-from hpcsweep import files, jobs, rundir, shards
+from hpcsweep import files
+from hpcsweep.catalog.columns import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
 from hpcsweep.point import Point
-from hpcsweep.records import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
-from hpcsweep.rundir import RunDir, ShardPath
+from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.rundir import RunDir, ShardPath
 
 SHARDS, LAYER_ROWS, PER_POINT, SAMPLES = 1000, 10_000_000, 465, 20
 
 COLLECT = """
 import sys
 from pathlib import Path
-from hpcsweep.collect import collect
-from hpcsweep.rundir import RunDir
+from hpcsweep.collect.workflow import collect
+from hpcsweep.store.rundir import RunDir
 report = collect(RunDir(Path(sys.argv[1])))
 result = f"{report.points:,} points, {report.layer_rows:,} layer rows"
 result += f", {report.shards_read:,} shards read"
@@ -128,8 +129,8 @@ def make(run: RunDir, count: int, points: int, per_point: int) -> ShardPath:
     for chunk in range(count):
         first, last = chunk * share, min((chunk + 1) * share, points)
         shard = ShardPath(submission.shards, chunk, 0)
-        chunks.append(jobs.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
-    jobs.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
+        chunks.append(chunk_file.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
+    chunk_file.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
     manifest = {"layout": rundir.LAYOUT, "id": submission.id, "gpu": "l40", "spec_sha256": "0"}
     files.write_json(submission.manifest, manifest)
     return shard

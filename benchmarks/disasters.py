@@ -1,4 +1,4 @@
-"""What disasters cost sweeps on a real Slurm on this machine (as root, see tests/slurm).
+"""What disasters cost sweeps on a real Slurm on this machine (as root).
 
     python benchmarks/disasters.py [--disasters 12] [--sweeps 3] [--seed 0] [--launcher sbatch]
 
@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "slurm"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 import surviving
 from lab import PATH, Lab, Options, why_not
 

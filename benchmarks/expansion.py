@@ -57,9 +57,10 @@ def main() -> None:
 def measure(path: str) -> None:
     """Print what one sweep takes."""
     started = time.perf_counter()
-    from hpcsweep import plan, spec  # noqa: PLC0415 - part of what is measured
+    from hpcsweep.spec import expansion as plan  # noqa: PLC0415 - part of what is measured
+    from hpcsweep.spec import sweep_file  # noqa: PLC0415
 
-    sweep = spec.load(path)
+    sweep = sweep_file.load(path)
     loaded = time.perf_counter()
     expansion = plan.expand(sweep)
     points = len(expansion)

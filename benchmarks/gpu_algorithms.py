@@ -28,17 +28,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpcsweep import catalog, records
+from hpcsweep import catalog
+from hpcsweep.catalog import columns as records
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import torch_bench
-from hpcsweep.measure.outcome import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpcsweep.measure.outcome import Measured
-    from hpcsweep.worker import Bench
+    from hpcsweep.measure.bench_api import Measured
+    from hpcsweep.node.worker import Bench
 
 HERE: Final = Path(__file__).parents[1]
 LAUNCHES: Final = ("eager", "graph")

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from hpcsweep.measure import models
-from hpcsweep.measure.layers import HostMarks, LayerTimer
-from hpcsweep.measure.loop import quiet_collector
-from hpcsweep.measure.shapes import shape_pass
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing.layer_timer import HostMarks, LayerTimer
+from hpcsweep.measure.timing.loop import quiet_collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

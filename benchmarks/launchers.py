@@ -1,4 +1,4 @@
-"""What sending a sweep to Slurm costs, on a real Slurm on this machine (as root, see tests/slurm).
+"""What sending a sweep to Slurm costs, on a real Slurm on this machine (as root).
 
     python benchmarks/launchers.py [--chunks 10000] [--points 100] [--runs 3] [--only scale|table]
 
@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "slurm"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+from hpcsweep.catalog.columns import axis_cells
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.submit import prepare, workflow
 from lab import PATH, Lab, Options, why_not
-
-from hpcsweep import jobs, profile, rundir, shards, spec
-from hpcsweep.launch import prepare, submitting
-from hpcsweep.records import axis_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ COUNTING = '#!/bin/sh\necho call >>"{count}"\nexec {sbatch} "$@"\n'
 PLAIN = """\
 #!/bin/bash
 #SBATCH --partition=all --gres=gpu:1 --time=30 --output=/dev/null
-{python} -m hpcsweep.supervisor "{submission}" "$SLURM_ARRAY_TASK_ID"
+{python} -m hpcsweep.node.supervisor "{submission}" "$SLURM_ARRAY_TASK_ID"
 """
 # One job per point, as submitit's own examples do it.
 BY_HAND = """\
@@ -146,7 +146,7 @@ def _ask(desk: Path, launcher: str, runs: int, when: str) -> None:
 def _measure_half(desk: Path) -> None:
     """Write the rows of every other chunk, as its job would."""
     (submission,) = rundir.RunDir(desk / "results" / "noop").submissions()
-    for chunk in islice(jobs.read_chunks(submission.chunks), 0, None, 2):
+    for chunk in islice(chunk_file.read_chunks(submission.chunks), 0, None, 2):
         shard = rundir.ShardPath(submission.shards, chunk.index, 0)
         with shards.ShardWriter(shard) as writer:
             for point in chunk.points:
@@ -233,8 +233,8 @@ def _hpcsweep(desk: Path, points: int, launcher: str, more: str) -> Callable[[],
 def _plain(desk: Path, points: int) -> Callable[[], None]:
     """Return what sends the same command as a script of four lines; the folder is made before."""
     _site(desk, "sbatch", ONE_EACH)
-    asked = submitting.request(
-        spec.load(desk / "noop.yaml"), profile.load(desk / "cluster_profiles" / "sbatch.yaml")
+    asked = workflow.request(
+        sweep_file.load(desk / "noop.yaml"), profile.load(desk / "cluster_profiles" / "sbatch.yaml")
     )
     submission = prepare.prepare(rundir.RunDir(desk / "results" / "noop"), asked).submission
     assert submission

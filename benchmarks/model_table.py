@@ -1,4 +1,4 @@
-"""Writes the table of `src/hpcsweep/catalog_models.py` from the torchvision that is installed.
+"""Writes the table of `src/hpcsweep/catalog/models.py` from the torchvision that is installed.
 
 Run it when torchvision has new classifiers::
 

@@ -18,8 +18,10 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-from hpcsweep import files, jobs, plan, rundir, shards, spec
-from hpcsweep.records import axis_cells
+from hpcsweep import files
+from hpcsweep.catalog.columns import axis_cells
+from hpcsweep.spec import expansion, sweep_file
+from hpcsweep.store import chunk_file, rundir, shards
 
 RUN = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
 
@@ -49,10 +51,10 @@ def _make(folder: Path, results: Path, points: int, tasks: int) -> None:
         f"input_size: {{start: 1, stop: {points}, num: {points}}}}}\n"
     )
     submission = rundir.new_submission(rundir.RunDir(results / "large"), "l40")
-    stream = iter(plan.expand(spec.load(file), gpu="l40"))
+    stream = iter(expansion.expand(sweep_file.load(file), gpu="l40"))
     each = points // tasks
-    chunks = [jobs.Chunk(i, tuple(islice(stream, each)), 1.0) for i in range(tasks)]
-    jobs.write_chunks(submission.chunks, chunks)
+    chunks = [chunk_file.Chunk(i, tuple(islice(stream, each)), 1.0) for i in range(tasks)]
+    chunk_file.write_chunks(submission.chunks, chunks)
     for chunk in chunks:
         shard = rundir.ShardPath(submission.shards, chunk.index, 0)
         with shards.ShardWriter(shard) as writer:

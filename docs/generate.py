@@ -15,16 +15,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from hpcsweep import profile, records, spec
 from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
-from hpcsweep.catalog_models import MODELS
+from hpcsweep.catalog import columns as records
+from hpcsweep.catalog.models import MODELS
+from hpcsweep.spec import profile, sweep_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pydantic.fields import FieldInfo
 
-    from hpcsweep.records import Column
+    from hpcsweep.catalog.columns import Column
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- ([a-z ]+): generated -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -41,7 +42,7 @@ def files() -> dict[Path, str]:
     pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/*.md")}
     return {
         **pages,
-        ROOT / "sweeps" / "schema.json": spec.json_schema(),
+        ROOT / "sweeps" / "schema.json": sweep_file.json_schema(),
         ROOT / "cluster_profiles" / "schema.json": profile.json_schema(),
     }
 
@@ -121,7 +122,7 @@ def models() -> str:
 
 def sweep_keys() -> str:
     """Return the keys of a sweep file."""
-    return _fields(spec.SweepFile.model_fields)
+    return _fields(sweep_file.SweepFile.model_fields)
 
 
 def profile_keys() -> str:

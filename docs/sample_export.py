@@ -20,10 +20,10 @@ from typing import Any
 import torch
 import torchvision
 
-from hpcsweep.catalog_gpus import GPUS
-from hpcsweep.measure import shapes
+from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.measure import shape_pass
 
-TARGET = Path(__file__).parents[1] / "src/hpcsweep/analysis/sample_ncu.csv"
+TARGET = Path(__file__).parents[1] / "src/hpcsweep/analysis/roofline/sample_ncu.csv"
 GPU = GPUS["a100"]
 BATCH = 32
 COMPUTE_SHARE, MEMORY_SHARE, LAUNCH_SECONDS = 0.45, 0.8, 2e-6
@@ -47,13 +47,13 @@ def text() -> str:
     return out.getvalue()
 
 
-def calls() -> list[shapes.Call]:
+def calls() -> list[shape_pass.Call]:
     """Return the layer calls of the pass."""
     model = torchvision.models.resnet18().eval()
-    return list(shapes.shape_pass(model, torch.empty(BATCH, 3, 224, 224)).calls)
+    return list(shape_pass.shape_pass(model, torch.empty(BATCH, 3, 224, 224)).calls)
 
 
-def launch(index: int, call: shapes.Call) -> dict[str, Any]:
+def launch(index: int, call: shape_pass.Call) -> dict[str, Any]:
     """Return the row of one launch: texts, seconds, bytes and counts in base units."""
     elements = sum(math.prod(size) for size in call.outputs)
     tensor = bool(call.flops) and call.op == "conv2d"
@@ -77,7 +77,7 @@ def launch(index: int, call: shapes.Call) -> dict[str, Any]:
     }
 
 
-def kernel(call: shapes.Call) -> str:
+def kernel(call: shape_pass.Call) -> str:
     """Return a name that repeats where a library would launch the same kernel."""
     if call.conv is None:
         return f"{call.op}_kernel(float *, const float *, int)"

@@ -9,11 +9,10 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from paths import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcsweep import plan, profile, spec
 from hpcsweep.catalog import ALGORITHMS, AXES, SETTINGS, WORKLOADS
 from hpcsweep.errors import BadInput, ProfileError, SpecError
+from hpcsweep.spec import expansion as plan
+from hpcsweep.spec import profile, sweep_file
+from paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 often = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
-SWEEP_KEYS = list(spec.SweepFile.model_fields)
+SWEEP_KEYS = list(sweep_file.SweepFile.model_fields)
 PROFILE_KEYS = list(profile.ProfileFile.model_fields)
 WORDS = [*AXES, *SETTINGS, *ALGORITHMS, *WORKLOADS, *SWEEP_KEYS, "if", "not", "lt", "how", "when"]
 WORDS += [
@@ -103,7 +104,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     """Of sweeps and of profiles."""
     path = tmp_path / "drawn.yaml"
     path.write_bytes(data)
-    assert _read(spec.load, path, SpecError) is None
+    assert _read(sweep_file.load, path, SpecError) is None
     _read(profile.load, path, ProfileError)
 
 
@@ -113,7 +114,7 @@ def test_any_data_is_a_sweep_or_refused(tmp_path: Path, data: Any) -> None:
     """A sweep that was accepted has points, and can be told as JSON."""
     path = tmp_path / "drawn.yaml"
     path.write_text(json.dumps(data))
-    sweep = _read(spec.load, path, SpecError)
+    sweep = _read(sweep_file.load, path, SpecError)
     if sweep is not None:
         expansion = plan.expand(sweep)
         assert len(expansion) > 0
@@ -148,7 +149,9 @@ def test_a_shipped_file_with_one_part_broken_is_read_or_refused(
     path = tmp_path / original.name
     path.write_text(text)
     load, error = (
-        (spec.load, SpecError) if original.parent.name == "sweeps" else (profile.load, ProfileError)
+        (sweep_file.load, SpecError)
+        if original.parent.name == "sweeps"
+        else (profile.load, ProfileError)
     )
     _read(load, path, error)
     path.unlink()  # or the next drawn profile would extend this one
@@ -160,4 +163,4 @@ def test_bottomless_nesting_is_refused(tmp_path: Path, depth: int, opening: str)
     """Without a recursion error."""
     path = tmp_path / "deep.yaml"
     path.write_text("axes: " + ("\n" if opening == "- " else "") + opening * depth)
-    assert _read(spec.load, path, SpecError) is None
+    assert _read(sweep_file.load, path, SpecError) is None

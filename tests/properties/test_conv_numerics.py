@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hpcsweep.conv.reference import DIRECT, FAMILIES, Reference
+from hpcsweep.conv.reference.backend import DIRECT, FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 
 BACKEND = Reference("cpu")

@@ -16,9 +16,11 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from hpcsweep import plan, point, spec
+from hpcsweep import point
 from hpcsweep.catalog import axis_defaults, setting_defaults
 from hpcsweep.errors import SpecError
+from hpcsweep.spec import expansion as plan
+from hpcsweep.spec import sweep_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,13 +228,13 @@ def _key(axes: Raw) -> str:
     return point.canonical_json(axes)
 
 
-def _load(folder: Path, raw: Raw) -> spec.Sweep:
+def _load(folder: Path, raw: Raw) -> sweep_file.Sweep:
     path = folder / "drawn.yaml"
     path.write_text(json.dumps(raw))
-    return spec.load(path)
+    return sweep_file.load(path)
 
 
-def _usable(folder: Path, raw: Raw) -> tuple[spec.Sweep | None, Reference]:
+def _usable(folder: Path, raw: Raw) -> tuple[sweep_file.Sweep | None, Reference]:
     """Return a sweep and its reference; no sweep where both agree that the file is no good."""
     reference = Reference(raw)
     event(f"refused: {reference.must_be_refused()}")

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import resultsfolder
-from hpcsweep import shards
-from hpcsweep.collect import collect
+from hpcsweep.collect.workflow import collect
+from hpcsweep.store import shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcsweep.collect import Report
-    from hpcsweep.rundir import ShardPath
+    from hpcsweep.collect.workflow import Report
+    from hpcsweep.store.rundir import ShardPath
     from resultsfolder import Folder
 
 STATUSES = ["ok", "oom", "error", "crashed"]

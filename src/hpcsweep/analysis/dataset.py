@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
+from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL, STATUSES
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.records import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL, STATUSES
-from hpcsweep.words import count, tally
+from hpcsweep.text import count, tally
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
     from pathlib import Path
 
-    from hpcsweep.records import Column
-    from hpcsweep.rundir import RunDir
+    from hpcsweep.catalog.columns import Column
+    from hpcsweep.store.rundir import RunDir
 
 # A reader of times distrusts these; `records` says which make a row invalid.
 DOUBT: Final = DOUBTFUL | {"noisy"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.rundir import RunDir
+    from hpcsweep.store.rundir import RunDir
 
 MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.analysis.report_training import TrainingReport
-    from hpcsweep.rundir import RunDir
+    from hpcsweep.store.rundir import RunDir
 
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")

@@ -13,8 +13,8 @@ from hpcsweep.errors import UsageError, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcsweep.launch.prepare import Request
-    from hpcsweep.rundir import RunDir
+    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.submit.prepare import Request
 
 
 class Commands(click.Group):
@@ -68,16 +68,16 @@ check_option = click.option(
 
 def request_of(sweep: Any, cluster: str, **options: Any) -> Request:  # noqa: ANN401 - passed on
     """Return what is asked of a cluster (its profile's name or file); options as of `request`."""
-    from hpcsweep import profile
-    from hpcsweep.launch import submitting
+    from hpcsweep.spec import profile
+    from hpcsweep.submit import workflow
 
     chosen = profile.load(cluster)
-    return submitting.request(sweep, chosen, argv=tuple(sys.argv[1:]), **options)
+    return workflow.request(sweep, chosen, argv=tuple(sys.argv[1:]), **options)
 
 
 def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:
     """Return the sweeps that were named; without names, all of them, or the only one."""
-    from hpcsweep import rundir
+    from hpcsweep.store import rundir
 
     if names:
         return [rundir.open_run(results, sweep_name(name)) for name in names]
@@ -91,18 +91,18 @@ def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[R
 
 def sweep_name(text: str) -> str:
     """Accept a sweep file, or the folder of its results, where the sweep is meant."""
-    from hpcsweep import lookup
+    from hpcsweep.spec import lookup
 
     path = Path(text)
     if path.suffix not in lookup.SUFFIXES:
         return path.name if path.is_dir() and (path / "submissions").is_dir() else text
     if not path.is_file():
         return path.stem
-    from hpcsweep import spec
     from hpcsweep.errors import SpecError
+    from hpcsweep.spec import sweep_file
 
     try:
-        return spec.load(path).name
+        return sweep_file.load(path).name
     except SpecError:  # it may be half edited; what it measured is there
         return path.stem
 

@@ -22,10 +22,10 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
     For each convolution: what ran, the profiler's evidence, its error against float64.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler chats on stderr
-    from hpcsweep import spec as specs
-    from hpcsweep import verify as verifying
     from hpcsweep.errors import PointsFailed
     from hpcsweep.measure.bench import torch_bench
+    from hpcsweep.node import verify as verifying
+    from hpcsweep.spec import sweep_file as specs
 
     request = request_of(specs.load(spec), (clusters or ("local",))[0], sample=sample)
     bench = torch_bench(request.sweep.workload, {"gpu": request.device})
@@ -44,9 +44,10 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
 
     What is wrong is told with what to write instead.
     """
-    from hpcsweep import doctor as doctors
-    from hpcsweep import findings, profile
     from hpcsweep.errors import Refused
+    from hpcsweep.preflight import doctor as doctors
+    from hpcsweep.preflight import findings
+    from hpcsweep.spec import profile
 
     worst = 0
     for name in clusters or (None,):
@@ -74,9 +75,9 @@ def data() -> None:
 )
 def get(name: str, folder: Path) -> None:
     """Download cifar10 or cifar100, on a login node; jobs never download."""
-    from hpcsweep.measure import datasets
+    from hpcsweep.measure.data import downloads
 
-    print(f"{name} lies in {datasets.download(name, folder)}")
+    print(f"{name} lies in {downloads.download(name, folder)}")
 
 
 @click.group(cls=Commands)
@@ -101,7 +102,7 @@ def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
     \b
     hpcsweep cluster discover --stdout
     """
-    from hpcsweep import discover as discovering
+    from hpcsweep.preflight import discover as discovering
 
     found = discovering.ask()
     if as_json:

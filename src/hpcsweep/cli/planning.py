@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
-from hpcsweep.words import count
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ def expand(
     spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
 ) -> None:
     """Show the points that a sweep file means; nothing runs."""
-    from hpcsweep import plan
-    from hpcsweep import spec as specs
+    from hpcsweep.spec import expansion as plan
+    from hpcsweep.spec import sweep_file as specs
 
     sweep = specs.load(spec)
     limit = None if show_all else 10
@@ -75,10 +75,10 @@ def estimate(
     results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
 ) -> None:
     """Say how many points, chunks and GPU-hours a sweep is."""
-    from hpcsweep import spec as specs
-    from hpcsweep.launch import submitting
+    from hpcsweep.spec import sweep_file as specs
+    from hpcsweep.submit import workflow
 
     sweep = specs.load(spec)
     for name in clusters or ("local",):
-        cost = submitting.cost(results, request_of(sweep, name, sample=sample))
+        cost = workflow.cost(results, request_of(sweep, name, sample=sample))
         print(json.dumps(cost.to_json()) if as_json else cost.text())

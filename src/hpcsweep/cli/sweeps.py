@@ -65,23 +65,23 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit sweeps/quickstart.yaml --cluster local
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     """
-    from hpcsweep import plan
-    from hpcsweep import spec as specs
-    from hpcsweep.launch import dry_run as dry
-    from hpcsweep.launch import submitting
+    from hpcsweep.spec import expansion
+    from hpcsweep.spec import sweep_file as specs
+    from hpcsweep.submit import dry_run as dry
+    from hpcsweep.submit import workflow
 
     sweep = specs.load(spec)
-    for doubt in plan.doubts(sweep):
+    for doubt in expansion.doubts(sweep):
         print(f"note: {doubt}", file=sys.stderr)
     if nodes:
-        submitting.allow_nodes(results, sweep, nodes)
+        workflow.allow_nodes(results, sweep, nodes)
     code = 0
     options = {"sample": sample, "workers": workers, "max_gpu_hours": max_gpu_hours}
     options |= {"skip_dominated": skip_dominated, "check": check}
-    action = dry.run if dry_run else submitting.submit
+    action = dry.run if dry_run else workflow.submit
     requests = [request_of(sweep, name, **options) for name in clusters or ("local",)]
     if len(requests) > 1 and not dry_run:
-        requests = submitting.check_all(results, requests, say)
+        requests = workflow.check_all(results, requests, say)
     for request in requests:
         code = max(code, action(results, request, say))
     return code
@@ -97,7 +97,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
 
     Of every sweep by default.
     """
-    from hpcsweep import status as states
+    from hpcsweep.tracking import status as states
 
     names = [sweep_name(name) for name in sweeps]
 
@@ -140,7 +140,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     check: bool,
 ) -> int:
     """Measure failed points again."""
-    from hpcsweep.launch import retrying
+    from hpcsweep.submit import retry as retrying
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
@@ -159,7 +159,7 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or a point's id.
     """
-    from hpcsweep import control
+    from hpcsweep.tracking import control
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     for line in control.logs(one, what, follow=follow):
@@ -176,7 +176,7 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> None:
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or a point's id (its
     chunk ends); by default everything ends.
     """
-    from hpcsweep import control
+    from hpcsweep.tracking import control
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     for line in control.cancel(one, list(what)):

@@ -26,7 +26,7 @@ def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool) -> None:
     They are overall.csv, layers.csv and samples.csv in the sweep's results; of every sweep by
     default.
     """
-    from hpcsweep import collect as collecting
+    from hpcsweep.collect import workflow as collecting
 
     trouble: HpcsweepError | None = None
     for one in runs(results, sweeps):
@@ -105,7 +105,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep roofline resnet152_gemm --layers
     """
     from hpcsweep.analysis import pictures
-    from hpcsweep.analysis import roofline as roofs
+    from hpcsweep.analysis.roofline import model as roofs
 
     if metrics:
         print(roofs.wanted(metrics))
@@ -126,9 +126,9 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     if summary:
         found.write_summary(summary, grouped=by_name)
     if out:
-        from hpcsweep.analysis import roofline_chart
+        from hpcsweep.analysis.roofline import chart
 
-        roofline_chart.draw(found, out, grouped=by_name)
+        chart.draw(found, out, grouped=by_name)
     print(json.dumps(found.to_json()) if as_json else found.text())
     _say_written((out, summary), as_json=as_json)
     return Implausible.exit_code if found.above else 0

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hpcsweep.conv.shape import ConvShape
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to file
-BACKENDS: Final[Mapping[str, str]] = {"cuda": "cudnn", "hip": "miopen"}
-REFERENCE: Final = "reference"
+BACKENDS: Final[Mapping[str, str]] = {"cuda": "vendor.cudnn", "hip": "vendor.miopen"}
+REFERENCE: Final = "reference.backend"
 FRAMEWORK: Final = "framework"
 
 

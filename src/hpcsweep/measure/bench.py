@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import Refused
-from hpcsweep.measure import fit, machine, telemetry
 from hpcsweep.measure.inference import Inference
-from hpcsweep.measure.training import Training
+from hpcsweep.measure.machine import fit, provenance, telemetry
+from hpcsweep.measure.training.workload import Training
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcsweep.worker import Bench
+    from hpcsweep.node.worker import Bench
 
 
 _BENCHES: Final[Mapping[str, type[Inference | Training]]] = {
@@ -35,7 +35,7 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
     device = fit.device_for(run)
     if device.type != "cuda":
         return bench(device.type)
-    index = machine.driver_index(device.torch_device.index)
+    index = provenance.driver_index(device.torch_device.index)
     watched = telemetry.watch(device.uuid, index, frozenset({os.getpid()}))
     fit.check_neighbours(watched)
     return bench(device.type, watched)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.conv import choice, swap
 from hpcsweep.conv.errors import Unsupported as CannotRun
-from hpcsweep.measure.outcome import Unsupported
+from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from torch import nn
 
+    from hpcsweep.catalog.columns import Row
     from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.choice import Algorithm, LayerChoice
-    from hpcsweep.measure.shapes import Shapes
-    from hpcsweep.records import Row
+    from hpcsweep.measure.shape_pass import Shapes
 
 _MIB: Final = 1 << 20
 

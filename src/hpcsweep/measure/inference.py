@@ -21,38 +21,30 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpcsweep.conv import profiled, swap
-from hpcsweep.measure import (
-    caches,
-    framework,
-    loop,
-    machine,
-    memory,
-    models,
-    numerics,
-    profilers,
-    stats,
-    unique,
-)
-from hpcsweep.measure import lanes as lanes_of
+from hpcsweep.catalog.columns import DOUBTFUL
+from hpcsweep.conv import swap
+from hpcsweep.conv.proof import profiler_events
+from hpcsweep.measure import models, numerics, profilers
+from hpcsweep.measure.bench_api import Measured, Unsupported
 from hpcsweep.measure.convolutions import Coverage
-from hpcsweep.measure.outcome import Measured, Unsupported
-from hpcsweep.measure.rows import IsolatedTable, LayerTable
-from hpcsweep.measure.shapes import Shapes, shape_pass
+from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
+from hpcsweep.measure.machine import framework, memory, provenance
+from hpcsweep.measure.shape_pass import Shapes, shape_pass
+from hpcsweep.measure.timing import caches, isolated, loop, stats
+from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.workbench import Workbench
-from hpcsweep.records import DOUBTFUL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
+    from hpcsweep.catalog.columns import Row
     from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.evidence import Proof
-    from hpcsweep.measure.lanes import Lanes
-    from hpcsweep.measure.telemetry import Telemetry
+    from hpcsweep.conv.proof.forward_pass import Proof
+    from hpcsweep.measure.machine.telemetry import Telemetry
+    from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.point import Point
-    from hpcsweep.records import Row
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,7 @@ class Inference(Workbench):
     def _measure(self, point: Point) -> Measured:
         self._refuse_early(point)
         framework.apply(point.axes)
-        load = machine.load_average()
+        load = provenance.load_average()
         ready = self._prepare(point)
         if profilers.replaces_timing(point.measure["profile"]):
             return Measured(self._profile(ready))
@@ -124,7 +116,7 @@ class Inference(Workbench):
             "throughput_ips": 1000 * point.axes["batch_size"] / timed.clean.median,
             **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
             "algorithm_setup_ms": ready.setup_ms,
-            "algorithm_evidence": profiled.source(proof.calls if proof else ()),
+            "algorithm_evidence": profiler_events.source(proof.calls if proof else ()),
             "max_rel_error": error,
             **(table.overall_cells(timed.samples) if table else {}),
             **self._work_cells(ready.model, ready.shapes, timed.clean.median, point),
@@ -193,8 +185,8 @@ class Inference(Workbench):
         table: LayerTable | IsolatedTable | None = None
         if lanes.layer_timer:
             table = LayerTable(lanes.layer_timer, done.times[1])
-        elif settings["layers"] == unique.UNIQUE:
-            alone = unique.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
+        elif settings["layers"] == isolated.UNIQUE:
+            alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
             table = IsolatedTable(alone, clean)
         cells: Row = {
             "warmup_n": len(warm.times[0]),

@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.measure.outcome import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-from hpcsweep.conv import graph
+from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.shape import needs_explicit_padding, padding_of
 from hpcsweep.measure import models
 
@@ -64,7 +64,7 @@ class Reference:
         except RuntimeError as error:
             _log.warning("no float64 reference: %s", error)
             return None
-        found = [tensor.to(self._device).double() for tensor in graph.tensors_in(output)]
+        found = [tensor.to(self._device).double() for tensor in autograd_graph.tensors_in(output)]
         return relative_error(found, wanted)
 
     def drop(self) -> None:
@@ -78,7 +78,7 @@ class Reference:
         if key != self._key:
             self.drop()
             with torch.inference_mode():
-                self._outputs = list(graph.tensors_in(self._run(point, network)))
+                self._outputs = list(autograd_graph.tensors_in(self._run(point, network)))
             self._key = key
         return self._outputs
 

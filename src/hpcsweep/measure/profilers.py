@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from hpcsweep.measure.outcome import Unsupported
+from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hpcsweep.records import Row
+    from hpcsweep.catalog.columns import Row
 
 TORCH: Final = "torch"
 CPROFILE: Final = "cprofile"

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hpcsweep import catalog_gpus
+from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcsweep.measure.machine import Device
-    from hpcsweep.measure.shapes import Shapes
-    from hpcsweep.records import Row
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.measure.machine.provenance import Device
+    from hpcsweep.measure.shape_pass import Shapes
 
     Sizes = tuple[tuple[int, ...], ...]
 
@@ -64,7 +64,7 @@ def cells(
 
 def _peak_cells(flop_rate: float, byte_rate: float, axes: Mapping[str, Any], device: Device) -> Row:
     """Return shares of the dense peaks; nothing where the device is in no table."""
-    gpu = catalog_gpus.by_device_name(device.name, device.units)
+    gpu = gpus.by_device_name(device.name, device.units)
     if gpu is None:
         return {}
     peak = gpu.peak(axes["dtype"], tf32=axes["tf32"])

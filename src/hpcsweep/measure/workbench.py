@@ -10,33 +10,26 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv import evidence
-from hpcsweep.measure import (
-    convolutions,
-    framework,
-    lanes,
-    machine,
-    memory,
-    numerics,
-    profilers,
-    work,
-)
-from hpcsweep.measure.outcome import OutOfMemory, Unsupported
-from hpcsweep.measure.rows import HOOK_OVERHEAD_PCT
-from hpcsweep.measure.telemetry import THROTTLED, Telemetry
+from hpcsweep.conv.proof import forward_pass
+from hpcsweep.measure import convolutions, numerics, profilers, work
+from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT
+from hpcsweep.measure.machine import framework, memory, provenance
+from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
+from hpcsweep.measure.timing import lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
 
+    from hpcsweep.catalog.columns import Row
     from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.evidence import Proof
-    from hpcsweep.conv.profiled import Evidence
-    from hpcsweep.measure.machine import Device
-    from hpcsweep.measure.shapes import Shapes
+    from hpcsweep.conv.proof.forward_pass import Proof
+    from hpcsweep.conv.proof.profiler_events import Evidence
+    from hpcsweep.measure.machine.provenance import Device
+    from hpcsweep.measure.shape_pass import Shapes
     from hpcsweep.point import Point
-    from hpcsweep.records import Row
 
 COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
 
@@ -46,7 +39,7 @@ class Workbench:
 
     def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
         """Take a kind of device: cpu, cuda or mps."""
-        self.device: Device = machine.device(device)
+        self.device: Device = provenance.device(device)
         self._telemetry = telemetry or Telemetry()
         self._memory = memory.watch(self.device.torch_device)
         self._wait = lanes.synchronizer(self.device.torch_device)
@@ -55,7 +48,7 @@ class Workbench:
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        return machine.environment(self.device, self._telemetry)
+        return provenance.environment(self.device, self._telemetry)
 
     @contextmanager
     def _told_apart(
@@ -99,7 +92,7 @@ class Workbench:
         sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
         self._profiled = True
         for _ in range(sessions):
-            proof = evidence.prove(model, run, choices, self._backend)
+            proof = forward_pass.prove(model, run, choices, self._backend)
         return proof
 
     def _was_throttled(self) -> bool:

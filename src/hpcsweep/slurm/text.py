@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from hpcsweep import limits
+from hpcsweep import units
 
 SEPARATOR: Final = "\x1f"  # between the fields of a line: names and reasons hold every other
 
@@ -42,7 +42,7 @@ def number(text: str | None) -> int | None:
 def duration(text: str) -> int | None:
     """Read a time limit in seconds; None stands for no limit, and for what is no time."""
     try:
-        return limits.seconds(text)
+        return units.seconds(text)
     except ValueError:
         return None
 
@@ -51,6 +51,6 @@ def duration(text: str) -> int | None:
 def elapsed(text: str) -> float | None:
     """Read a time that passed, in seconds; None for what is no time."""
     try:
-        return float(limits.seconds(text) or 0)
+        return float(units.seconds(text) or 0)
     except ValueError:
         return None

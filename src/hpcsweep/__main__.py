@@ -1,0 +1,5 @@
+"""``python -m hpcsweep``: the same as the command `hpcsweep`."""
+
+from hpcsweep.cli import run
+
+run()

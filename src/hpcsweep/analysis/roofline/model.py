@@ -1,0 +1,287 @@
+"""Rooflines: of a profiler's export, or of the rows of a collected sweep.
+
+Every piece of work is held against the roofs of the device. A piece above its roof is a mistake
+of the counting, of the clock or of the peak, and is told as one.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.analysis.roofline import ncu, ncu_export, rocprof
+from hpcsweep.analysis.roofline import work as roofline_work
+from hpcsweep.analysis.roofline.work import TOLERANCE, Export, Roofs, Work, summed
+from hpcsweep.analysis.terminal import aligned, labels, shortened
+from hpcsweep.catalog import gpus
+from hpcsweep.errors import UsageError, suggest
+from hpcsweep.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TENSOR_LIST: Final = ncu.TENSOR_LIST
+_SHOWN: Final = 15
+_NAME_WIDTH: Final = 56
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Pieces of work below (one hopes) their roofs."""
+
+    label: str
+    export: Export
+    roofs: Roofs
+
+    @property
+    def groups(self) -> tuple[Work, ...]:
+        """Return the pieces summed by name, the longest first."""
+        by_name: dict[str, list[Work]] = {}
+        for piece in self.export.work:
+            by_name.setdefault(piece.name, []).append(piece)
+        found = [summed(name, pieces) for name, pieces in by_name.items()]
+        return tuple(sorted(found, key=lambda group: -group.seconds))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Return the units that did anything."""
+        found = {unit for piece in self.export.work for unit, n in piece.flops.items() if n}
+        return tuple(sorted(found))
+
+    @property
+    def above(self) -> tuple[Work, ...]:
+        """Return the pieces above their roof, the worst first."""
+        found = [piece for piece in self.export.work if self.is_above(piece)]
+        return tuple(sorted(found, key=lambda piece: -self.roofs.share(piece)))
+
+    def is_above(self, piece: Work) -> bool:
+        """Tell whether a piece did more than the device can."""
+        return self.roofs.share(piece) > TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "label": self.label,
+            "peaks": self.roofs.source,
+            "bandwidth_gbs": self.roofs.bandwidth / 1e9,
+            "compute_tflops": {unit: self.roofs.peak(unit) / 1e12 for unit in self.units},
+            "pieces": [self._record(piece) for piece in self.export.work],
+            "groups": [self._record(group) for group in self.groups],
+            "total": self._record(summed("total", self.export.work)),
+            "above_roof": [piece.ident for piece in self.above],
+            "notes": list(self.export.notes),
+        }
+
+    def write_summary(self, path: Path, *, grouped: bool = False) -> None:
+        """Write one row per piece, or per name, as CSV."""
+        rows = [self._record(piece) for piece in (self.groups if grouped else self.export.work)]
+        try:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                table.writeheader()
+                table.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+
+    def text(self) -> str:
+        """Return roofs, the longest groups and the total for a terminal."""
+        return "\n".join([*self._heading(), "", *self._table(), "", *self._notes()]).rstrip()
+
+    def _record(self, piece: Work) -> dict[str, Any]:
+        return {
+            "id": piece.ident,
+            "name": piece.name,
+            "detail": piece.detail,
+            "count": piece.count,
+            "time_us": piece.seconds * 1e6,
+            "flops": _whole(piece.total),
+            **{f"flops_{u.replace(' ', '_')}": _whole(piece.flops.get(u, 0)) for u in self.units},
+            "bytes": _whole(piece.bytes),
+            "flop_per_byte": piece.intensity if piece.bytes else None,
+            "tflops": piece.rate / 1e12,
+            "gbs": piece.bytes / piece.seconds / 1e9,
+            "pct_of_roof": 100 * self.roofs.share(piece),
+            "bound": self.roofs.bound(piece),
+            "above_roof": self.is_above(piece),
+        }
+
+    def _heading(self) -> list[str]:
+        work, groups = self.export.work, self.groups
+        pieces = _plural(len(work), self.export.piece)
+        of = "" if len(groups) == len(work) else f" of {len(groups)} names"
+        peaks = [f"{unit} {self.roofs.peak(unit) / 1e12:g}" for unit in self.units]
+        roofs = f"{', '.join(peaks)} TFLOP/s, {self.roofs.bandwidth / 1e9:g} GB/s"
+        return [f"{self.label}: {pieces}{of}", f"roofs of {self.roofs.source}: {roofs}"]
+
+    def _table(self) -> list[str]:
+        pieces = _plural(2, self.export.piece).removeprefix("2 ")
+        head = ["name", pieces, "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s", "% roof", ""]
+        groups = self.groups
+        names = labels((group.name for group in groups[:_SHOWN]), _NAME_WIDTH)
+        rows = [self._line(names[group.name], group) for group in groups[:_SHOWN]]
+        if len(groups) > _SHOWN:
+            rest = f"... {len(groups) - _SHOWN} more"
+            rows.append(self._line(rest, summed(rest, groups[_SHOWN:])))
+        return aligned([head, *rows, self._line("total", summed("total", groups))], left=1)
+
+    def _line(self, name: str, group: Work) -> list[str]:
+        return [
+            name,
+            str(group.count),
+            f"{group.seconds * 1e3:.4g}",
+            f"{group.total / 1e9:.4g}",
+            f"{group.bytes / 1e6:.4g}",
+            f"{group.intensity:.3g}" if group.bytes else "-",
+            f"{group.rate / 1e12:.3g}",
+            f"{100 * self.roofs.share(group):.1f}",
+            "above!" if self.is_above(group) else self.roofs.bound(group),
+        ]
+
+    def _notes(self) -> list[str]:
+        notes = [f"   {note}" for note in self.export.notes]
+        idle = sum(not piece.total for piece in self.export.work)
+        if idle:
+            notes.append(f"   {_plural(idle, self.export.piece)} without FLOPs: not in the picture")
+        return [*notes, *self.complaints()]
+
+    def complaints(self) -> list[str]:
+        """Return what is above its roof, and what may be wrong."""
+        if not self.above:
+            return []
+        pieces = _plural(len(self.above), self.export.piece)
+        lines = [f"!  {pieces} above the roof, which cannot be: {self._reason()}"]
+        for piece in self.above[:5]:
+            share = f"{100 * self.roofs.share(piece):.0f} % of its {self.roofs.bound(piece)} roof"
+            name = shortened(f"{piece.name} {piece.detail}".strip(), _NAME_WIDTH)
+            lines.append(f"   {piece.ident}: {name}: {share}")
+        return lines
+
+    def _reason(self) -> str:
+        if self.export.counted:
+            return "the peaks are another device's, or time and counters are of different runs"
+        kinds = {self.roofs.bound(piece) for piece in self.above}
+        reasons = {
+            "memory": "caches served what bytes_min takes for memory traffic",
+            "compute": "some algorithms do fewer operations than a direct convolution, as counted",
+        }
+        told = [text for kind, text in reasons.items() if kind in kinds]
+        return f"{'; '.join(told)}; or the peaks are another device's"
+
+
+def read(  # noqa: PLR0913 - one argument per option
+    sources: Sequence[Path],
+    *,
+    gpu: str | None = None,
+    peak_compute: float | None = None,
+    peak_bw: float | None = None,
+    label: str | None = None,
+    layers: bool = False,
+    where: str = "",
+) -> Roofline:
+    """Read exports or the table of a sweep, and put the roofs over them.
+
+    `peak_compute` is in TFLOP/s, `peak_bw` in GB/s; they override the peaks of `gpu`, which
+    overrides those of the device that the source names.
+
+    Raises:
+        UsageError: a source cannot be read, or no peaks are known.
+
+    """
+    export = _export(sources, gpu, layers=layers, where=where)
+    roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
+    found = Roofline(label or _label(sources), export, roofs)
+    for unit in found.units:
+        roofs.peak(unit)
+    return found
+
+
+def sample() -> Path:
+    """Return the sample export that comes with hpcsweep: computed, not measured."""
+    return Path(str(resources.files("hpcsweep.analysis.roofline") / "sample_ncu.csv"))
+
+
+def wanted(profiler: str) -> str:
+    """Return what a profiler has to collect, as its command line or its input file takes it."""
+    return ",".join(ncu.metrics()) if profiler == "ncu" else rocprof.passes()
+
+
+def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: str) -> Export:
+    first = sources[0]
+    if first.is_dir() or first.name in {"overall.csv", "layers.csv"}:
+        from hpcsweep.analysis.roofline import sweep  # noqa: PLC0415 - pandas takes a second
+
+        run = RunDir(first if first.is_dir() else first.parent)
+        layers = layers or first.name == "layers.csv"
+        return sweep.read(run, gpu, layers=layers, where=where)
+    if layers or where:
+        option = "--layers" if layers else "--where"
+        raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")
+    if first.suffix == ".ncu-rep":
+        raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
+    lines = _lines(first)
+    if any(map(rocprof.is_export, lines)) and not any(map(ncu_export.is_export, lines)):
+        return rocprof.read(sources)
+    if len(sources) > 1:
+        raise UsageError(f"{sources[1]}: only the passes of rocprofv3 are joined; give one export")
+    return ncu.read(first)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
+    if compute and bandwidth:
+        return Roofs(bandwidth * 1e9, "the command line", single=compute * 1e12)
+    known = [*gpus.GPUS, *(entry.name for entry in gpus.DEVICES)]
+    entry = _gpu(gpu or device)
+    if entry is None and gpu:
+        raise UsageError(f"no GPU '{gpu}'{suggest(gpu, known)} (there are: {', '.join(known)})")
+    if entry is None:
+        whose = f"no peaks of '{device}' are known" if device else "the export names no device"
+        raise UsageError(
+            f"{whose}: give --gpu ({', '.join(gpus.GPUS)}), or --peak-compute TFLOP/s and "
+            "--peak-bw GB/s"
+        )
+    roofs = roofline_work.roofs_of(entry)
+    source = entry.name if not (compute or bandwidth) else f"{entry.name} and the command line"
+    return Roofs(
+        bandwidth * 1e9 if bandwidth else roofs.bandwidth,
+        source,
+        roofs.by_unit,
+        compute * 1e12 if compute else None,
+    )
+
+
+def _gpu(name: str) -> gpus.Gpu | None:
+    """Return an entry of the table of peaks by short name, its own name, or the device's."""
+    by_name = {entry.name.lower(): entry for entry in gpus.DEVICES}
+    lower = name.lower()
+    return gpus.GPUS.get(lower) or by_name.get(lower) or gpus.by_device_name(name)
+
+
+def _label(sources: Sequence[Path]) -> str:
+    first = sources[0]
+    if first == sample():
+        return "sample (computed, not measured)"
+    if first.name in {"overall.csv", "layers.csv"}:
+        return first.parent.name
+    return first.name if first.is_dir() else first.stem
+
+
+def _whole(number: float) -> float | int:
+    return int(number) if float(number).is_integer() else float(number)
+
+
+def _cell(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"

@@ -1,0 +1,124 @@
+"""What the points of a collected sweep did: a roofline without a profiler.
+
+FLOPs and bytes are those of the shapes (`flops`, `bytes_min`), time is the median. So bytes are
+the least that has to move, not what moved: a layer whose data stays in a cache can be above the
+memory roof, and an algorithm that saves operations (Winograd, FFT) above the compute roof. Both
+are told as what they are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from hpcsweep.analysis import dataset
+from hpcsweep.analysis.roofline.work import Export, Work
+from hpcsweep.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.store.rundir import RunDir
+
+_NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
+_TRAINING: Final = "training"
+_MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
+_WORK: Final = ("flops", "bytes_min", "median_ms")
+
+
+def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: str = "") -> Export:
+    """Read the measured points of a sweep, or their layer calls.
+
+    `gpu` chooses one of several, `where` is `column=value`, several joined by commas.
+
+    Raises:
+        UsageError: the sweep was not collected, ran on several GPU types, or its workload has no
+            work columns.
+
+    """
+    data = dataset.read(run)
+    rows = _of_one_gpu(data, data.where(where), gpu)
+    varying = dataset.varying_axes(rows)
+    points = rows.set_index("point_id")
+    pieces = data.layers() if layers else _of_forward_passes(rows)
+    pieces = pieces[pieces["point_id"].isin(points.index)]
+    missing = [name for name in _WORK if name not in pieces]
+    known = pieces if missing else pieces.dropna(subset=list(_WORK))
+    known = known if missing else known[known["flops"] > 0]
+    if missing or known.empty:
+        path = run.layers if layers else run.overall
+        raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
+    notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
+    if not layers and _trained(rows).any():
+        notes.append("of a training step the forward pass, its work over phase_forward_ms")
+    if len(known) < len(pieces):
+        kind = "layer calls" if layers else "points"
+        notes.append(f"{len(pieces) - len(known)} {kind} without FLOPs left out")
+    work = tuple(
+        _work(row, points.loc[row["point_id"]], varying, layers=layers)
+        for row in known.to_dict("records")
+    )
+    device = _device(rows)
+    return Export(work, device, tuple(notes), "layer" if layers else "point", counted=False)
+
+
+def _trained(rows: pd.DataFrame) -> pd.Series:
+    unknown = pd.Series("", index=rows.index)
+    return rows.get("workload", unknown) == _TRAINING
+
+
+def _of_forward_passes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give training points the time of what their work columns count: the forward pass."""
+    trained = _trained(rows)
+    if not trained.any():
+        return rows
+    forward = rows.get("phase_forward_ms", math.nan)
+    return rows.assign(median_ms=rows["median_ms"].where(~trained, forward))
+
+
+def _of_one_gpu(data: Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
+    names = sorted(rows["gpu"].dropna().unique())
+    if len(names) < 2:
+        return rows
+    if gpu not in names:
+        raise UsageError(
+            f"{data.run.overall}: measured on {', '.join(names)}; choose one with --gpu"
+        )
+    return rows[rows["gpu"] == gpu]
+
+
+def _device(rows: pd.DataFrame) -> str:
+    """Return what the peaks were taken from when the rows were written, or the device's name."""
+    for column in ("peak_source", "device_name", "gpu"):
+        found = list(rows[column].dropna().unique()) if column in rows else []
+        if len(found) == 1:
+            return str(found[0])
+    return ""
+
+
+def _work(
+    row: Mapping[Any, Any], point: pd.Series, varying: Iterable[str], *, layers: bool
+) -> Work:
+    known = {axis: point[axis] for axis in varying if pd.notna(point[axis])}
+    texts = [str(value) for axis, value in known.items() if axis not in _NUMERIC]
+    numbers = [f"{axis} {value:g}" for axis, value in known.items() if axis in _NUMERIC]
+    ident, name = row["point_id"], " ".join(texts) or str(point["model"])
+    if layers:
+        ident, name, numbers = f"{ident}:{row['call_index']}", row["layer"], [*texts, *numbers]
+    return Work(
+        name,
+        ident,
+        {_unit(point): float(row["flops"])},
+        float(row["bytes_min"]),
+        float(row["median_ms"]) / 1e3,
+        detail=" ".join(numbers),
+    )
+
+
+def _unit(point: pd.Series) -> str:
+    """Return whose peak counts: the type's that multiplies, or TF32's where it was allowed."""
+    dtype = _MIXED.get(str(point.get("amp")), str(point["dtype"]))
+    return "tf32" if dtype == "float32" and point.get("tf32") == "true" else dtype

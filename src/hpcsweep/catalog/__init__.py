@@ -1,0 +1,41 @@
+"""What exists, without torch: axes, settings, models, GPUs, and the columns of the tables."""
+
+from hpcsweep.catalog.axes import (
+    ALGORITHMS,
+    AUTO,
+    AUTOTUNE,
+    AXES,
+    DATASETS,
+    DTYPES,
+    INJECTIONS,
+    SETTINGS,
+    TRAINING_AXES,
+    WORKLOADS,
+    Axis,
+    Kind,
+    Setting,
+    axes_of,
+    axis_defaults,
+    setting_defaults,
+    settings_of,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "AUTO",
+    "AUTOTUNE",
+    "AXES",
+    "DATASETS",
+    "DTYPES",
+    "INJECTIONS",
+    "SETTINGS",
+    "TRAINING_AXES",
+    "WORKLOADS",
+    "Axis",
+    "Kind",
+    "Setting",
+    "axes_of",
+    "axis_defaults",
+    "setting_defaults",
+    "settings_of",
+]

@@ -1,0 +1,206 @@
+"""What collect remembers between two runs: what it has read, and what lies where in the tables.
+
+Shards only ever grow, so a collect that knows the last one reads just what is new and takes the
+rest from the tables. Whatever does not fit that picture (a shard that shrank or went, a table that
+was edited, another version) means starting anew. The file is a cache: it may be deleted.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import __version__, files
+from hpcsweep.collect import merge, tables
+from hpcsweep.collect.merge import Origin
+from hpcsweep.collect.tables import Extras
+from hpcsweep.errors import ResultsError
+from hpcsweep.store.rundir import ShardPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from hpcsweep.collect.merge import Entry
+    from hpcsweep.collect.tables import Written
+    from hpcsweep.store.rundir import RunDir
+
+_TAIL: Final = 4096
+_FORMAT: Final = f"2 {__version__}"
+
+Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
+Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file
+
+
+@dataclass
+class Seen:
+    """What is known of one shard: its stamp, bytes and rows read, lines and rows left out."""
+
+    stamp: Stamp
+    read: int = 0
+    tail: int = 0  # checksum of the last bytes read
+    rows: int = 0
+    left_out: int = 0
+    torn: bool = False
+    problems: list[str] = field(default_factory=list)
+    blocks: list[Stamp] = field(default_factory=list)  # of layers and samples, if any are left out
+
+    def note_blocks(self, shard: ShardPath) -> None:
+        """Remember the state of files whose rows may be whole later (a slow network disk)."""
+        self.blocks = block_stamps(shard) if self.left_out else []
+
+    def same_blocks(self, shard: ShardPath) -> bool:
+        """Say whether what was found damaged still is as it was."""
+        return not self.blocks or self.blocks == block_stamps(shard)
+
+
+@dataclass
+class Memory:
+    """The state after a collect."""
+
+    planned: list[str]
+    shards: dict[str, Seen]
+    extras: Extras
+    repeated: dict[str, int]
+    report: dict[str, Any]
+    rows: list[list[int]] = field(default_factory=list)  # shard, byte, lengths of both blocks
+    tables: list[Stamp] = field(default_factory=list)
+
+    def news(self, found: Found) -> dict[str, int] | None:
+        """Return the shards to read and from which byte; None: the tables must be made anew."""
+        if not self.shards.keys() <= found.keys():
+            return None
+        news: dict[str, int] = {}
+        for name, (shard, stamp) in found.items():
+            seen = self.shards.get(name)
+            if seen is None:
+                news[name] = 0
+            elif not seen.same_blocks(shard) or not _grew_from(seen.stamp, stamp):
+                return None
+            elif seen.stamp != stamp:
+                if tail_of(shard.overall, seen.read) != seen.tail:  # another file by now
+                    return None
+                news[name] = seen.read
+        return news
+
+    def place(self, written: Written) -> None:
+        """Take note of where the rows of the tables come from and how long their blocks are."""
+        number = {name: index for index, name in enumerate(self.shards)}
+        self.rows = [
+            [number[name_of(entry.origin)], entry.origin.at, layers, samples]
+            for entry, layers, samples in zip(
+                written.rows, written.layers, written.samples, strict=True
+            )
+        ]
+
+    def entries(self, run: RunDir) -> list[Entry]:
+        """Return the rows of the tables.
+
+        Raises:
+            ResultsError: they do not fit.
+
+        """
+        names = list(self.shards)
+        try:
+            header, *lines = run.overall.read_bytes().split(b"\n")[:-1]
+            columns = tuple(header.decode().split(","))
+            return list(self._entries(lines, columns, [_parsed(run, name) for name in names]))
+        except (OSError, ValueError, IndexError, KeyError) as error:
+            raise ResultsError(f"{run.overall}: not as it was written ({error})") from error
+
+    def _entries(
+        self, lines: Sequence[bytes], columns: tuple[str, ...], shards: Sequence[ShardPath]
+    ) -> Iterator[Entry]:
+        layers_at, samples_at = (len(head) for head in tables.heads(self.extras))
+        for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
+            shard = shards[number]
+            cells = dict(zip(columns, next(csv.reader([line.decode()])), strict=True))
+            origin = Origin(shard.submission, shard.attempt, shard.chunk, at)
+            places = (layers_at, layers), (samples_at, samples)
+            yield merge.entry(
+                cells, line=line, columns=columns, origin=origin, shard=None, places=places
+            )
+            layers_at, samples_at = layers_at + layers, samples_at + samples
+
+
+def load(run: RunDir) -> Memory | None:
+    """Return what the last collect knew; None where there is nothing to build on."""
+    try:
+        record = files.read_json(run.collect_index)
+        if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
+            return None
+        record["shards"] = {name: Seen(**seen) for name, seen in record["shards"].items()}
+        record["extras"] = Extras(*(tuple(names) for names in record["extras"]))
+        return Memory(**record)
+    except (ResultsError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def save(run: RunDir, memory: Memory) -> None:
+    """Remember; where the disk is full now, the next collect starts anew."""
+    record = {
+        "format": _FORMAT,
+        **vars(memory),
+        "shards": {name: asdict(seen) for name, seen in memory.shards.items()},
+        "extras": [memory.extras.overall, memory.extras.layers],
+        "tables": table_stamps(run),
+    }
+    with suppress(ResultsError), files.replacing(run.collect_index) as file:
+        file.write(json.dumps(record, separators=(",", ":")).encode())
+
+
+def stamps(run: RunDir) -> Found:
+    """Return every shard there is, by its name below `shards/`, with its stamp."""
+    return {name_of(shard): (shard, stamp_of(shard.overall)) for shard in run.shards()}
+
+
+def table_stamps(run: RunDir) -> list[Stamp]:
+    """Return the stamps of the merged tables."""
+    return [stamp_of(path) for path in (run.overall, run.layers, run.samples)]
+
+
+def block_stamps(shard: ShardPath) -> list[Stamp]:
+    """Return the stamps of a shard's layer rows and samples."""
+    return [stamp_of(shard.layers), stamp_of(shard.samples)]
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return what changes when a file does."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - thousands of them
+    except OSError:
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def tail_of(path: Path, end: int) -> int:
+    """Return a checksum of the bytes before `end`; -1 where they cannot be read."""
+    begin = max(end - _TAIL, 0)
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            return zlib.crc32(file.read(end - begin))
+    except OSError:
+        return -1
+
+
+def _grew_from(before: Stamp, now: Stamp) -> bool:
+    """Say whether a file is as it was, or longer."""
+    return before == now or (bool(before and now) and before[0] == now[0] and before[1] < now[1])
+
+
+def name_of(found: ShardPath | Origin) -> str:
+    """Return a shard's name below `shards/`."""
+    return f"{found.submission}/{found.chunk}.{found.attempt}"
+
+
+def _parsed(run: RunDir, name: str) -> ShardPath:
+    folder, _, numbers = name.rpartition("/")
+    chunk, attempt = numbers.split(".")
+    return ShardPath(run.shards_dir / folder, int(chunk), int(attempt))

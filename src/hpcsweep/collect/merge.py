@@ -1,0 +1,208 @@
+"""Which row of a point counts, in which order rows stand, and whether they may be compared.
+
+Pure: entries in, entries out. A point may have several rows, from attempts that were requeued,
+retried or run twice: `ok` beats everything, everything beats `profiled`, else later beats earlier.
+Nothing here depends on the order in which shards are read.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isfinite, nan
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep import catalog
+from hpcsweep.catalog.columns import MUST_AGREE, OK, PROFILED, SCHEMA_VERSION
+from hpcsweep.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.store.rundir import ShardPath
+
+VERSION_MIX: Final = "version_mix"
+_NUMERIC: Final = tuple(
+    (axis.name, axis.kind in {"int", "float"}) for axis in catalog.AXES.values()
+)
+_MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
+
+Place = tuple[int, int]  # offset and length of a block, in bytes
+Versions = tuple[str, ...]  # the cells of `records.MUST_AGREE`
+
+
+@dataclass(frozen=True, order=True)
+class Origin:
+    """Where a row was written: what makes it later than another."""
+
+    submission: str
+    attempt: int
+    chunk: int
+    at: int  # byte in the shard
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A row as it lies in a shard, or (`shard` None) in the merged table of the last collect."""
+
+    point_id: str
+    status: str
+    gpu: str
+    versions: Versions
+    order: tuple[object, ...]
+    origin: Origin
+    line: bytes
+    columns: tuple[str, ...]
+    layers: Place
+    samples: Place
+    shard: ShardPath | None
+
+    def values(self) -> list[str]:
+        """Return the row's cells, in the order of `columns`."""
+        return next(csv.reader([self.line.decode()]))
+
+    def rank(self) -> tuple[bool, bool, Origin]:
+        """Return what decides between rows of one point; the largest counts."""
+        return self.status == OK, self.status != PROFILED, self.origin
+
+
+def entry(  # noqa: PLR0913 - a record
+    cells: Mapping[str, str],
+    *,
+    line: bytes,
+    columns: tuple[str, ...],
+    origin: Origin,
+    shard: ShardPath | None,
+    places: tuple[Place, Place],
+) -> Entry:
+    """Return the entry of a row, which lies in `shard` or in the merged tables."""
+    return Entry(
+        point_id=cells["point_id"],
+        status=cells["status"],
+        gpu=cells.get("gpu", ""),
+        versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
+        order=tuple(_sortable(cells.get(name, ""), n) for name, n in _NUMERIC),
+        origin=origin,
+        line=line,
+        columns=columns,
+        layers=places[0],
+        samples=places[1],
+        shard=shard,
+    )
+
+
+def shard_entry(row: Row, columns: tuple[str, ...], shard: ShardPath) -> Entry:
+    """Return the entry of a shard's row.
+
+    Raises:
+        ResultsError: a newer hpcsweep wrote it, or its places are no numbers.
+
+    """
+    origin = Origin(shard.submission, shard.attempt, shard.chunk, row["_at"])
+    _check_schema(row.get("schema_version", ""))
+    places = _place(row, "layers"), _place(row, "samples")
+    return entry(row, line=row["_line"], columns=columns, origin=origin, shard=shard, places=places)
+
+
+@dataclass
+class Pool:
+    """All rows of all points."""
+
+    rows: dict[str, list[Entry]] = field(default_factory=dict)
+
+    def add(self, found: Entry) -> None:
+        """Take a row."""
+        self.rows.setdefault(found.point_id, []).append(found)
+
+    def drop(self, damaged: Iterable[Entry]) -> None:
+        """Leave rows out: their points fall back to the next best."""
+        for found in damaged:
+            rows = self.rows[found.point_id]
+            rows.remove(found)
+            if not rows:
+                del self.rows[found.point_id]
+
+    def losers(self) -> Iterator[Entry]:
+        """Return the rows that lie in shards and are not the best of their points."""
+        for rows in self.rows.values():
+            if len(rows) > 1:
+                best = max(rows, key=Entry.rank)
+                yield from (found for found in rows if found is not best and found.shard)
+
+    def winners(self) -> list[Entry]:
+        """Return one row per point, by axis values and then id."""
+        best = (max(rows, key=Entry.rank) for rows in self.rows.values())
+        return sorted(best, key=lambda found: (found.order, found.point_id))
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Rows of one GPU type that ran with different library versions, the commonest first."""
+
+    gpu: str
+    groups: tuple[tuple[Versions, int], ...]
+
+    def minority(self) -> Iterator[tuple[str, Versions]]:
+        """Return what the flagged rows have."""
+        return ((self.gpu, versions) for versions, _count in self.groups[1:])
+
+
+def mixes(winners: Iterable[Entry]) -> list[Mix]:
+    """Return the GPU types whose measured rows do not agree in `records.MUST_AGREE`."""
+    counts: dict[str, Counter[Versions]] = {}
+    for found in winners:
+        if found.status == OK:
+            counts.setdefault(found.gpu, Counter())[found.versions] += 1
+    return [
+        Mix(gpu, tuple(sorted(of.items(), key=lambda item: (-item[1], item[0]))))
+        for gpu, of in sorted(counts.items())
+        if len(of) > 1
+    ]
+
+
+def flags(before: str, *, mixed: bool) -> str:
+    """Return a row's flags with `version_mix` set or taken away."""
+    kept = [flag for flag in before.split(";") if flag and flag != VERSION_MIX]
+    return ";".join([*kept, VERSION_MIX] if mixed else kept)
+
+
+def extra_columns(headers: Iterable[Sequence[str]], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of other versions, by name."""
+    return tuple(sorted({name for header in headers for name in header}.difference(known)))
+
+
+def _place(row: Mapping[str, str], which: str) -> Place:
+    try:
+        return int(row.get(f"{which}_offset") or 0), int(row.get(f"{which}_bytes") or 0)
+    except ValueError:
+        raise ResultsError(f"{which}_offset or {which}_bytes is no number") from None
+
+
+@lru_cache(maxsize=100_000)
+def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 - a cache's key
+    """Return a key that orders empty, numbers, text; it never compares two types."""
+    if not text:
+        return (0, "")
+    try:
+        number = float(text) if numeric else nan
+    except ValueError:
+        number = nan
+    return (1, number) if isfinite(number) else (2, text)
+
+
+@lru_cache(maxsize=1000)
+def _shared(versions: Versions) -> Versions:
+    """Return one object for equal tuples: a table holds few of them, many times."""
+    return versions
+
+
+def _check_schema(version: str) -> None:
+    major = version.split(".", maxsplit=1)[0]
+    if major.isdecimal() and int(major) > _MAJOR:
+        raise ResultsError(
+            f"written by a newer hpcsweep (columns {version}, this one knows {SCHEMA_VERSION}); "
+            "update hpcsweep to read it"
+        )

@@ -1,0 +1,216 @@
+"""Writes the merged tables: `overall.csv`, `layers.csv`, `samples.csv`.
+
+Layer rows and samples are copied as the bytes they are, never parsed, but where a shard of another
+version has other columns. Each block is checked against its row's checksum on the way. All three
+tables are written aside and renamed together at the end, so a full disk leaves the old ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Final
+
+from hpcsweep import files
+from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, OK, SAMPLE_COLUMNS
+from hpcsweep.collect import merge
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import shards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
+    from hpcsweep.store.rundir import RunDir, ShardPath
+
+_SEAL: Final = COMMIT[-1]
+
+
+class Damaged(Exception):
+    """Rows whose blocks or checksums do not fit, with the reason; nothing was written."""
+
+    def __init__(self, found: list[tuple[Entry, str]]) -> None:
+        """Take note of the rows."""
+        super().__init__(f"{len(found)} rows")
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Columns of other schema versions, which stand after those of this one."""
+
+    overall: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+
+    def and_those_of(self, found: Iterable[Entry]) -> Extras:
+        """Return the union with what the shards of some rows have."""
+        headers = {id(entry.columns): entry.columns for entry in found}
+        sources = {entry.shard for entry in found if entry.shard and entry.layers[1]}
+        known = {*MERGED_COLUMNS, *COMMIT}
+        return Extras(
+            merge.extra_columns([self.overall, *headers.values()], known),
+            merge.extra_columns([self.layers, *_layer_headers(sources)], LAYER_COLUMNS),
+        )
+
+
+@dataclass
+class Marks:
+    """What the rows' own cells do not say: orphans, where nobody knows, version mixes."""
+
+    orphans: Collection[str] = ()
+    unknown: Collection[str] = ()
+    mixes: Collection[Mix] = ()
+
+    def minority(self) -> set[tuple[str, Versions]]:
+        """Return GPU type and versions of the rows to flag."""
+        return {pair for mix in self.mixes for pair in mix.minority()}
+
+    def orphan(self, point_id: str) -> str:
+        """Return the cell of the column `orphan`."""
+        if point_id in self.unknown:
+            return ""
+        return "true" if point_id in self.orphans else "false"
+
+
+@dataclass
+class Written:
+    """What went into the tables: rows in their order, bytes of each one's blocks, layer rows."""
+
+    rows: list[Entry]
+    layers: list[int] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    layer_rows: int = 0
+
+
+def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
+    """Write the three tables, of the best row of each point; the other rows are checked, too.
+
+    Raises:
+        Damaged: some rows cannot be taken; the tables are as they were.
+        ResultsError: the disk is full or read-only; the tables are as they were.
+
+    """
+    written = Written(pool.winners())
+    with (
+        files.replacing(run.overall) as overall,
+        files.replacing(run.samples) as samples,
+        files.replacing(run.layers) as layers,
+        shards.Blocks() as blocks,
+    ):
+        for file, head in zip((layers, samples), heads(extras), strict=True):
+            file.write(head)
+        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers))
+        for found in written.rows:
+            layer_block, sample_block = source.blocks_of(found)
+            written.layers.append(layers.write(layer_block))
+            written.samples.append(samples.write(sample_block))
+        for found in pool.losers():
+            source.blocks_of(found)
+        if source.damaged:
+            raise Damaged(source.damaged)
+        written.layer_rows = _write_rows(overall, written.rows, marks, extras.overall)
+        for file in (overall, samples, layers):  # nothing is renamed before everything is there
+            file.flush()
+            os.fsync(file.fileno())
+    return written
+
+
+def heads(extras: Extras) -> tuple[bytes, bytes]:
+    """Return the header lines of layers.csv and samples.csv."""
+    return _head((*LAYER_COLUMNS, *extras.layers)), _head(SAMPLE_COLUMNS)
+
+
+def _head(columns: Sequence[str]) -> bytes:
+    return ",".join(columns).encode() + b"\n"
+
+
+def _write_rows(
+    file: IO[bytes], winners: Sequence[Entry], marks: Marks, extras: Sequence[str]
+) -> int:
+    columns = (*MERGED_COLUMNS, *extras)
+    headers = {id(found.columns): found.columns for found in winners}
+    picks = {key: _picker(header, columns) for key, header in headers.items()}
+    flags, orphan, count = (columns.index(name) for name in ("flags", "orphan", "layer_rows"))
+    minority, rows = marks.minority(), 0
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    for found in winners:
+        cells = picks[id(found.columns)](found.values())
+        mixed = found.status == OK and (found.gpu, found.versions) in minority
+        cells[flags] = merge.flags(cells[flags], mixed=mixed)
+        cells[orphan] = marks.orphan(found.point_id)
+        rows += int(cells[count] or 0)
+        table.writerow(cells)
+    text.detach()
+    return rows
+
+
+def _layer_headers(sources: Iterable[ShardPath]) -> Iterator[tuple[str, ...]]:
+    for shard in sources:
+        with suppress(ResultsError):  # its rows will be found damaged
+            yield shards.layer_columns_of(shard)
+
+
+def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
+    """Return what brings cells into the order of `columns`; those that are not there are empty."""
+    place = {name: index for index, name in enumerate(header)}
+    order = [place.get(name, -1) for name in columns]
+
+    def pick(cells: list[str]) -> list[str]:
+        cells.append("")
+        return [cells[index] for index in order]
+
+    return pick
+
+
+class _Source:
+    """Where blocks come from: shards, or the tables of the last collect."""
+
+    def __init__(self, run: RunDir, blocks: shards.Blocks, layer_columns: tuple[str, ...]) -> None:
+        self.layer_columns = layer_columns
+        self.damaged: list[tuple[Entry, str]] = []
+        self._run, self._blocks = run, blocks
+        self._headers: dict[ShardPath, tuple[str, ...]] = {}
+
+    def blocks_of(self, found: Entry) -> tuple[bytes, bytes]:
+        """Return a point's layer rows, in `layer_columns`, and its samples; none if damaged."""
+        try:
+            return self._checked(found)
+        except ResultsError as error:
+            self.damaged.append((found, str(error)))
+            return b"", b""
+
+    def _checked(self, found: Entry) -> tuple[bytes, bytes]:
+        where = found.shard or self._run
+        layers = self._blocks.read(where.layers, *found.layers)
+        samples = self._blocks.read(where.samples, *found.samples)
+        if found.shard is None:
+            return layers, samples
+        sealed = found.columns[-1] == _SEAL
+        if sealed and not shards.verify_seal(found.line, layers, samples):
+            raise ResultsError(f"{where.overall}: the checksum of {found.point_id} does not fit")
+        return self._fitted(layers, found.shard), samples
+
+    def _fitted(self, block: bytes, shard: ShardPath) -> bytes:
+        if not block:
+            return block
+        if shard not in self._headers:
+            self._headers[shard] = shards.layer_columns_of(shard)
+        header = self._headers[shard]
+        missing = len(self.layer_columns) - len(header)
+        if self.layer_columns[: len(header)] == header:
+            return block.replace(b"\n", b"," * missing + b"\n") if missing else block
+        return _remapped(block, header, self.layer_columns)
+
+
+def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    rows = shards.parse_block(block, header)
+    csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n").writerows(
+        rows
+    )
+    return text.getvalue().encode()

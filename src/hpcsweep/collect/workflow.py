@@ -1,0 +1,254 @@
+"""Merges all shards of a sweep into `overall.csv`, `layers.csv` and `samples.csv`.
+
+One row per point, sorted by axis values: the same tables whatever order the shards come in, and
+however often it was collected in between. What is damaged is left out and named; every complete
+row is kept. A second collect reads what is new, and writes nothing where nothing is.
+
+Neither pandas nor pydantic is loaded on the way, so that collecting a small sweep takes no longer
+than starting Python.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.catalog.columns import STATUSES
+from hpcsweep.collect import incremental, merge, tables
+from hpcsweep.collect.incremental import Memory, Seen
+from hpcsweep.collect.orphans import membership, sweep_sha
+from hpcsweep.collect.summary import Report, mix_to_json
+from hpcsweep.errors import ResultsError
+from hpcsweep.files import cannot_write
+from hpcsweep.store import ledger, locks, shards
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpcsweep.collect.incremental import Found
+    from hpcsweep.collect.merge import Entry
+    from hpcsweep.collect.tables import Extras, Written
+    from hpcsweep.store.rundir import RunDir
+
+__all__ = ["Report", "collect"]
+
+_NAMED: Final = 20  # points in the command that measures lost ones again
+
+
+def collect(run: RunDir, timeout: float = 10.0) -> Report:
+    """Merge the shards of a sweep into its tables.
+
+    Damage does not stop it; `Report.error` is for shards that could not be read at all.
+
+    Raises:
+        Busy: a submit or collect held the lock for `timeout` seconds.
+        ResultsError: the folder cannot be written, or is of a newer layout; old tables stay.
+
+    """
+    began = time.perf_counter()
+    try:
+        with locks.held(run, "collect", timeout):
+            report = _collect(run)
+    except OSError as error:
+        raise cannot_write(run.path, error) from error
+    return replace(report, seconds=round(time.perf_counter() - began, 3))
+
+
+def _collect(run: RunDir) -> Report:
+    manifests = [submission.read_manifest() for submission in run.submissions()]
+    found = incremental.stamps(run)
+    memory = incremental.load(run)
+    news = memory.news(found) if memory else None
+    if memory and news is not None:
+        if not news and memory.planned == _planned(run, manifests):
+            before = Report(**memory.report)
+            return replace(before, remedy=_remedy(run, before.lost))
+        grown = _Reading(run, found, memory)
+        if grown.read(news):
+            with suppress(tables.Damaged):
+                return _Writing(grown, manifests).report(len(news))
+    anew = _Reading(run, found, None)
+    anew.read(dict.fromkeys(found, 0))
+    return _Writing(anew, manifests).report(len(found))
+
+
+class _Reading:
+    """Rows of all points: what the last collect knew, if that is given, and what shards hold."""
+
+    def __init__(self, run: RunDir, found: Found, memory: Memory | None) -> None:
+        self.run, self.found, self._memory = run, found, memory
+        self.pool = merge.Pool()
+        self.rows: Counter[str] = Counter()  # per point
+        self.seen: dict[str, Seen] = dict(memory.shards) if memory else {}
+        self.unopened: dict[str, str] = {}
+        self.extras: Extras = memory.extras if memory else tables.Extras()
+
+    def read(self, news: Mapping[str, int]) -> bool:
+        """Read shards from a byte on; false where what is remembered cannot be built on."""
+        added = [entry for name, begin in news.items() for entry in self._shard(name, begin)]
+        before = self.extras
+        self.extras = before.and_those_of(added)
+        if self._memory:
+            if self.extras.layers != before.layers:  # every layer row gets a cell more
+                return False
+            try:
+                self._take(self._memory.entries(self.run), self._memory.repeated)
+            except ResultsError:
+                return False
+        self._take(added, {})
+        return True
+
+    def drop(self, damaged: list[tuple[Entry, str]]) -> None:
+        """Leave out rows whose blocks are damaged."""
+        self.pool.drop(entry for entry, _reason in damaged)
+        for entry, reason in damaged:
+            self.rows[entry.point_id] -= 1
+            if entry.shard is not None:
+                seen = self.seen[incremental.name_of(entry.shard)]
+                seen.rows, seen.left_out = seen.rows - 1, seen.left_out + 1
+                seen.problems.append(f"a row of point {entry.point_id} left out: {reason}")
+
+    def _take(self, entries: list[Entry], repeated: Mapping[str, int]) -> None:
+        for entry in entries:
+            self.pool.add(entry)
+            self.rows[entry.point_id] += repeated.get(entry.point_id, 1)
+
+    def _shard(self, name: str, begin: int) -> list[Entry]:
+        """Return the rows of a shard from a byte on, and take note of it."""
+        shard, stamp = self.found[name]
+        try:
+            part = shards.read(shard, begin)
+        except ResultsError as error:
+            self.unopened[name] = str(error)
+            return []
+        before = self.seen.get(name, Seen(stamp)) if begin else Seen(stamp)
+        entries, problems = [], [*before.problems, *part.problems]
+        for row in part.rows:
+            try:
+                entries.append(merge.shard_entry(row, part.columns, shard))
+            except ResultsError as error:  # noqa: PERF203 - next to nothing
+                problems.append(
+                    f"{shard.overall}: a row of point {row['point_id']} left out: {error}"
+                )
+        left_out = before.left_out + part.left_out + len(part.rows) - len(entries)
+        self.seen[name] = Seen(
+            stamp,
+            read=part.size,
+            tail=incremental.tail_of(shard.overall, part.size),
+            rows=before.rows + len(entries),
+            left_out=left_out,
+            torn=part.torn,
+            problems=problems,
+        )
+        return entries
+
+
+class _Writing:
+    """The best row of every point, into the tables; then what there is to say, and to remember."""
+
+    def __init__(self, reading: _Reading, manifests: list[dict[str, Any]]) -> None:
+        self._reading, self._run = reading, reading.run
+        self._planned = _planned(self._run, manifests)
+        self._members = membership(self._run, manifests, reading.pool.rows.keys())
+
+    def report(self, shards_read: int) -> Report:
+        """Write the tables, remember, and report."""
+        written, mixes = self._write()
+        reading, run = self._reading, self._run
+        for name, seen in reading.seen.items():
+            seen.note_blocks(reading.found[name][0])
+        report = self._report(written, mixes)
+        repeated = {point: rows for point, rows in reading.rows.items() if rows > 1}
+        memory = Memory(
+            planned=self._planned,
+            shards=reading.seen,
+            extras=reading.extras,
+            repeated=repeated,
+            report=vars(report),
+        )
+        memory.place(written)
+        if not reading.unopened:  # else the next collect tries them all again
+            incremental.save(run, memory)
+        files = [str(path) for path in (run.overall, run.layers, run.samples)]
+        return replace(report, shards_read=shards_read, written=files)
+
+    def _write(self) -> tuple[Written, list[merge.Mix]]:
+        """Write the tables; points whose row turns out to be damaged fall back to the next best."""
+        pool, members = self._reading.pool, self._members
+        while True:
+            mixes = merge.mixes(pool.winners())
+            marks = tables.Marks(members.orphans, members.unknown, mixes)
+            try:
+                return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
+            except tables.Damaged as damaged:
+                if any(entry.shard is None for entry, _reason in damaged.found):
+                    raise  # the tables of the last collect are no good
+                self._reading.drop(damaged.found)
+
+    def _report(self, written: Written, mixes: list[merge.Mix]) -> Report:
+        reading, members, winners = self._reading, self._members, written.rows
+        measured = {entry.point_id for entry in winners}
+        missing = members.planned - measured
+        lost = self._lost(missing)
+        unreadable = [
+            name for name, seen in reading.seen.items() if seen.left_out and not seen.rows
+        ]
+        torn = [name for name, seen in reading.seen.items() if seen.torn]
+        return Report(
+            sweep=self._run.name,
+            points=len(winners),
+            statuses=_tally(winners),
+            layer_rows=written.layer_rows,
+            shards=len(reading.found),
+            duplicates=sum(rows > 1 for rows in reading.rows.values()),
+            orphans=len(members.orphans & measured),
+            missing=len(missing) - len(lost),
+            lost=lost,
+            remedy=_remedy(self._run, lost),
+            left_out=[
+                *reading.unopened.values(),
+                *(problem for seen in reading.seen.values() for problem in seen.problems),
+                *(f"{reading.found[name][0].overall}: torn last line left out" for name in torn),
+            ],
+            unreadable=[str(reading.found[n][0].overall) for n in [*reading.unopened, *unreadable]],
+            version_mixes=[mix_to_json(mix) for mix in mixes],
+            notes=members.notes,
+            empty=_empty(self._run, written),
+        )
+
+    def _lost(self, missing: set[str]) -> list[str]:
+        """Return the points that `status` counts by their rows, all of which are damaged."""
+        if not missing or not any(seen.left_out for seen in self._reading.seen.values()):
+            return []
+        with suppress(ResultsError):  # a shard that cannot be opened is told as such
+            return sorted(missing & ledger.statuses(self._run).keys())
+        return []
+
+
+def _remedy(run: RunDir, lost: list[str]) -> str:
+    """Return the command that measures points again; of many, the first ones."""
+    named = [word for point_id in lost[:_NAMED] for word in ("--point", point_id)]
+    return run.command("retry", *named) if named else ""
+
+
+def _empty(run: RunDir, written: Written) -> list[str]:
+    """Return which tables have a header and no row."""
+    rows = {
+        run.overall: len(written.rows),
+        run.layers: written.layer_rows,
+        run.samples: sum(written.samples),
+    }
+    return [path.name for path, count in rows.items() if not count]
+
+
+def _planned(run: RunDir, manifests: list[dict[str, Any]]) -> list[str]:
+    """Return what decides which points there should be: the sweep file and the submissions."""
+    return [sweep_sha(run), *(manifest["id"] for manifest in manifests)]
+
+
+def _tally(winners: list[Entry]) -> dict[str, int]:
+    counts = Counter(entry.status for entry in winners)
+    return {status: counts[status] for status in STATUSES if counts[status]}

@@ -1,0 +1,1 @@
+"""Proof of which algorithm ran, from what the profiler saw."""

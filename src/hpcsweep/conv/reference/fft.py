@@ -1,0 +1,220 @@
+"""Convolution through the FFT, of the whole image or of tiles, in PyTorch operators.
+
+Both are overlap-save; `fft` is the case of one tile that covers the image. A tile of S samples
+yields S - kernel + 1 outputs each way, since the others are wrapped around::
+
+    tiles of the input --rfft2--> frequencies --+
+                                                +--> per frequency (tiles x in_c) (in_c x out_c)
+    filters --DFT of few samples--> frequencies-+                                 --irfft2--> output
+
+The product of all frequencies is one batched matrix product. It is complex, but done in reals:
+[re; im] of the tiles times [re | im] of the filters is one product that holds the four partial
+ones, and is about twice as fast as a complex one for the few tiles of a small batch.
+
+A filter has `taps` samples among S*S/2 frequencies, so its spectrum is cheapest as a product with
+that part of the DFT matrix; it comes out in the layout that the batched product wants. This runs
+in blocks of frequencies, as the filters' spectra (8 bytes x in_c x out_c each) outgrow every cache.
+
+Stride and dilation have to be 1. That is cuDNN's rule too; its limits on image and filter sizes
+are not ours.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.reference.gemm import CONVOLUTIONS, PRODUCTS
+from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, join, tile_count, tiles
+
+if TYPE_CHECKING:
+    from hpcsweep.conv.shape import ConvShape
+
+TILE: Final = 32
+_FEWEST_FREQUENCIES = 2
+_MOST_FREQUENCIES = 32
+
+
+def fft(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Transform the whole padded image at once."""
+    return _overlap_save(x, weight, shape, _whole(shape))
+
+
+def fft_tiling(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Transform tiles of 32x32, as cuDNN does.
+
+    Filters of more than 16 samples get larger tiles; a smaller image is one tile of its own size.
+    """
+    return _overlap_save(x, weight, shape, _tile(shape))
+
+
+def unsupported(shape: ConvShape) -> str | None:
+    """Refuse what an FFT cannot express without waste."""
+    if (shape.stride_h, shape.stride_w) != (1, 1):
+        return f"stride {shape.stride_h}x{shape.stride_w}: FFT needs 1x1"
+    if (shape.dilation_h, shape.dilation_w) != (1, 1):
+        return f"dilation {shape.dilation_h}x{shape.dilation_w}: FFT needs 1x1"
+    return None
+
+
+def fft_workspace(shape: ConvShape) -> int:
+    """Return the bytes of all spectra of a call."""
+    return _spectra_bytes(shape, _whole(shape))
+
+
+def tiling_workspace(shape: ConvShape) -> int:
+    """Return the bytes of all spectra of a call."""
+    return _spectra_bytes(shape, _tile(shape))
+
+
+def expected(shape: ConvShape) -> Expected:
+    """Want both transforms, and products over the channels of one group."""
+    return Expected(
+        must=(("aten::_fft_r2c", "*fft*r2c*"), PRODUCTS, ("aten::_fft_c2r", "*fft*c2r*")),
+        must_not=(*CONVOLUTIONS, "aten::im2col", "aten::index_select"),
+        inner=shape.group_in,
+        batch=shape.groups,
+    )
+
+
+def gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want transforms of the output's gradient, and products; of the input's, tiles undone."""
+    never = (*CONVOLUTIONS, "aten::im2col", "aten::index_select", "aten::index_add*")
+    transforms = ("*fft*r2c*", "*fft*c2c*", "*fft*c2r*")
+    wanted = Expected(must=(transforms, PRODUCTS), must_not=never, batch=shape.groups)
+    return {"data": wanted, "filter": wanted}
+
+
+def _overlap_save(
+    x: torch.Tensor, weight: torch.Tensor, shape: ConvShape, size: tuple[int, int]
+) -> torch.Tensor:
+    step = _step(shape, size)
+    rows, columns = tile_count(shape, step)
+    spectrum = torch.fft.rfft2(tiles(x, shape, size, step))
+    product = _multiply(_tile_matrices(spectrum, shape), weight, shape, size)
+    frequencies = (size[0], size[1] // 2 + 1)
+    product = product.view(*frequencies, shape.groups, shape.n, rows, columns, shape.group_out)
+    product = product.permute(3, 2, 6, 4, 5, 0, 1)
+    image = torch.fft.irfft2(product, s=size)[..., : step[0], : step[1]]
+    image = image.reshape(shape.n, shape.out_c, rows, columns, *step).transpose(3, 4)
+    return join(image, shape)
+
+
+def _tile_matrices(spectrum: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Return (frequencies, groups, 2 * tiles, in_c/g): real rows first, then imaginary ones."""
+    n, _, rows, columns, *frequencies = spectrum.shape
+    parts = torch.view_as_real(spectrum.resolve_conj())
+    parts = parts.view(n, shape.groups, shape.group_in, rows, columns, *frequencies, 2)
+    parts = parts.permute(5, 6, 1, 7, 0, 3, 4, 2)
+    return parts.reshape(-1, shape.groups, 2 * n * rows * columns, shape.group_in)
+
+
+def _multiply(
+    tile_rows: torch.Tensor, weight: torch.Tensor, shape: ConvShape, size: tuple[int, int]
+) -> torch.Tensor:
+    """Return the complex products, (frequencies, groups, tiles, out_c/g)."""
+    taps = weight.reshape(-1, shape.taps).t()
+    dft = _dft(size, (shape.kernel_h, shape.kernel_w), weight.dtype, weight.device)
+    block = _block(shape)
+    spectra = _Spectra(taps, 2 * block)
+    parts = [
+        _product(rows, spectra.of(matrix.flatten(0, 1)), shape)
+        for rows, matrix in zip(tile_rows.split(block), dft.split(block), strict=True)
+    ]
+    quarters = torch.cat(parts).view(*tile_rows.shape[:2], 2, -1, 2, shape.group_out)
+    (re_re, re_im), (im_re, im_im) = (half.unbind(3) for half in quarters.unbind(2))
+    return torch.complex(re_re - im_im, re_im + im_re)
+
+
+class _Spectra:
+    """The filters' spectra, block by block in the same memory unless autograd may keep them.
+
+    New memory for every block costs more than the product: the system hands it out page by page.
+    """
+
+    def __init__(self, taps: torch.Tensor, most: int) -> None:
+        self._taps = taps
+        kept = torch.is_grad_enabled()
+        self._memory = None if kept else taps.new_empty(most, taps.shape[1])
+
+    def of(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Return the spectra that rows of the DFT matrix give; valid until the next call."""
+        if self._memory is None:
+            return matrix.mm(self._taps)
+        return torch.mm(matrix, self._taps, out=self._memory[: len(matrix)])
+
+
+def _product(tile_rows: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Multiply (f, g, 2 tiles, in_c/g) with the filters' spectra, (f * 2, out_c * in_c/g)."""
+    filters = filters.view(-1, 2, shape.groups, shape.group_out, shape.group_in).transpose(1, 2)
+    columns = filters.reshape(-1, 2 * shape.group_out, shape.group_in).transpose(1, 2)
+    return torch.bmm(tile_rows.flatten(0, 1), columns)
+
+
+@constant
+def _dft(
+    size: tuple[int, int], kernel: tuple[int, int], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Return (frequencies, [cos, sin], taps): a filter's conjugate spectrum is their product.
+
+    Conjugate, as a convolution layer is a correlation.
+    """
+    turns = [
+        torch.arange(count, dtype=torch.float64)[:, None] * torch.arange(taps) / length
+        for count, taps, length in (
+            (size[0], kernel[0], size[0]),
+            (size[1] // 2 + 1, kernel[1], size[1]),
+        )
+    ]
+    angle = 2 * math.pi * (turns[0][:, None, :, None] + turns[1][None, :, None, :])
+    angle = angle.reshape(-1, kernel[0] * kernel[1])
+    return torch.stack([angle.cos(), angle.sin()], 1).to(device, dtype)
+
+
+def _whole(shape: ConvShape) -> tuple[int, int]:
+    height, width = shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
+    return _smooth(height), 2 * _smooth(-(-width // 2))
+
+
+def _tile(shape: ConvShape) -> tuple[int, int]:
+    height, width = _whole(shape)
+    return min(height, _power_of_two(shape.kernel_h)), min(width, _power_of_two(shape.kernel_w))
+
+
+def _power_of_two(kernel: int) -> int:
+    """Return a tile of which at least half is output."""
+    return max(TILE, 1 << (2 * kernel - 1).bit_length())
+
+
+def _smooth(size: int) -> int:
+    """Return the next size without prime factors above 7: FFTs of others are slow."""
+    while True:
+        rest = size
+        for prime in (2, 3, 5, 7):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return size
+        size += 1
+
+
+def _step(shape: ConvShape, size: tuple[int, int]) -> tuple[int, int]:
+    return size[0] - shape.kernel_h + 1, size[1] - shape.kernel_w + 1
+
+
+def _block(shape: ConvShape) -> int:
+    """Return how many frequencies of the filters fit into a block."""
+    each = 2 * shape.out_c * shape.group_in * max(shape.itemsize, 4)
+    return max(_FEWEST_FREQUENCIES, min(_MOST_FREQUENCIES, BLOCK_BYTES // each))
+
+
+def _spectra_bytes(shape: ConvShape, size: tuple[int, int]) -> int:
+    """Return the bytes of the spectra of input, output and one block of filters, and the DFT's."""
+    rows, columns = tile_count(shape, _step(shape, size))
+    frequencies = size[0] * (size[1] // 2 + 1)
+    images = shape.n * rows * columns * (shape.in_c + shape.out_c) * frequencies
+    filters = shape.out_c * shape.group_in * min(frequencies, _block(shape))
+    return 2 * max(shape.itemsize, 4) * (images + filters + frequencies * shape.taps)

@@ -1,0 +1,233 @@
+"""The three GEMM families, as cuDNN names them, in PyTorch operators.
+
+All take any stride, padding, dilation and number of groups. They differ in how the patches that
+the filters meet reach the matrix product::
+
+    gemm                   all patches are copied into one matrix (im2col), then one product
+    implicit_gemm          no patches: one product per filter tap, accumulated in place
+    implicit_precomp_gemm  patches are gathered block by block through precomputed indices
+
+A product is per image and group: (out_c/g, in_c/g * taps) x (in_c/g * taps, pixels).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, pad_fully
+
+if TYPE_CHECKING:
+    from hpcsweep.conv.shape import ConvShape
+
+CONVOLUTIONS = ("*conv*",)
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
+_TRANSFORMS = ("*fft*",)
+_FEWEST_PIXELS = 256
+_INDEX_BYTES = 4  # as fast as 8
+
+
+def gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Copy every patch into a matrix, then multiply; for 1x1 filters the image is the matrix."""
+    filters = weight.reshape(shape.groups, shape.group_out, -1)
+    return torch.matmul(filters, im2col(x, shape)).reshape(_output(shape))
+
+
+def im2col(x: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Return the patches, (n, groups, in_c/g * taps, pixels)."""
+    reach_h = (shape.kernel_h - 1) * shape.dilation_h + 1
+    reach_w = (shape.kernel_w - 1) * shape.dilation_w + 1
+    patches = pad_fully(x, shape).unfold(2, reach_h, shape.stride_h)
+    patches = patches.unfold(3, reach_w, shape.stride_w)
+    patches = patches[..., :: shape.dilation_h, :: shape.dilation_w]
+    patches = patches.permute(0, 1, 4, 5, 2, 3)  # taps before pixels, as the filters have them
+    return patches.reshape(shape.n, shape.groups, -1, shape.pixels)
+
+
+def gemm_workspace(shape: ConvShape) -> int:
+    """Return the bytes of the im2col matrix; none where the image itself serves."""
+    pointwise = shape.taps == shape.stride_h == shape.stride_w == 1
+    return 0 if pointwise else _matrix_bytes(shape)
+
+
+def gemm_expected(shape: ConvShape) -> Expected:
+    """Want sliding windows, and one product over channels and taps at once."""
+    return Expected(
+        must=(("aten::unfold", "aten::im2col"), PRODUCTS),
+        must_not=(*CONVOLUTIONS, *_TRANSFORMS, "aten::index_select"),
+        inner=shape.group_in * shape.taps,
+        products=1,
+    )
+
+
+def gemm_gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want windows that are undone, and one product of output gradients and patches."""
+    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::index_add*", "aten::index_select")
+    inner, outer = shape.pixels, shape.group_in * shape.taps
+    return {
+        "data": Expected(
+            must=(("aten::unfold_backward", "aten::col2im"), PRODUCTS), must_not=never
+        ),
+        "filter": Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
+    }
+
+
+def implicit_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Sum one matrix product per filter tap over the shifted (and strided) image."""
+    x = pad_fully(x, shape)
+    filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, *weight.shape[2:])
+    batch = shape.n * shape.groups
+    out: torch.Tensor | None = None
+    for i in range(shape.kernel_h):
+        for j in range(shape.kernel_w):
+            tap = filters[..., i, j].contiguous().expand(shape.n, -1, -1, -1)
+            tap = tap.reshape(batch, shape.group_out, shape.group_in)
+            image = _shifted(x, shape, i, j).reshape(batch, shape.group_in, shape.pixels)
+            out = torch.bmm(tap, image) if out is None else out.baddbmm_(tap, image)
+    assert out is not None  # noqa: S101 - a filter has at least one tap
+    return out.view(_output(shape))
+
+
+def _shifted(x: torch.Tensor, shape: ConvShape, i: int, j: int) -> torch.Tensor:
+    """Return the pixels of a padded image that filter tap (i, j) meets, as a view."""
+    top, left = i * shape.dilation_h, j * shape.dilation_w
+    bottom = top + (shape.out_h - 1) * shape.stride_h + 1
+    right = left + (shape.out_w - 1) * shape.stride_w + 1
+    return x[:, :, top : bottom : shape.stride_h, left : right : shape.stride_w]
+
+
+def implicit_workspace(shape: ConvShape) -> int:
+    """Return the bytes of one shifted image: the product wants it contiguous."""
+    return shape.n * shape.in_c * shape.pixels * shape.itemsize
+
+
+def implicit_expected(shape: ConvShape) -> Expected:
+    """Want one product per tap over the channels alone, and no windows."""
+    return Expected(
+        must=(PRODUCTS,),
+        must_not=(
+            *CONVOLUTIONS,
+            *_TRANSFORMS,
+            "aten::unfold",
+            "aten::im2col",
+            "aten::index_select",
+        ),
+        inner=shape.group_in,
+        products=shape.taps,
+    )
+
+
+def implicit_gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want one product per tap, and no windows."""
+    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold*", "aten::index_add*", "aten::index_select")
+    inner, outer = shape.pixels, shape.group_in
+    return {
+        "data": Expected(must=(PRODUCTS,), must_not=never, inner=shape.group_out),
+        "filter": Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
+    }
+
+
+def precomp_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Gather patches through cached indices, a block of output pixels at a time.
+
+    Channels are made innermost first, so that one index moves a whole pixel. A block is some pixels
+    of one image, or all pixels of some images; no whole im2col matrix ever exists.
+    """
+    pixels, images = _block(shape)
+    rows = pad_fully(x, shape).permute(0, 2, 3, 1).contiguous()
+    filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
+    filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
+    index = _gather_index(_geometry(shape), images, x.device)
+    parts = [
+        _gathered_product(part, filters, index[: len(part)], pixels, shape)
+        for part in rows.split(images)
+    ]
+    return _cat(parts, 0).view(_output(shape))
+
+
+def _gathered_product(
+    rows: torch.Tensor, filters: torch.Tensor, index: torch.Tensor, block: int, shape: ConvShape
+) -> torch.Tensor:
+    """Convolve some images (m, h, w, in_c) to (m, out_c, pixels); index is (m, pixels, taps)."""
+    flat = rows.reshape(-1, shape.in_c)
+    out = []
+    for part in index.split(block, dim=1):
+        images, pixels, _ = part.shape
+        patches = flat.index_select(0, part.reshape(-1))
+        patches = patches.view(images * pixels, shape.taps, shape.groups, shape.group_in)
+        matrix = patches.permute(2, 1, 3, 0).reshape(shape.groups, -1, images * pixels)
+        product = torch.bmm(filters, matrix).view(shape.out_c, images, pixels)
+        out.append(product.transpose(0, 1))
+    return _cat(out, 2)
+
+
+def precomp_workspace(shape: ConvShape) -> int:
+    """Return the bytes of the image with channels innermost, one block and the indices."""
+    pixels, images = _block(shape)
+    padded = shape.in_c * (shape.in_h + 2 * shape.pad_h) * (shape.in_w + 2 * shape.pad_w)
+    block = min(pixels, shape.pixels) * images * shape.in_c * shape.taps
+    index = images * shape.pixels * shape.taps * _INDEX_BYTES
+    return (shape.n * padded + block) * shape.itemsize + index
+
+
+def precomp_expected(shape: ConvShape) -> Expected:
+    """Want a gather, and products over channels and taps at once."""
+    return Expected(
+        must=(("aten::index_select",), PRODUCTS),
+        must_not=(*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold", "aten::im2col"),
+        inner=shape.group_in * shape.taps,
+    )
+
+
+def precomp_gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want pixels that are scattered back, and products of output gradients and patches."""
+    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold*")
+    scattered = ("aten::index_add*", "aten::index_put*", "aten::scatter_add*")
+    outer = shape.group_in * shape.taps
+    return {
+        "data": Expected(must=(scattered, PRODUCTS), must_not=never),
+        "filter": Expected(must=(PRODUCTS,), must_not=never, outer=outer),
+    }
+
+
+def _block(shape: ConvShape) -> tuple[int, int]:
+    """Return (pixels, images) of a block: about `BLOCK_BYTES` of patches."""
+    patch = shape.in_c * shape.taps * shape.itemsize
+    pixels = max(_FEWEST_PIXELS, BLOCK_BYTES // patch)
+    return pixels, max(1, min(shape.n, pixels // shape.pixels))
+
+
+def _geometry(shape: ConvShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (out, kernel, stride, dilation, padded size) of height and of width."""
+    height = (shape.out_h, shape.kernel_h, shape.stride_h, shape.dilation_h)
+    width = (shape.out_w, shape.kernel_w, shape.stride_w, shape.dilation_w)
+    return (*height, shape.in_h + 2 * shape.pad_h), (*width, shape.in_w + 2 * shape.pad_w)
+
+
+@constant
+def _gather_index(
+    geometry: tuple[tuple[int, ...], tuple[int, ...]], images: int, device: torch.device
+) -> torch.Tensor:
+    """Return which padded pixel each (image, output pixel, tap) reads."""
+    (out_h, kernel_h, stride_h, dilation_h, size_h) = geometry[0]
+    (out_w, kernel_w, stride_w, dilation_w, size_w) = geometry[1]
+    row = torch.arange(out_h)[:, None] * stride_h + torch.arange(kernel_h) * dilation_h
+    column = torch.arange(out_w)[:, None] * stride_w + torch.arange(kernel_w) * dilation_w
+    pixel = row[:, None, :, None] * size_w + column[None, :, None, :]
+    image = torch.arange(images)[:, None, None] * (size_h * size_w)
+    index = image + pixel.reshape(1, out_h * out_w, kernel_h * kernel_w)
+    return index.to(device, torch.int32)
+
+
+def _cat(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+
+def _matrix_bytes(shape: ConvShape) -> int:
+    return shape.n * shape.in_c * shape.taps * shape.pixels * shape.itemsize
+
+
+def _output(shape: ConvShape) -> tuple[int, int, int, int]:
+    return shape.n, shape.out_c, shape.out_h, shape.out_w

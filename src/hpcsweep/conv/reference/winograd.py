@@ -1,0 +1,202 @@
+"""Winograd's minimal filtering, F(2x2, 3x3) and F(2x2, 5x5), in PyTorch operators.
+
+An output tile of 2x2 comes from an input tile of (r+1)x(r+1) with (r+1)^2 instead of 4 r^2
+multiplications per pair of channels. All three transforms are linear; with a tile as a column each
+is one matrix product with a Kronecker square, and what remains is a batch of small GEMMs::
+
+    input tiles d   (points, in_c x tiles)   V = (BT (x) BT) d
+    filters g       (points, out_c x in_c)   U = (G (x) G) g
+    products        points x (out_c, in_c) (in_c, tiles)
+    output tiles    (4, out_c x tiles)       (AT (x) AT) (U V)
+
+The matrices follow from the interpolation points (Toom-Cook), so they are derived, not typed in.
+`winograd` does this block by block so that a block's transforms never leave the cache ("fused"), as
+cuDNN's kernel of that name; `winograd_nonfused` makes three passes over whole tensors with one
+batched product. Stride and dilation have to be 1; 3x3, and 5x5 where not fused: cuDNN's rules too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.reference.gemm import CONVOLUTIONS
+from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, join, tile_count, tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcsweep.conv.shape import ConvShape
+
+    Matrix = list[list[Fraction]]
+
+OUTPUTS: Final = 2
+# Interpolation points by number of filter taps; the point at infinity is always the last one.
+POINTS: Final = {
+    3: (Fraction(0), Fraction(1), Fraction(-1)),
+    # half the rounding error of the textbook choice 0, 1, -1, 2, -2
+    5: (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2)),
+}
+_FEWEST_TILES = 64
+
+
+def winograd(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Transform, multiply and transform back a block of tile rows at a time."""
+    filters = _transform_filters(weight, shape)
+    blocks = _input_tiles(x, shape).split(_rows_of_block(shape), dim=2)
+    return join(torch.cat([_convolve(tile, filters, shape) for tile in blocks], 2), shape)
+
+
+def nonfused(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Transform all filters and all tiles, multiply once, transform all products back."""
+    filters = _transform_filters(weight, shape)
+    return join(_convolve(_input_tiles(x, shape), filters, shape), shape)
+
+
+def unsupported(shape: ConvShape) -> str | None:
+    """Refuse what the fused form cannot do."""
+    return _unsupported(shape, (3,))
+
+
+def nonfused_unsupported(shape: ConvShape) -> str | None:
+    """Refuse what the non-fused form cannot do."""
+    return _unsupported(shape, (3, 5))
+
+
+def workspace(shape: ConvShape) -> int:
+    """Return the bytes of the transformed filters and one block of tiles."""
+    rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+    return _transformed_bytes(shape, min(rows, _rows_of_block(shape)) * columns)
+
+
+def nonfused_workspace(shape: ConvShape) -> int:
+    """Return the bytes of the transformed filters, inputs and outputs."""
+    rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+    return _transformed_bytes(shape, rows * columns)
+
+
+def expected(shape: ConvShape) -> Expected:
+    """Want windows, and batches of one product per point over the channels alone."""
+    return Expected(
+        must=(("aten::unfold",), ("aten::bmm",)),
+        must_not=(*CONVOLUTIONS, "*fft*", "aten::im2col", "aten::index_select"),
+        inner=shape.group_in,
+        batch=_points(shape) * shape.groups,
+    )
+
+
+def nonfused_expected(shape: ConvShape) -> Expected:
+    """Want the same with exactly one batch for the whole layer."""
+    fused = expected(shape)
+    return replace(fused, products=1)
+
+
+def gradients(shape: ConvShape) -> dict[str, Expected]:
+    """Want batches of one product per point, over the channels; of the input's, windows undone."""
+    never = (*CONVOLUTIONS, "*fft*", "aten::im2col", "aten::index_select", "aten::index_add*")
+    batch = _points(shape) * shape.groups
+    return {
+        "data": Expected(
+            must=(("aten::unfold_backward",), ("aten::bmm",)),
+            must_not=never,
+            inner=shape.group_out,
+            batch=batch,
+        ),
+        "filter": Expected(
+            must=(("aten::bmm",),), must_not=never, outer=shape.group_in, batch=batch
+        ),
+    }
+
+
+def toom_cook(outputs: int, taps: int, points: Sequence[Fraction]) -> tuple[Matrix, Matrix, Matrix]:
+    """Return (AT, G, BT) of F(outputs, taps): y = AT ((G g) * (BT d)), exact.
+
+    `points` are outputs + taps - 2 different numbers; the point at infinity comes on top.
+    """
+    count = outputs + taps - 1
+    norms = [math.prod((p - q for q in points if q != p), start=Fraction(1)) for p in points]
+    output = [[p**k for p in points] + [Fraction(k == outputs - 1)] for k in range(outputs)]
+    filters = [[p**k / norm for k in range(taps)] for p, norm in zip(points, norms, strict=True)]
+    filters.append([Fraction(k == taps - 1) for k in range(taps)])
+    inputs = [_polynomial([q for q in points if q != p], count) for p in points]
+    return output, filters, [*inputs, _polynomial(points, count)]
+
+
+def _polynomial(roots: Sequence[Fraction], length: int) -> list[Fraction]:
+    """Return the coefficients of prod (x - root), lowest first, padded with zeros."""
+    coefficients = [Fraction(1)]
+    for root in roots:
+        shifted, scaled = [Fraction(0), *coefficients], [*coefficients, Fraction(0)]
+        coefficients = [a - root * b for a, b in zip(shifted, scaled, strict=True)]
+    return coefficients + [Fraction(0)] * (length - len(coefficients))
+
+
+@constant
+def _transforms(
+    taps: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the Kronecker squares of AT, G and BT."""
+    matrices = (
+        torch.tensor([[float(value) for value in row] for row in matrix], dtype=torch.float64)
+        for matrix in toom_cook(OUTPUTS, taps, POINTS[taps])
+    )
+    output, filters, inputs = (torch.kron(m, m).to(device, dtype) for m in matrices)
+    return output, filters, inputs
+
+
+def _transform_filters(weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Return U, (points * groups, out_c/g, in_c/g)."""
+    _, matrix, _ = _transforms(shape.kernel_h, weight.dtype, weight.device)
+    transformed = matrix @ weight.reshape(-1, shape.taps).t()
+    return transformed.view(-1, shape.group_out, shape.group_in)
+
+
+def _input_tiles(x: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    size = OUTPUTS + shape.kernel_h - 1
+    return tiles(x, shape, (size, size), (OUTPUTS, OUTPUTS))
+
+
+def _convolve(tile: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """Convolve tiles (n, in_c, rows, columns, s, s) to (n, out_c, rows, 2, columns, 2)."""
+    output, _, inputs = _transforms(shape.kernel_h, filters.dtype, filters.device)
+    n, _, rows, columns, *size = tile.shape
+    flat = tile.permute(4, 5, 1, 0, 2, 3).reshape(size[0] * size[1], -1)
+    matrices = (inputs @ flat).view(len(filters), shape.group_in, n * rows * columns)
+    products = torch.bmm(filters, matrices).view(size[0] * size[1], -1)
+    image = (output @ products).view(OUTPUTS, OUTPUTS, shape.out_c, n, rows, columns)
+    return image.permute(3, 2, 4, 0, 5, 1)
+
+
+def _unsupported(shape: ConvShape, kernels: tuple[int, ...]) -> str | None:
+    if shape.kernel_h != shape.kernel_w or shape.kernel_h not in kernels:
+        sizes = " or ".join(f"{size}x{size}" for size in kernels)
+        return f"kernel {shape.kernel_h}x{shape.kernel_w}: needs {sizes}"
+    if (shape.stride_h, shape.stride_w) != (1, 1):
+        return f"stride {shape.stride_h}x{shape.stride_w}: Winograd needs 1x1"
+    if (shape.dilation_h, shape.dilation_w) != (1, 1):
+        return f"dilation {shape.dilation_h}x{shape.dilation_w}: Winograd needs 1x1"
+    return None
+
+
+def _points(shape: ConvShape) -> int:
+    return (OUTPUTS + shape.kernel_h - 1) ** 2
+
+
+def _rows_of_block(shape: ConvShape) -> int:
+    """Return how many rows of tiles make a block: about `BLOCK_BYTES`, but no tiny product."""
+    _, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+    across = shape.n * columns
+    each = _points(shape) * (shape.in_c + shape.out_c) * max(shape.itemsize, 4)
+    return max(1, max(_FEWEST_TILES, BLOCK_BYTES // each) // across)
+
+
+def _transformed_bytes(shape: ConvShape, tile_total: int) -> int:
+    channels = shape.in_c + shape.out_c
+    filters = shape.out_c * shape.group_in
+    per_point = shape.n * tile_total * channels + filters
+    return _points(shape) * per_point * max(shape.itemsize, 4)

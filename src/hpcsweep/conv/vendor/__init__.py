@@ -1,0 +1,1 @@
+"""Algorithms of the vendors' libraries: cuDNN and MIOpen, called through ctypes."""

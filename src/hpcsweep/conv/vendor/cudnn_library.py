@@ -1,0 +1,239 @@
+"""cuDNN's C interface through ctypes: the convolutions with an explicit algorithm.
+
+Values and signatures are those of the headers of cuDNN 9 (`cudnn_graph.h`, `cudnn_ops.h`,
+`cudnn_cnn.h`); the tests compare every one of them with the headers in cuDNN's wheel. The functions
+are marked deprecated since 9.0 and are all there in 9.26.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.vendor import ctypes_tools
+from hpcsweep.conv.vendor.driver import NotSupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NAME: Final = "libcudnn.so.9"
+OVERRIDE: Final = "HPCSWEEP_CUDNN"  # the path of another libcudnn
+MAJOR: Final = 9
+_PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
+_WORDS: Final = 1024
+
+# cudnnStatus_t: thousands are the kind, the rest says more
+SUCCESS: Final = 0
+NOT_INITIALIZED: Final = 1001
+_BAD_PARAM: Final = 2
+_NOT_SUPPORTED: Final = 3
+# cudnnDataType_t
+DATA_TYPES: Final[Mapping[str, int]] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+# cudnnTensorFormat_t
+FORMATS: Final[Mapping[str, int]] = {"nchw": 0, "nhwc": 1}
+# cudnnConvolutionMode_t
+CROSS_CORRELATION: Final = 1
+# cudnnMathType_t; ALLOW_CONVERSION (2) would compute float32 in float16, and is never used
+DEFAULT_MATH: Final = 0
+TENSOR_OP_MATH: Final = 1
+FMA_MATH: Final = 3
+# cudnnConvolutionFwdAlgo_t
+FORWARD: Final[Mapping[str, int]] = {
+    "implicit_gemm": 0,
+    "implicit_precomp_gemm": 1,
+    "gemm": 2,
+    "direct": 3,
+    "fft": 4,
+    "fft_tiling": 5,
+    "winograd": 6,
+    "winograd_nonfused": 7,
+}
+# cudnnConvolutionBwdDataAlgo_t and cudnnConvolutionBwdFilterAlgo_t
+BACKWARD_DATA: Final[Mapping[str, int]] = {
+    "algo_0": 0,
+    "algo_1": 1,
+    "fft": 2,
+    "fft_tiling": 3,
+    "winograd": 4,
+    "winograd_nonfused": 5,
+}
+BACKWARD_FILTER: Final[Mapping[str, int]] = {
+    "algo_0": 0,
+    "algo_1": 1,
+    "fft": 2,
+    "algo_3": 3,
+    "winograd": 4,
+    "winograd_nonfused": 5,
+    "fft_tiling": 6,
+}
+
+_ONE: Final = (c_void_p,)
+_NEW: Final = (POINTER(c_void_p),)
+_WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
+# handle, alpha, descriptor and address twice, convolution, algorithm, workspace, beta, result
+_RUN: Final = (
+    *(c_void_p,) * 7,
+    c_int,
+    *(c_void_p, c_size_t),
+    *(c_void_p,) * 3,
+)
+SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "cudnnCreate": _NEW,
+    "cudnnDestroy": _ONE,
+    "cudnnSetStream": (c_void_p, c_void_p),
+    "cudnnCreateTensorDescriptor": _NEW,
+    "cudnnSetTensor4dDescriptorEx": (c_void_p, *(c_int,) * 9),
+    "cudnnDestroyTensorDescriptor": _ONE,
+    "cudnnCreateFilterDescriptor": _NEW,
+    "cudnnSetFilter4dDescriptor": (c_void_p, *(c_int,) * 6),
+    "cudnnDestroyFilterDescriptor": _ONE,
+    "cudnnCreateConvolutionDescriptor": _NEW,
+    "cudnnSetConvolution2dDescriptor": (c_void_p, *(c_int,) * 8),
+    "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
+    "cudnnSetConvolutionMathType": (c_void_p, c_int),
+    "cudnnDestroyConvolutionDescriptor": _ONE,
+    "cudnnGetConvolution2dForwardOutputDim": (*(c_void_p,) * 3, *(POINTER(c_int),) * 4),
+    "cudnnGetConvolutionForwardWorkspaceSize": _WORKSPACE,
+    "cudnnGetConvolutionBackwardDataWorkspaceSize": _WORKSPACE,
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize": _WORKSPACE,
+    "cudnnConvolutionForward": _RUN,
+    "cudnnConvolutionBackwardData": _RUN,
+    "cudnnConvolutionBackwardFilter": _RUN,
+}
+
+
+class CudnnError(RuntimeError):
+    """A call of cuDNN failed; the text has its name, the status and cuDNN's own words."""
+
+    def __init__(self, function: str, status: int, name: str, words: str = "") -> None:
+        """Keep the status."""
+        self.function, self.status, self.words = function, status, words
+        super().__init__(f"{function}: {name}{': ' + words if words else ''}")
+
+
+class CudnnNotSupported(CudnnError, NotSupported):
+    """An algorithm that cuDNN does not have for a problem: an answer, no accident."""
+
+    def __str__(self) -> str:
+        """Return the reason for a table: cuDNN's words if it has any."""
+        return self.words or super().__str__()
+
+
+class CudnnBadParameter(CudnnError):
+    """A parameter that cuDNN refuses."""
+
+
+class CudnnExecutionFailed(CudnnError):
+    """Work that failed on the GPU; its context may be beyond repair."""
+
+
+class Library:
+    """A loaded libcudnn whose every status is checked."""
+
+    def __init__(self, path: str) -> None:
+        """Load it, or take the one that is loaded; set the signatures; check the version.
+
+        Raises:
+            LibraryUnusable: it is missing, lacks a function, or is of another major version.
+
+        """
+        self._library = ctypes_tools.open_once(path, "cuDNN")
+        self.path = path
+        self._library.cudnnGetVersion.restype = c_size_t
+        self.version = int(self._library.cudnnGetVersion())
+        if self.version // 10_000 != MAJOR:
+            raise LibraryUnusable(
+                f"{path}: cuDNN {version_text(self.version)} is not of version {MAJOR}; give this "
+                "profile an environment whose torch has cuDNN 9 (torch 2.4 and later)"
+            )
+        self._functions = {name: self._bind(name, types) for name, types in SIGNATURES.items()}
+        self._library.cudnnGetErrorString.restype = c_char_p
+        self._library.cudnnGetErrorString.argtypes = (c_int,)
+        self._library.cudnnGetLastErrorString.restype = None
+        self._library.cudnnGetLastErrorString.argtypes = (c_char_p, c_size_t)
+
+    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes converts
+        """Call a function; a `CudnnError` of its kind where the status is not success."""
+        status = self._functions[name](*arguments)
+        if status != SUCCESS:
+            raise self._error(name, status)
+
+    def _error(self, function: str, status: int) -> CudnnError:
+        name = self._library.cudnnGetErrorString(status) or b"unknown status"
+        kind = _KINDS.get(status // 1000, CudnnError)
+        return kind(function, status, name.decode("ascii", "replace"), self._last_words())
+
+    def _last_words(self) -> str:
+        """Return cuDNN's own account of the last error of this thread, on one line."""
+        buffer = ctypes.create_string_buffer(_WORDS)
+        self._library.cudnnGetLastErrorString(buffer, _WORDS)
+        return " ".join(buffer.value.decode("utf-8", "replace").split())
+
+    def _bind(self, name: str, types: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a ctypes function
+        missing = (
+            f"{self.path}: cuDNN {version_text(self.version)} has no {name}; explicit algorithms "
+            "need a cuDNN 9 that still exports it"
+        )
+        return ctypes_tools.bind(self._library, name, types, missing)
+
+
+_KINDS: Final[Mapping[int, type[CudnnError]]] = {
+    _BAD_PARAM: CudnnBadParameter,
+    _NOT_SUPPORTED: CudnnNotSupported,
+    5: CudnnExecutionFailed,
+}
+
+
+def version_text(version: int) -> str:
+    """Return 92600 as 9.26.0, and 8907 as 8.9.7, which counted in thousands."""
+    if version < 10_000:
+        return f"{version // 1000}.{version // 100 % 10}.{version % 100}"
+    return f"{version // 10_000}.{version // 100 % 100}.{version % 100}"
+
+
+@lru_cache(maxsize=1)
+def load() -> Library:
+    """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
+    library = ctypes_tools.first_usable(_candidates(), Library)
+    ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
+    if ours is not None and ours != library.version and not os.environ.get(OVERRIDE):
+        raise LibraryUnusable(
+            f"{library.path} is cuDNN {version_text(library.version)}, torch uses "
+            f"{version_text(ours)}: two versions in one process; see LD_LIBRARY_PATH"
+        )
+    return library
+
+
+def _candidates() -> Iterator[str]:
+    """Return where the library may be: named by the user, loaded, in its wheel, on the path."""
+    if named := os.environ.get(OVERRIDE):
+        yield named
+        return
+    yield from _loaded()
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            files = metadata.files(package) or ()
+            yield from (str(file.locate()) for file in files if file.name == NAME)
+    own = Path(torch.__file__).parent / "lib" / NAME
+    if own.exists():
+        yield str(own)
+    yield NAME
+
+
+def _loaded() -> Iterator[str]:
+    """Return the libcudnn that is in this process already."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    paths = (line.split(maxsplit=5)[-1] for line in lines if "libcudnn.so" in line)
+    yield from dict.fromkeys(paths)

@@ -1,0 +1,164 @@
+"""MIOpen's C interface through ctypes: the part that immediate mode needs.
+
+Values, structures and signatures are those of ``include/miopen/miopen.h`` of ROCm/MIOpen at
+2d1fd997a6fc (version 3.3, October 2024). The functions are part of the stable interface since
+MIOpen 2.0; nothing below ``MIOPEN_BETA_API`` is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.vendor import ctypes_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NAME: Final = "libMIOpen.so.1"
+OVERRIDE: Final = "HPCSWEEP_MIOPEN"  # the path of another libMIOpen
+_MAJORS: Final = (2, 3)
+
+# miopenStatus_t
+SUCCESS: Final = 0
+NOT_INITIALIZED: Final = 1
+STATUSES: Final[Mapping[int, str]] = {
+    SUCCESS: "miopenStatusSuccess",
+    NOT_INITIALIZED: "miopenStatusNotInitialized",
+    2: "miopenStatusInvalidValue",
+    3: "miopenStatusBadParm",
+    4: "miopenStatusAllocFailed",
+    5: "miopenStatusInternalError",
+    6: "miopenStatusNotImplemented",
+    7: "miopenStatusUnknownError",
+    8: "miopenStatusUnsupportedOp",
+    9: "miopenStatusGpuOperationsSkipped",
+    10: "miopenStatusVersionMismatch",
+}
+# miopenDataType_t
+DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
+# miopenConvAlgorithm_t: one numbering for all directions
+ALGORITHMS: Final[Mapping[str, int]] = {
+    "gemm": 0,
+    "direct": 1,
+    "fft": 2,
+    "winograd": 3,
+    "implicit_gemm": 5,
+}
+# miopenConvolutionMode_t: cross-correlation; groups are a count of their own
+CROSS_CORRELATION: Final = 0
+
+
+class Solution(ctypes.Structure):
+    """miopenConvSolution_t: what MIOpen offers for a problem; `time` is in ms, or an estimate."""
+
+    _fields_ = (
+        ("time", ctypes.c_float),
+        ("workspace_size", c_size_t),
+        ("solution_id", c_uint64),
+        ("algorithm", c_int),
+    )
+
+
+_PROBLEM: Final = (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)  # handle, descriptors
+_SOLUTIONS: Final = (*_PROBLEM, c_size_t, POINTER(c_size_t), POINTER(Solution))
+_ONE: Final = (*_PROBLEM, c_uint64)
+_RUN: Final = (
+    c_void_p,
+    *(c_void_p, c_void_p, c_void_p, c_void_p),
+    c_void_p,
+    *(c_void_p, c_void_p),
+    *(c_void_p, c_size_t, c_uint64),
+)
+DIRECTIONS: Final = ("Forward", "BackwardData", "BackwardWeights")
+SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "miopenGetVersion": (POINTER(c_size_t), POINTER(c_size_t), POINTER(c_size_t)),
+    "miopenCreateWithStream": (POINTER(c_void_p), c_void_p),
+    "miopenSetStream": (c_void_p, c_void_p),
+    "miopenDestroy": (c_void_p,),
+    "miopenCreateTensorDescriptor": (POINTER(c_void_p),),
+    "miopenSetTensorDescriptor": (c_void_p, c_int, c_int, POINTER(c_int), POINTER(c_int)),
+    "miopenDestroyTensorDescriptor": (c_void_p,),
+    "miopenCreateConvolutionDescriptor": (POINTER(c_void_p),),
+    "miopenInitConvolutionDescriptor": (c_void_p, *(c_int,) * 7),
+    "miopenSetConvolutionGroupCount": (c_void_p, c_int),
+    "miopenDestroyConvolutionDescriptor": (c_void_p,),
+    **{f"miopenConvolution{way}GetSolution": _SOLUTIONS for way in DIRECTIONS},
+    **{f"miopenConvolution{way}CompileSolution": _ONE for way in DIRECTIONS},
+    **{f"miopenConvolution{way}Immediate": _RUN for way in DIRECTIONS},
+}
+
+
+class MiopenError(RuntimeError):
+    """A call of MIOpen failed; the text has its name, the status and MIOpen's own words."""
+
+    def __init__(self, function: str, status: int, words: str) -> None:
+        """Keep the status."""
+        self.function, self.status = function, status
+        name = STATUSES.get(status, f"status {status}")
+        super().__init__(f"{function}: {name}{': ' + words if words and words != name else ''}")
+
+
+class Library:
+    """A loaded libMIOpen whose every status is checked."""
+
+    def __init__(self, path: str) -> None:
+        """Load it, or take the one that is loaded; set the signatures; check the version.
+
+        Raises:
+            LibraryUnusable: it is missing, lacks a function, or is of another major version.
+
+        """
+        self._library = ctypes_tools.open_once(path, "MIOpen")
+        self.path = path
+        self._functions = {
+            name: ctypes_tools.bind(
+                self._library, name, types, f"{path}: no {name}; is this MIOpen 2 or 3?"
+            )
+            for name, types in SIGNATURES.items()
+        }
+        self._words = self._library.miopenGetErrorString
+        self._words.restype, self._words.argtypes = c_char_p, (c_int,)
+        self.version = self._check_version()
+
+    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes converts
+        """Call a function; `MiopenError` where its status is not success."""
+        status = self._functions[name](*arguments)
+        if status != SUCCESS:
+            words = self._words(status) or b""
+            raise MiopenError(name, status, words.decode("ascii", "replace"))
+
+    def _check_version(self) -> tuple[int, int, int]:
+        numbers = [c_size_t() for _ in range(3)]
+        self.call("miopenGetVersion", *map(ctypes.byref, numbers))
+        major, minor, patch = (number.value for number in numbers)
+        if major not in _MAJORS:
+            known = " or ".join(map(str, _MAJORS))
+            raise LibraryUnusable(f"{self.path}: MIOpen {major}.{minor}.{patch}, not {known}")
+        return major, minor, patch
+
+
+@lru_cache(maxsize=1)
+def load() -> Library:
+    """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
+    return ctypes_tools.first_usable(_candidates(), Library)
+
+
+def _candidates() -> Iterator[str]:
+    """Return where the library may be: named by the user, in torch's wheel, on the path."""
+    if named := os.environ.get(OVERRIDE):
+        yield named
+        return
+    own = Path(torch.__file__).parent / "lib"
+    for name in (NAME, "libMIOpen.so"):
+        if (own / name).exists():
+            yield str(own / name)
+    yield NAME
+    yield "libMIOpen.so"

@@ -1,0 +1,1 @@
+"""Data sets: loaders, downloads, and a user's own factories."""

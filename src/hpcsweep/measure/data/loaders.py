@@ -1,0 +1,266 @@
+"""Data sets: batches of images and labels, in an order that depends on seed and epoch alone.
+
+`open_data` is the door. Every data set comes as a `Data`: a loader for training, one for
+validation, and how many classes there are. A training epoch has a whole number of full batches,
+so that all steps are the same work; what is left over waits for another epoch's order.
+
+The synthetic data set holds random images in the memory of the host, made once per point, behind
+torch's real Dataset and DataLoader, so that `num_workers` and `pin_memory` do what they always do.
+Each class has a tint of its own, so that there is something to learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from hpcsweep.errors import UsageError, suggest
+from hpcsweep.measure import models
+from hpcsweep.measure.data import downloads, own
+from hpcsweep.processes import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import Tensor
+
+    from hpcsweep.point import Point
+
+SYNTHETIC: Final = "synthetic"
+SYNTHETIC_STEPS: Final = 20
+SYNTHETIC_CLASSES: Final = 10
+_VALIDATION_SHARE: Final = 5  # one validation image for so many of training
+_POOL_BYTES: Final = 256 << 20  # distinct synthetic images; they repeat beyond that
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set that is open: `train` yields full batches, `val` all of its images once."""
+
+    name: str
+    train: DataLoader[Any]
+    val: DataLoader[Any]
+    num_classes: int
+
+    @property
+    def steps(self) -> int:
+        """Return the batches of a training epoch."""
+        return len(self.train)
+
+    @property
+    def train_samples(self) -> int:
+        """Return the images of a training epoch."""
+        return len(self.train) * int(self.train.batch_size or 1)
+
+    @property
+    def val_samples(self) -> int:
+        """Return the images of the validation data."""
+        return len(self.val.dataset)
+
+    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return the batches of an epoch (from 0), in the order that belongs to its number."""
+        sampler = self.train.sampler
+        assert isinstance(sampler, EpochSampler)  # noqa: S101 - `loaders` made it
+        sampler.epoch = number
+        self.train.generator.manual_seed(sampler.seed * 1_000_003 + number)  # the workers' seed
+        return iter(self.train)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        for loader in (self.train, self.val):
+            iterator = getattr(loader, "_iterator", None)
+            if iterator is not None:
+                iterator._shutdown_workers()  # noqa: SLF001 - torch has no public one
+                loader._iterator = None  # noqa: SLF001
+
+
+class EpochSampler(Sampler[tuple[int, int]]):
+    """The first `count` indices of a shuffle that depends on seed and epoch, with the epoch."""
+
+    def __init__(self, size: int, count: int, seed: int) -> None:
+        """Shuffle `size` indices."""
+        self.size, self.count, self.seed, self.epoch = size, count, seed, 0
+
+    def __len__(self) -> int:
+        """Return how many indices an epoch has."""
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield epoch and index of each image of the current epoch."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        order = torch.randperm(self.size, generator=generator)[: self.count].tolist()
+        return iter([(self.epoch, index) for index in order])
+
+
+class Seeded(Dataset[Any]):
+    """A data set whose random augmentation depends on seed, epoch and image alone.
+
+    So it is the same whoever loads an image, and after an interruption as without.
+    """
+
+    def __init__(self, images: Dataset[Any], seed: int) -> None:
+        """Wrap a data set; synthetic images draw nothing, and are taken as they are."""
+        self._images, self._seed = images, seed
+        self._draws = not isinstance(images, Synthetic)
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._images)
+
+    def __getitem__(self, place: tuple[int, int]) -> Any:  # noqa: ANN401 - what the data set holds
+        """Return the image of an index in an epoch."""
+        epoch, index = place
+        if not self._draws:
+            return self._images[index]
+        before = torch.get_rng_state()
+        torch.default_generator.manual_seed(hash((self._seed, epoch, index)))
+        try:
+            return self._images[index]
+        finally:
+            torch.set_rng_state(before)
+
+
+class Synthetic(Dataset[Any]):
+    """Random images of `size` pixels with random labels; `length` of them, some of them equal."""
+
+    def __init__(self, point: Point, length: int, classes: int, seed: int) -> None:
+        """Draw the images: float32, normal (or as `input_fill` says), each class tinted."""
+        axes = point.axes
+        size = axes["input_size"]
+        generator = torch.Generator().manual_seed(seed)
+        distinct = max(1, min(length, _POOL_BYTES // (12 * size * size)))
+        self._length = length
+        self._labels = torch.randint(classes, (distinct,), generator=generator)
+        self._images = models.fill((distinct, 3, size, size), axes["input_fill"], generator)
+        if axes["input_fill"] != "zeros":
+            tints = torch.randn(classes, 3, 1, 1, generator=torch.Generator().manual_seed(0))
+            self._images += tints[self._labels]
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return self._length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Return an image and its label."""
+        place = index % len(self._labels)
+        return self._images[place], int(self._labels[place])
+
+
+def open_data(point: Point) -> Data:
+    """Open the data set of a training point.
+
+    Raises:
+        UsageError: there is no such data set, or it has less than one batch.
+
+    """
+    name = str(point.axes["dataset"])
+    if ":" in name:
+        return _from_factory(name, point)
+    if name not in DATASETS:
+        known = ", ".join(DATASETS)
+        raise UsageError(
+            f"dataset '{name}': there is {known} or package.module:factory{suggest(name, DATASETS)}"
+        )
+    return DATASETS[name](point)
+
+
+def loaders(
+    point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int, name: str
+) -> Data:
+    """Return a `Data` of two map-style data sets of (image, label), as the point's axes ask.
+
+    `steps_per_epoch` shortens an epoch; it cannot ask for more batches than there are.
+
+    Raises:
+        UsageError: the data sets are none, or have fewer images than the point asks for.
+
+    """
+    axes = point.axes
+    asked = str(axes["dataset"])
+    if ":" in asked:
+        train, val = _looked_at(point, train, val, num_classes)
+    batch, size = axes["batch_size"], len(train)
+    steps = axes["steps_per_epoch"] or size // batch
+    if steps * batch > size or not steps:
+        raise UsageError(
+            f"dataset '{asked}': has {size} training images, too few for "
+            f"{max(steps, 1)} batches of {batch}"
+        )
+    if point.measure["validation"] and not len(val):
+        raise UsageError(
+            f"dataset '{asked}': has no validation images; `validation: false` does without"
+        )
+    common: dict[str, Any] = {
+        "batch_size": batch,
+        "num_workers": axes["num_workers"],
+        "pin_memory": axes["pin_memory"],
+        "persistent_workers": axes["num_workers"] > 0,
+        "worker_init_fn": _in_worker,
+    }
+    sampler = EpochSampler(size, steps * batch, axes["seed"])
+    return Data(
+        name,
+        # generators of their own, so that nobody else's random numbers depend on loading
+        DataLoader(
+            Seeded(train, axes["seed"]), sampler=sampler, generator=torch.Generator(), **common
+        ),
+        DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
+        num_classes,
+    )
+
+
+def _looked_at(
+    point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int
+) -> tuple[Dataset[Any], Dataset[Any]]:
+    """Return data sets that say what is wrong with an image, and whose it is."""
+    name, size = str(point.axes["dataset"]), point.axes["input_size"]
+    for part, images in (("training", train), ("validation", val)):
+        own.check(name, part, images, num_classes)
+    return (
+        own.Own(name, "training", train, num_classes, size),
+        own.Own(name, "validation", val, num_classes, size),
+    )
+
+
+def _synthetic(point: Point) -> Data:
+    axes = point.axes
+    steps = axes["steps_per_epoch"] or SYNTHETIC_STEPS
+    classes = axes["num_classes"] or SYNTHETIC_CLASSES
+    batches = {"train": steps, "val": max(1, steps // _VALIDATION_SHARE)}
+    train, val = (
+        Synthetic(point, count * axes["batch_size"], classes, 2 * axes["seed"] + number)
+        for number, count in enumerate(batches.values())
+    )
+    return loaders(point, train, val, classes, SYNTHETIC)
+
+
+def _on_disk(point: Point) -> Data:
+    name, size = point.axes["dataset"], point.axes["input_size"]
+    if name == downloads.IMAGE_FOLDER:
+        return loaders(point, *downloads.open_image_folder(size), name)
+    return loaders(point, *downloads.open_cifar(name, size), name)
+
+
+def _from_factory(path: str, point: Point) -> Data:
+    found = own.call(path, point)
+    if not isinstance(found, Data) or not isinstance(
+        getattr(found.train, "sampler", None), EpochSampler
+    ):
+        kind = type(found).__name__
+        raise UsageError(f"dataset '{path}': returned {kind}, not what `data.loaders` returns")
+    return found
+
+
+def _in_worker(_number: int) -> None:
+    """Prepare a loading process: it ends with the process that trains, however that ends."""
+    die_with_parent()
+
+
+# by the name in the sweep file; each opens the data set of a point
+DATASETS: Final[Mapping[str, Callable[[Point], Data]]] = {
+    SYNTHETIC: _synthetic,
+    **dict.fromkeys(downloads.NAMES, _on_disk),
+}

@@ -1,0 +1,1 @@
+"""The machine that measures: device, memory, telemetry, framework settings."""

@@ -1,0 +1,152 @@
+"""Is this machine what the profile promised, and can this torch use it? Asked before any point.
+
+A sweep that runs for a day on the wrong GPU is worse than one that does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep.errors import Refused
+from hpcsweep.measure.machine import provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from hpcsweep.measure.machine.provenance import Device
+    from hpcsweep.measure.machine.telemetry import Telemetry
+
+HOST_KINDS: Final = ("cpu", "mps")
+_NEIGHBOUR_SECONDS: Final = 10.0  # a worker that was just killed is still on the GPU
+
+
+def kind_of(run: Mapping[str, Any]) -> str:
+    """Return torch's kind of the device that a submission wants."""
+    gpu = run.get("gpu")
+    return str(gpu) if gpu in HOST_KINDS else "cuda"
+
+
+def device_for(run: Mapping[str, Any]) -> Device:
+    """Return the device that a submission wants.
+
+    Raises:
+        Refused: it is not there, is another one, is too small, or this torch has no code for it.
+
+    """
+    kind = kind_of(run)
+    if kind == "cuda":
+        _need_cuda(str(run.get("gpu")))
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise Refused("this torch finds no Metal GPU; submit with a profile whose gpu is cpu")
+    device = provenance.device(kind)
+    check_name(device.name, str(run.get("gpu_name") or ""))
+    check_slice(device.name, str(run.get("gpu_name") or ""))
+    if kind == "cuda":
+        _check_memory(device, run.get("min_memory_gb"))
+        _check_code(device)
+    return device
+
+
+def check_name(name: str, pattern: str) -> None:
+    """Refuse a device whose own name the profile's regular expression does not find."""
+    if pattern and not re.search(pattern, name):
+        raise Refused(
+            f"wrong device: the profile promises gpu_name /{pattern}/, this node has '{name}'; "
+            "correct the profile's constraint or gres, or its gpu_name"
+        )
+
+
+def check_slice(name: str, pattern: str) -> None:
+    """Refuse a slice of a GPU (NVIDIA's MIG) that the profile's `gpu_name` does not ask for.
+
+    Slices are named like ``NVIDIA H200 MIG 1g.18gb``.
+    """
+    if provenance.SLICE in name and provenance.SLICE not in pattern:
+        raise Refused(
+            f"'{name}' is a slice of a GPU; ask for a whole one (gres, constraint), or say in the "
+            f"profile that slices are meant: "
+            f"gpu_name: '{provenance.SLICE} {name.rpartition(' ')[2]}$'"
+        )
+
+
+def has_code(arch_list: Iterable[str], major: int, minor: int) -> bool:
+    """Say whether a build's list of architectures serves a compute capability.
+
+    Machine code (`sm_80`) runs on its own major version from its minor on; portable code
+    (`compute_80`) on anything newer; a letter at the end (`sm_90a`) means this chip alone.
+    """
+    for arch in arch_list:
+        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", arch)
+        if not found:
+            continue
+        code = int(found[2]), int(found[3])
+        if found[4]:
+            served = code == (major, minor)
+        elif found[1] == "compute":
+            served = code <= (major, minor)
+        else:
+            served = code[0] == major and code[1] <= minor
+        if served:
+            return True
+    return False
+
+
+def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Refuse a GPU on which somebody else computes, having waited a little for them to leave."""
+    waited = 0.0
+    while others := telemetry.others():
+        if waited >= _NEIGHBOUR_SECONDS:
+            raise Refused(
+                f"another process is on this GPU (pid {', '.join(map(str, others))}): ask for the "
+                "GPU exclusively (gres), or submit with --workers 1"
+            )
+        sleep(1.0)
+        waited += 1.0
+
+
+def _need_cuda(gpu: str) -> None:
+    if torch.cuda.is_available():
+        return
+    if torch.version.cuda is None and torch.version.hip is None:
+        why = "this torch was built without CUDA or ROCm; install another build in the job's setup"
+    elif os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1", "NoDevFiles"}:
+        why = "no GPU was given to this job (CUDA_VISIBLE_DEVICES is empty); ask for it with gres"
+    else:
+        why = "torch finds no GPU here; is the driver too old for this torch, or `gres` missing?"
+    raise Refused(f"the profile promises gpu '{gpu}': {why}")
+
+
+def _check_memory(device: Device, least_gb: float | None) -> None:
+    total = torch.cuda.get_device_properties(device.torch_device).total_memory
+    if least_gb and total < least_gb * 1e9:
+        raise Refused(
+            f"'{device.name}' has {total / 1e9:.1f} GB, the profile promises {least_gb:g} GB; "
+            "is it a slice (MIG), or the smaller model of the same name?"
+        )
+
+
+def _check_code(device: Device) -> None:
+    """Refuse a GPU that this build has no machine code for, then try one kernel."""
+    built_for = torch.cuda.get_arch_list()
+    properties = torch.cuda.get_device_properties(device.torch_device)
+    if torch.version.hip:
+        wanted = str(properties.gcnArchName).partition(":")[0]
+        served = wanted in built_for
+    else:
+        wanted = f"sm_{properties.major}{properties.minor}"
+        served = has_code(built_for, properties.major, properties.minor)
+    if built_for and not served:
+        raise Refused(
+            f"torch {torch.__version__} has no code for '{device.name}' ({wanted}; it has "
+            f"{' '.join(built_for)}): give this profile an environment with an older or newer torch"
+        )
+    try:
+        torch.ones(1, device=device.torch_device).add_(1).item()
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise Refused(f"'{device.name}' does not run the simplest kernel: {reason}") from error

@@ -1,0 +1,94 @@
+"""torch's own switches, set explicitly for every point, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep import catalog
+from hpcsweep.measure.bench_api import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+THREADS_VARIABLE: Final = "HPCSWEEP_THREADS"
+_USUAL_THREADS: Final = torch.get_num_threads()
+# How allocators and libraries say it, besides the exception types for it.
+_NO_MEMORY: Final = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "_STATUS_ALLOC_FAILED",
+)
+_NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupported dtype")
+
+
+def apply(axes: Mapping[str, Any]) -> None:
+    """Set threads, TF32 and autotuning as a point wants them, whatever the last one wanted."""
+    torch.set_num_threads(axes["num_threads"] or default_threads())
+    _allow_tf32(allowed=axes["tf32"])
+    autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
+    torch.backends.cudnn.benchmark = autotune
+    torch.backends.cudnn.deterministic = axes.get("cudnn_deterministic", False)
+
+
+@contextmanager
+def determinism(*, wanted: bool) -> Iterator[None]:
+    """Have operators that give the same bits every time, where that is wanted."""
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
+        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+
+
+def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
+    """Raise `Unsupported` where a point asks for an autotuner, and the device has none."""
+    if device_type == "cuda":
+        return
+    asks = {
+        f"algorithm: {catalog.AUTOTUNE}": axes["algorithm"] == catalog.AUTOTUNE,
+        "cudnn_benchmark": axes.get("cudnn_benchmark", False),
+    }
+    for name in (name for name, asked in asks.items() if asked):
+        raise Unsupported(f"{name} tunes cuDNN; on {device_type} there is none")
+
+
+def default_threads() -> int:
+    """Return the threads of a point that does not say: the launcher's share, else torch's."""
+    return int(os.environ.get(THREADS_VARIABLE) or _USUAL_THREADS)
+
+
+def shares_cpu() -> bool:
+    """Say whether the launcher runs several workers on this machine."""
+    return bool(os.environ.get(THREADS_VARIABLE))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an exception means that memory ran out, on the device or on the host."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+
+
+def is_missing_operator(error: BaseException) -> bool:
+    """Say whether an exception means that an operator lacks this dtype or device."""
+    return any(text in str(error) for text in _NO_OPERATOR)
+
+
+def _allow_tf32(*, allowed: bool) -> None:
+    """Set TF32 of convolutions and matrix products, so that all of torch agrees on it.
+
+    Since 2.9 there are newer switches, too; the older ones set both kinds. Where only the newer
+    ones were set, reading an older one raises, and torch's compiler reads those. Some torches warn
+    that the older ones are older.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.cudnn.allow_tf32 = allowed
+        torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -1,0 +1,184 @@
+"""How much memory a point took at most, and how much there is.
+
+On a GPU torch's allocator knows. On a CPU the kernel keeps a high-water mark of the process's
+resident memory; where it may be reset (Linux, /proc/self/clear_refs) it is the point's own, else
+it is that of the whole process so far. `mem_source` says which. Both include the interpreter and
+torch itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from hpcsweep.catalog.columns import Row
+
+_CLEAR_HIGH_WATER = "5"
+
+
+class Memory(Protocol):
+    """Watches the memory of one point."""
+
+    source: str
+
+    def reset(self) -> None:
+        """Begin a point."""
+        ...
+
+    def peak(self) -> int | None:
+        """Return the most bytes in use since then."""
+        ...
+
+    def limit(self) -> int | None:
+        """Return the bytes that there are."""
+        ...
+
+    def now(self) -> int | None:
+        """Return the bytes in use."""
+        ...
+
+    def allocator_cells(self) -> Row:
+        """Return what the allocator held since the reset, and how well it used it."""
+        ...
+
+
+class CudaMemory:
+    """What torch's caching allocator handed out."""
+
+    source = "cuda_allocator"
+
+    def reset(self) -> None:
+        """Begin a point."""
+        torch.cuda.reset_peak_memory_stats()
+
+    def peak(self) -> int | None:
+        """Return the most bytes in use since then."""
+        return int(torch.cuda.max_memory_allocated())
+
+    def limit(self) -> int | None:
+        """Return the memory of the GPU."""
+        return int(torch.cuda.mem_get_info()[1])
+
+    def now(self) -> int | None:
+        """Return what is handed out."""
+        return int(torch.cuda.memory_allocated())
+
+    def allocator_cells(self) -> Row:
+        """Return the most that torch reserved, and which share of it was never in use at once."""
+        found = torch.cuda.memory_stats()
+        used, held = found["allocated_bytes.all.peak"], found["reserved_bytes.all.peak"]
+        return {
+            "mem_reserved_bytes": held,
+            "mem_fragmentation_pct": 100 * (1 - used / held) if held else None,
+        }
+
+
+class HostMemory:
+    """Resident memory of this process."""
+
+    source = "max_rss"
+
+    def reset(self) -> None:
+        """Reset the kernel's high-water mark, if it lets us."""
+        try:
+            Path("/proc/self/clear_refs").write_text(_CLEAR_HIGH_WATER, encoding="ascii")
+        except OSError:
+            self.source = "max_rss"
+        else:
+            self.source = "vm_hwm"
+
+    def peak(self) -> int | None:
+        """Return the high-water mark."""
+        if self.source == "vm_hwm":
+            status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+            found = re.search(r"VmHWM:\s+(\d+) kB", status)
+            if found:
+                return int(found[1]) << 10
+        return _max_rss()
+
+    def limit(self) -> int | None:
+        """Return the least of physical memory, control group and address-space limit."""
+        known = [x for x in (_physical(), _cgroup(), _address_space()) if x]
+        return min(known, default=None)
+
+    def now(self) -> int | None:
+        """Return the resident memory, where the system tells it (Linux)."""
+        try:
+            pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def allocator_cells(self) -> Row:
+        """Return nothing: the C library does not tell."""
+        return {}
+
+
+def watch(device: torch.device) -> Memory:
+    """Return what watches the memory that points on this device use."""
+    return CudaMemory() if device.type == "cuda" else HostMemory()
+
+
+def cells(memory: Memory) -> Row:
+    """Return the columns."""
+    return {
+        "mem_peak_bytes": memory.peak(),
+        "mem_limit_bytes": memory.limit(),
+        "mem_source": memory.source,
+    }
+
+
+def _max_rss() -> int | None:
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1 << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _physical() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _cgroup() -> int | None:
+    """Return the tightest memory limit of our control groups, version 2 then 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        root = Path("/sys/fs/cgroup") / ("memory" if "memory" in controllers else "")
+        name = "memory.limit_in_bytes" if "memory" in controllers else "memory.max"
+        folder = root / path.strip("/")
+        limits += [_number(step / name) for step in (folder, *folder.parents)]
+    return min((x for x in limits if x), default=None)
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    value = int(text) if text.isdigit() else 0
+    return value if 0 < value < 1 << 60 else None  # version 1 says "no limit" with a huge number
+
+
+def _address_space() -> int | None:
+    try:
+        import resource  # noqa: PLC0415
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return soft if soft != resource.RLIM_INFINITY else None

@@ -1,0 +1,198 @@
+"""What the numbers were measured on: provenance for env.json, and the cells each row repeats."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep import __version__
+from hpcsweep.measure.machine import memory
+from hpcsweep.measure.timing import caches
+
+if TYPE_CHECKING:
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.measure.machine.telemetry import Telemetry
+
+SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
+_ENVIRONMENT: Final = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "OMP_PROC_BIND",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "MKL_NUM_THREADS",
+    "HPCSWEEP_THREADS",
+    "MIOPEN_FIND_MODE",
+    "MIOPEN_USER_DB_PATH",
+    "NVIDIA_TF32_OVERRIDE",
+    "CONDA_DEFAULT_ENV",
+    "VIRTUAL_ENV",
+    "LOADEDMODULES",
+    "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER",
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device that passes run on; `units` are its multiprocessors."""
+
+    torch_device: torch.device
+    name: str
+    uuid: str | None = None
+    units: int | None = None
+
+    @property
+    def type(self) -> str:
+        """Return torch's name of its kind: cpu, cuda (HIP too), mps."""
+        return str(self.torch_device.type)
+
+
+def device(kind: str) -> Device:
+    """Return the current device of a kind (cpu, cuda or mps)."""
+    if kind == "cuda":
+        index = torch.cuda.current_device()
+        properties = torch.cuda.get_device_properties(index)
+        name = torch.cuda.get_device_name(index)
+        uuid = getattr(properties, "uuid", None)  # torch 2.5 and later; of a slice, the slice's
+        return Device(
+            torch.device("cuda", index),
+            name,
+            f"{'MIG' if SLICE in name else 'GPU'}-{uuid}" if uuid else None,
+            properties.multi_processor_count,
+        )
+    if kind == "mps":
+        return Device(torch.device("mps"), cpu_model())
+    return Device(torch.device("cpu"), cpu_model())
+
+
+def driver_index(index: int) -> int:
+    """Return the driver's number of torch's n-th GPU; CUDA_VISIBLE_DEVICES may hide some."""
+    try:
+        return int(torch.cuda._get_nvml_device_index(index))  # noqa: SLF001 - torch has no public one
+    except (AttributeError, RuntimeError):
+        return index
+
+
+def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
+    """Return all that is known of the machine and its software; `row` goes into each row."""
+    return {
+        "row": row_cells(device, telemetry),
+        "hpcsweep_version": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "argv": sys.argv,
+        "host": _host(),
+        "device": _gpu(device) | telemetry.provenance()
+        if device.type == "cuda"
+        else _plain(device),
+        "software": _software(),
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM")},
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
+    }
+
+
+def row_cells(device: Device, telemetry: Telemetry) -> Row:
+    """Return the provenance columns of a row that only the node knows."""
+    on_gpu = device.type == "cuda"
+    return {
+        "device_name": device.name,
+        "device_uuid": device.uuid or telemetry.provenance().get("uuid"),
+        "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        "torch_version": torch.__version__,
+        "cuda_version": (torch.version.hip or torch.version.cuda) if on_gpu else None,
+        "cudnn_version": _cudnn_version() if on_gpu else None,
+        "driver_version": telemetry.provenance().get("driver_version"),
+        "hpcsweep_version": __version__,
+    }
+
+
+def cpu_model() -> str:
+    """Return the processor's marketing name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def load_average() -> float | None:
+    """Return the node's load average over one minute."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def _host() -> dict[str, Any]:
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    return {
+        "name": socket.gethostname(),
+        "system": platform.platform(),
+        "cpu_model": cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "cpus_allowed": allowed,
+        "cpu_cache_bytes": caches.host_cache_bytes(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "memory_limit_bytes": memory.HostMemory().limit(),
+        "torch_threads": torch.get_num_threads(),
+        "cgroup": _first_line(Path("/proc/self/cgroup")),
+    }
+
+
+def _plain(device: Device) -> dict[str, Any]:
+    return {"type": device.type, "name": device.name}
+
+
+def _gpu(device: Device) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(device.torch_device)
+    return {
+        "type": "cuda",
+        "name": device.name,
+        "uuid": device.uuid,
+        "sm_count": properties.multi_processor_count,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "gcn_arch": getattr(properties, "gcnArchName", None) if torch.version.hip else None,
+        "vram_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "count_visible": torch.cuda.device_count(),
+    }
+
+
+def _software() -> dict[str, Any]:
+    import torchvision  # noqa: PLC0415 - asked once, after the device was found fit
+
+    return {
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "torch_git": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": _cudnn_version(),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "torch_config": torch.__config__.show(),
+        "parallel_info": torch.__config__.parallel_info(),
+    }
+
+
+def _cudnn_version() -> str | None:
+    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return str(version) if version else None
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()[0]
+    except (OSError, IndexError):
+        return None

@@ -1,0 +1,269 @@
+"""The shape pass: which layers a network calls, in order, on what shapes, and with how much work.
+
+It runs apart from every timed pass, on the meta device: no arithmetic and no memory. A network
+that cannot run there (it looks at values, or keeps tensors that are no parameters) runs for real.
+
+A *layer* is a module call in which no other module was called. So an activation module that is
+called in eight places is eight calls, and a block that works on its children's weights without
+calling them (attention does) is a layer as a whole. So is a block that calls children and
+multiplies matrices besides, as some attention does, unless there are convolutions inside. What
+happens between layers (residual additions, flatten, Python) belongs to none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
+
+from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.conv.shape import ConvShape, layout_of
+from hpcsweep.measure import work
+from hpcsweep.measure.bench_api import Unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Looked at as one layer even where a torch version calls a child.
+ATOMIC: Final = (nn.MultiheadAttention,)
+_CANNOT_RUN: Final = (RuntimeError, NotImplementedError, AssertionError, ValueError, TypeError)
+# How torch and torchvision say that an image is too small, or not of the one size that fits.
+_SIZE_COMPLAINTS: Final = (
+    "can't be greater than actual input size",
+    "Output size is too small",
+    "Wrong image",
+    "Expected more than 1 value",
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One layer call of a pass; sizes are of the tensors in and out, `key` names equal work."""
+
+    layer: str
+    op: str
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    params: int
+    flops: int
+    bytes_min: int
+    key: str
+    conv: ConvShape | None = None
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the shape pass found: calls in order, and floating-point operations of all."""
+
+    calls: tuple[Call, ...]
+    flops: int
+
+    @property
+    def bytes_min(self) -> int:
+        """Return inputs, weights and outputs of every layer, each once."""
+        return sum(call.bytes_min for call in self.calls)
+
+    @property
+    def convolutions(self) -> list[tuple[str, ConvShape]]:
+        """Return the 2-D convolution calls, in order."""
+        return [(call.layer, call.conv) for call in self.calls if call.conv is not None]
+
+
+@dataclass
+class _Frame:
+    """A module call in progress."""
+
+    name: str
+    inputs: list[Tensor]
+    flops_before: int
+    calls_before: int
+    has_children: bool = False
+    flops_of_children: int = 0
+
+
+@dataclass
+class _Recorder:
+    counter: FlopCounterMode
+    device: torch.device
+    layout: str
+    stack: list[_Frame] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    no_layers: set[str] = field(default_factory=set)
+
+    def enter(self, name: str, args: object, kwargs: object) -> None:
+        if self.stack:
+            self.stack[-1].has_children = True
+        inputs = list(tensors_in([args, kwargs]))
+        flops = self.counter.get_total_flops()
+        self.stack.append(_Frame(name, inputs, flops, len(self.calls)))
+
+    def leave(self, module: nn.Module, output: object) -> None:
+        frame = self.stack.pop()
+        flops = self.counter.get_total_flops() - frame.flops_before
+        if self.stack:
+            self.stack[-1].flops_of_children += flops
+        inside = self.calls[frame.calls_before :]
+        if frame.has_children and not self._is_one_layer(frame, inside, flops):
+            self.no_layers.add(frame.name)
+            return
+        self.no_layers.update(call.layer for call in inside)
+        outputs = list(tensors_in(output))
+        self.calls.append(_call(frame, module, outputs, flops, self))
+
+    def _is_one_layer(self, frame: _Frame, inside: list[Call], flops: int) -> bool:
+        """Say whether a block that called others computes itself, and holds no convolution."""
+        computes = flops > frame.flops_of_children
+        return computes and bool(self.stack) and all(call.conv is None for call in inside)
+
+
+def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
+    """Return the calls of one pass over an image batch.
+
+    Raises:
+        Unsupported: the network does not take images of this size.
+
+    """
+    try:
+        return _record(model, image, on_meta=True)
+    except _CANNOT_RUN:
+        try:
+            return _record(model, image, on_meta=False)
+        except (RuntimeError, AssertionError, ValueError) as error:
+            if any(text in str(error) for text in _SIZE_COMPLAINTS):
+                size = "x".join(str(n) for n in image.shape[-2:])
+                reason = str(error).splitlines()[0]
+                raise Unsupported(f"the network does not take {size} images: {reason}") from error
+            raise
+
+
+def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
+    counter = FlopCounterMode(display=False)
+    # convolutions on the meta device forget the layout, which everywhere else they pass on
+    layout = layout_of(image, *model.parameters())
+    recorder = _Recorder(counter, image.device, layout)
+    with ExitStack() as hooks:
+        for name, module in _outside_atomic(model):
+            hooks.enter_context(
+                module.register_forward_pre_hook(
+                    lambda _m, args, kwargs, name=name: recorder.enter(name, args, kwargs),
+                    with_kwargs=True,
+                )
+            )
+            hooks.enter_context(
+                module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output))
+            )
+        # older counters see nothing in inference mode
+        with torch.inference_mode(mode=False), torch.no_grad(), counter:
+            if on_meta:
+                functional_call(model, _on_meta(model), (torch.empty_like(image, device="meta"),))
+            else:
+                model(image)
+    # a module that is a layer in one call only can have no timer, which would also see the others
+    calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
+    return Shapes(calls, counter.get_total_flops())
+
+
+def _outside_atomic(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the modules by qualified name, each once, but not those inside an atomic one."""
+    seen: set[int] = set()
+    found = []
+    stack = [("", model)]
+    while stack:
+        prefix, module = stack.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        found.append((prefix, module))
+        if not isinstance(module, ATOMIC):
+            children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
+            stack += reversed(children)
+    return found
+
+
+def layer_modules(model: nn.Module, calls: tuple[Call, ...]) -> list[nn.Module]:
+    """Return the modules that the calls belong to, each once."""
+    wanted = {call.layer for call in calls}
+    return [module for name, module in _outside_atomic(model) if name in wanted]
+
+
+def _on_meta(model: nn.Module) -> dict[str, Tensor]:
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors}
+
+
+def _call(
+    frame: _Frame,
+    module: nn.Module,
+    outputs: list[Tensor],
+    counted: int,
+    recorder: _Recorder,
+) -> Call:
+    conv = None
+    if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and frame.inputs[0].dim() == 4:
+        # on the pass's own device, which decides on autocast; one element stands for all
+        like = torch.empty(1, dtype=frame.inputs[0].dtype, device=recorder.device)
+        conv = ConvShape.of(module, like.expand(frame.inputs[0].shape), recorder.layout)
+    inputs, results = _sizes(frame.inputs), _sizes(outputs)
+    parameters = list(module.parameters())
+    return Call(
+        layer=frame.name,
+        op="conv2d" if isinstance(module, nn.Conv2d) else type(module).__name__.lower(),
+        inputs=inputs,
+        outputs=results,
+        params=sum(p.numel() for p in parameters),
+        flops=work.analytic_flops(module, inputs, results) or counted,
+        bytes_min=sum(t.numel() * t.element_size() for t in (*frame.inputs, *parameters, *outputs)),
+        key=conv.unique_key if conv else _key(module, frame.inputs),
+        conv=conv,
+    )
+
+
+def _sizes(tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(tensor.shape) for tensor in tensors)
+
+
+def _key(module: nn.Module, inputs: list[Tensor]) -> str:
+    """Return a readable name of an operation on shapes; the hash covers its other settings."""
+    text = f"{type(module).__name__}({module.extra_repr()})"
+    settings = hashlib.sha256(text.encode()).hexdigest()[:6]
+    shapes = "_".join("x".join(str(n) for n in tensor.shape) for tensor in inputs)
+    dtype = str(inputs[0].dtype).rpartition(".")[2] if inputs else ""
+    return f"{type(module).__name__.lower()}-{shapes}-{dtype}-{settings}"
+
+
+def kernel_cells(module_call: Call) -> dict[str, Any]:
+    """Return the layer columns that say what the call worked on."""
+    conv = module_call.conv
+    cells: dict[str, Any] = {"op": module_call.op, "unique_key": module_call.key}
+    cells |= _image_cells(module_call.inputs, "in") | _image_cells(module_call.outputs, "out")
+    if conv is not None:
+        cells |= {
+            name: getattr(conv, name)
+            for name in (
+                *("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w"),
+                *("dilation_h", "dilation_w", "groups", "bias"),
+            )
+        }
+        cells["kernel_size"] = _short(conv.kernel_h, conv.kernel_w)
+        cells["stride"] = _short(conv.stride_h, conv.stride_w)
+        cells["padding"] = _short(conv.pad_h, conv.pad_w)
+    return cells
+
+
+def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> dict[str, Any]:
+    """Return channels, height and width of the first tensor, as far as it is an image."""
+    if not shapes or len(shapes[0]) not in {2, 4}:
+        return {}
+    shape = shapes[0]
+    cells = {f"{side}_channels": shape[1]}
+    return cells | ({f"{side}_h": shape[2], f"{side}_w": shape[3]} if len(shape) == 4 else {})
+
+
+def _short(height: int, width: int) -> str:
+    return str(height) if height == width else f"{height}x{width}"

@@ -1,0 +1,1 @@
+"""Clocks, the measuring loop, statistics, and the timers of layers."""

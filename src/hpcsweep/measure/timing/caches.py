@@ -1,0 +1,77 @@
+"""What is in the cache when a pass begins: `hot`, `cold` or `rotated`.
+
+hot      as the pass before left it: the best case, and what most published numbers are
+cold     a buffer as large as the last-level cache is rewritten before each pass
+rotated  each pass gets another input, and the inputs together outgrow the cache
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from hpcsweep.measure.timing.clocks import nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UNKNOWN_BYTES: Final = 64 << 20
+_MOST_INPUTS: Final = 256
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def preparation(state: str, device: torch.device) -> Callable[[], object]:
+    """Return what to call before each pass."""
+    if state != "cold":
+        return nothing
+    buffer = torch.zeros(cache_bytes(device), dtype=torch.int8, device=device)
+    # a GPU's memset is enough; a CPU may write zeros without reading, so it reads as well
+    return buffer.zero_ if device.type == "cuda" else lambda: buffer.add_(1)
+
+
+def input_count(state: str, device: torch.device, bytes_of_one: int) -> int:
+    """Return how many inputs the passes take turns with."""
+    if state != "rotated":
+        return 1
+    return min(_MOST_INPUTS, math.ceil(cache_bytes(device) / bytes_of_one) + 1)
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Return the size of the last-level cache: a GPU's L2, a host's L2 and L3 together."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return int(getattr(properties, "L2_cache_size", 0)) or _UNKNOWN_BYTES
+    return host_cache_bytes() or _UNKNOWN_BYTES
+
+
+@lru_cache(maxsize=1)
+def host_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Return the L2 and L3 bytes that the allowed CPUs share; 0 where the system does not say."""
+    found: dict[tuple[str, str], int] = {}
+    for cpu in _allowed_cpus():
+        for folder in root.glob(f"cpu{cpu}/cache/index*"):
+            try:
+                level, shared, size = (
+                    (folder / name).read_text().strip()
+                    for name in ("level", "shared_cpu_list", "size")
+                )
+            except OSError:
+                continue
+            if int(level) > 1:
+                found[level, shared] = _bytes(size)
+    return sum(found.values())
+
+
+def _allowed_cpus() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _bytes(text: str) -> int:
+    return int(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else int(text or 0)

@@ -1,0 +1,252 @@
+"""Times one pass: by the host's clock, or by events on the GPU's own time line.
+
+Why not simply events. An event pair around a short pass on an empty queue measures how fast the
+host issues work, not how fast the GPU does it. So a delay is queued on the device before each
+pass, long enough for the host to issue the whole pass meanwhile: the pass then runs as from a full
+queue. One synchronisation ends a block. Where the host did not keep ahead all the same, the pass
+counts as *starved*, and the point is flagged.
+
+The GPU is reached through `Runtime`, five calls, so that the logic is tried out on a simulated
+queue where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+
+from hpcsweep.measure.timing import loop, stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+_MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
+_MOST_DELAY_MS: Final = 100.0
+_CALIBRATION_CYCLES: Final = 20_000_000
+_MOST_OVER_MEASURED: Final = 20.0  # no GPU rests at less than that part of its highest clock
+_STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
+_CAPTURE_WARM_UPS: Final = 3
+
+
+def nothing() -> None:
+    """Prepare nothing before a pass."""
+
+
+class HostClock:
+    """`perf_counter_ns` around a pass; `finish` waits for a device that works asynchronously."""
+
+    timer: Final = "host"
+
+    def __init__(
+        self, prepare: Callable[[], object] = nothing, finish: Callable[[], object] = nothing
+    ) -> None:
+        """Call `prepare` before each pass, outside the time."""
+        self._prepare, self._finish = prepare, finish
+
+    def block(self, run: Callable[[], object], count: int) -> list[float]:
+        """Run `count` passes and return the milliseconds of each."""
+        now, prepare, finish = time.perf_counter_ns, self._prepare, self._finish
+        times = []
+        for _ in range(count):
+            prepare()
+            begin = now()
+            run()
+            finish()
+            times.append((now() - begin) / 1e6)
+        return times
+
+
+class Event(Protocol):
+    """A point on the device's time line."""
+
+    def record(self) -> None:
+        """Queue the event."""
+        ...
+
+    def elapsed_time(self, end: Any) -> float:  # noqa: ANN401 - an event of the same kind
+        """Return milliseconds to a later event."""
+        ...
+
+
+class Runtime(Protocol):
+    """The little that a device clock needs of a GPU."""
+
+    def event(self) -> Event:
+        """Return a new timing event."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        ...
+
+    def delay(self, ms: float) -> None:
+        """Queue work that does nothing for about that long."""
+        ...
+
+    def host_now(self) -> float:
+        """Return the host's time in milliseconds."""
+        ...
+
+
+class Cuda:
+    """The GPU that torch uses; CUDA or HIP."""
+
+    def event(self) -> Event:
+        """Return a new timing event."""
+        event: Event = torch.cuda.Event(enable_timing=True)
+        return event
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        torch.cuda.synchronize()
+
+    def delay(self, ms: float) -> None:
+        """Queue a spinning kernel of one thread."""
+        torch.cuda._sleep(int(ms * _cycles_per_ms()))  # noqa: SLF001 - torch has no public one
+
+    def host_now(self) -> float:
+        """Return the host's time in milliseconds."""
+        return time.perf_counter_ns() / 1e6
+
+
+@lru_cache(maxsize=1)
+def _cycles_per_ms() -> float:
+    """Return the most cycles that the delay kernel may spin in a millisecond on this device.
+
+    A GPU that rests runs at a sixth of its clock, and delays that were measured then would end too
+    soon later on, so its highest clock counts where torch knows it. AMD's kernel counts something
+    else than cycles: there the highest rate that was measured counts.
+    """
+    rates = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        torch.cuda._sleep(_CALIBRATION_CYCLES)  # noqa: SLF001
+        end.record()
+        torch.cuda.synchronize()
+        rates.append(_CALIBRATION_CYCLES / max(begin.elapsed_time(end), 1e-3))
+    measured = max(rates)
+    return max(measured, min(_highest_clock_khz(), _MOST_OVER_MEASURED * measured))
+
+
+def _highest_clock_khz() -> float:
+    if torch.version.hip:
+        return 0.0
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return float(getattr(properties, "clock_rate", 0))  # newer torches have it
+
+
+class DeviceClock:
+    """An event pair around each pass, behind a delay; one synchronisation per block."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        prepare: Callable[[], object] = nothing,
+        *,
+        timer: str = "events",
+    ) -> None:
+        """Call `prepare` before each pass, outside the time; it may queue work of its own."""
+        self.timer = timer
+        self.host_ms = 0.0
+        self.passes = self.starved = 0
+        self._runtime, self._prepare = runtime, prepare
+        self._zero = runtime.event()
+        self._pairs: list[tuple[Event, Event]] = []
+
+    def calibrate(self, run: Callable[[], object], passes: int = 3) -> None:
+        """Find the host's time to issue a pass, from an idle device."""
+        times = []
+        for _ in range(passes):
+            self._runtime.synchronize()
+            begin = self._runtime.host_now()
+            run()
+            times.append(self._runtime.host_now() - begin)
+        self._runtime.synchronize()
+        self.host_ms = stats.median(times)
+        self.passes = self.starved = 0
+
+    def block(self, run: Callable[[], object], count: int) -> list[float]:
+        """Run `count` passes and return the device's milliseconds of each."""
+        while len(self._pairs) < count:
+            self._pairs.append((self._runtime.event(), self._runtime.event()))
+        pairs = self._pairs[:count]
+        delay = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS)
+        self._runtime.synchronize()
+        self._zero.record()
+        host_zero = self._runtime.host_now()
+        issued = [self._issue(run, begin, end, delay) - host_zero for begin, end in pairs]
+        self._runtime.synchronize()
+        self._count_starved(pairs, issued)
+        return [begin.elapsed_time(end) for begin, end in pairs]
+
+    def _issue(self, run: Callable[[], object], begin: Event, end: Event, delay: float) -> float:
+        """Queue one pass; return the host's time when it was done with it."""
+        self._prepare()
+        self._runtime.delay(delay)
+        begin.record()
+        run()
+        end.record()
+        return self._runtime.host_now()
+
+    def _count_starved(self, pairs: list[tuple[Event, Event]], issued: list[float]) -> None:
+        """Count the passes whose time is the host's.
+
+        In a starved pass the device is done as soon as the host is. Otherwise it works on for a
+        while, also where the driver made the host wait since a thousand launches were queued.
+        """
+        self.passes += len(pairs)
+        for (begin, end), host_done in zip(pairs, issued, strict=True):
+            began, ended = self._zero.elapsed_time(begin), self._zero.elapsed_time(end)
+            left_over = ended - host_done
+            self.starved += left_over < _STARVED * (ended - began)
+
+    def launch_bound(self, median_ms: float) -> bool:
+        """Say whether issuing a pass takes the host longer than the device needs for it."""
+        return self.host_ms > median_ms
+
+    @property
+    def mostly_starved(self) -> bool:
+        """Say whether the times are the host's after all."""
+        return self.starved * 10 > self.passes
+
+
+def capture(
+    run: Callable[[], object],
+    around_capture: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Callable[[], object]:
+    """Return one replay of a CUDA graph of the pass.
+
+    The pass runs on a side stream first, as capture wants it: libraries allocate and choose
+    there. Memory and results of the captured pass stay with the graph. `around_capture` is
+    entered for the capture alone. No garbage is collected meanwhile: an older graph that went in
+    the middle of a capture could spoil it, and newer torches collect none before it.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_CAPTURE_WARM_UPS):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
+        kept = run()
+
+    def replay(_kept: object = kept) -> None:
+        graph.replay()
+
+    return replay
+
+
+def external_event() -> Event | None:
+    """Return an event that a graph may hold, or None where this torch cannot make one."""
+    try:
+        event: Event = torch.cuda.Event(enable_timing=True, external=True)
+    except TypeError:
+        return None
+    return event

@@ -1,0 +1,117 @@
+"""Times every distinct convolution of a network alone: `layers: unique`.
+
+ResNet-50 calls 53 convolutions, of which 23 differ. Each of these runs by itself, on inputs that
+take turns and together outgrow the cache, by the same clock and stopping rule as a pass; the time
+is then told for every call of the same `unique_key`. What a predictor is trained on costs less than
+half as much this way, and no timer sits inside a pass.
+
+An isolated layer is not a layer in its network: its weights stay in the cache, and nothing runs
+before it. `layer_timer` therefore says `isolated`, there is no `__other__` row, and percentages are
+shares of the clean pass, which need not sum to 100.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpcsweep.measure.timing import caches, loop, stats
+from hpcsweep.measure.timing import lanes as lanes_of
+from hpcsweep.measure.timing.clocks import nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from hpcsweep.conv.choice import LayerChoice
+    from hpcsweep.measure.shape_pass import Call
+    from hpcsweep.measure.timing.stats import Summary
+    from hpcsweep.point import Point
+
+UNIQUE: Final = "unique"
+TIMER: Final = "isolated"
+_DRAWN: Final = 1 << 20
+
+Key = tuple[str, str]  # the layer's unique key, and what it runs
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """The times of every distinct convolution: one summary per (unique key, algorithm used)."""
+
+    calls: tuple[Call, ...]
+    keys: tuple[Key, ...]
+    times: Mapping[Key, Summary]
+
+    def of_calls(self) -> list[Summary]:
+        """Return the summary of each convolution call, in call order."""
+        return [self.times[key] for key in self.keys]
+
+
+def measure(
+    model: nn.Module, calls: Sequence[Call], choices: Sequence[LayerChoice], point: Point
+) -> Isolated:
+    """Time each distinct convolution of a network whose algorithm is assigned.
+
+    The calls are those of the shape pass; what is no convolution is left out.
+    """
+    convolutions = tuple(call for call in calls if call.conv is not None)
+    keys = tuple((c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True))
+    firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
+    pool = _Pool(model, [*firsts.values()], point)
+    with loop.quiet_collector():  # once, since a collection takes a tenth of a second
+        times = {
+            key: _time(model.get_submodule(firsts[key].layer), pool.inputs(firsts[key]), point)
+            for key in dict.fromkeys(keys)
+        }
+    return Isolated(convolutions, keys, times)
+
+
+def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:
+    settings: dict[str, Any] = dict(point.measure)
+    launch, device = point.axes["launch"], inputs[0].device
+    # a graph replays the one input that it was captured with
+    turns = itertools.cycle(inputs[:1] if launch == "graph" else inputs)
+    cold = point.axes["cache_state"] == "cold"
+    todo = lanes_of.Pass(
+        layer,
+        lambda: layer(next(turns)),
+        caches.preparation("cold", device) if cold else nothing,
+    )
+    clean = lanes_of.lanes(device, launch, todo).clean
+    loop.collect([clean], loop.warm_up_rule(settings))
+    return stats.summarise(loop.collect([clean], loop.stopping_rule(settings)).times[0])
+
+
+class _Pool:
+    """Random numbers of which every layer's inputs are views; as long as the largest need."""
+
+    def __init__(self, model: nn.Module, calls: Sequence[Call], point: Point) -> None:
+        weight = next(model.parameters())
+        self._device, self._bytes_of_one = weight.device, weight.element_size()
+        self._nhwc = point.axes["memory_format"] == "nhwc"
+        need = max((self._count(call) * _numbers(call) for call in calls), default=0)
+        generator = torch.Generator().manual_seed(point.axes["seed"])
+        drawn = torch.randn(min(need, _DRAWN), generator=generator).to(weight.device, weight.dtype)
+        # what matters to a cache is where numbers lie, so drawing a million of them is enough
+        self._numbers = drawn.repeat(-(-need // max(len(drawn), 1)))[:need]
+
+    def inputs(self, call: Call) -> list[Tensor]:
+        """Return inputs of a call that together outgrow the cache."""
+        (n, c, h, w), size = call.inputs[0], _numbers(call)
+        pieces = [self._numbers[i * size :][:size] for i in range(self._count(call))]
+        if self._nhwc:
+            return [piece.view(n, h, w, c).permute(0, 3, 1, 2) for piece in pieces]
+        return [piece.view(n, c, h, w) for piece in pieces]
+
+    def _count(self, call: Call) -> int:
+        return caches.input_count("rotated", self._device, _numbers(call) * self._bytes_of_one)
+
+
+def _numbers(call: Call) -> int:
+    return math.prod(call.inputs[0])

@@ -1,0 +1,247 @@
+"""Runs passes until a rule is content. It knows neither torch nor devices: a clock times passes.
+
+A *lane* is one way to run the pass: the clean lane without any hook, the layer lane with timers
+around every layer. Lanes take turns in blocks of a few passes, and the order is reversed from one
+round to the next (clean, layers, layers, clean, ...), so that a machine that slows down or speeds
+up meanwhile does so for both, and their ratio stays what it is. The rule looks at the first lane
+alone.
+
+Warm-up is the same loop with a rule of its own, whose times are thrown away.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from hpcsweep.measure.timing import stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+_BLOCK_MS: Final = 100.0
+_BLOCK_MOST: Final = 10
+
+
+class Clock(Protocol):
+    """Times passes."""
+
+    def block(self, run: Callable[[], object], count: int) -> list[float]:
+        """Run `count` passes and return the milliseconds of each."""
+        ...
+
+
+class Rule(Protocol):
+    """Decides how long to go on; one object serves one loop."""
+
+    def room(self, done: int) -> int:
+        """Return how many passes may run before the rule wants to be asked again."""
+        ...
+
+    def verdict(self, times: Sequence[float], seconds: float) -> str | None:
+        """Return why to stop, or None; `seconds` have passed since the loop began."""
+        ...
+
+
+def _untouched(_count: int) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way to run a pass and its clock; `around(count)` is entered for `count` passes."""
+
+    run: Callable[[], object]
+    clock: Clock
+    around: Callable[[int], AbstractContextManager[object]] = _untouched
+    most: int = _BLOCK_MOST
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The times of each lane, in order, and why the loop ended."""
+
+    times: list[list[float]]
+    reason: str
+    seconds: float
+
+
+def collect(
+    lanes: Sequence[Lane],
+    rule: Rule,
+    *,
+    at_block_end: Callable[[], object] = lambda: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Collected:
+    """Run the lanes in turns until the rule is content with the first one."""
+    times: list[list[float]] = [[] for _ in lanes]
+    order = list(range(len(lanes)))
+    began = now()
+    reason = rule.verdict(times[0], 0.0)
+    with quiet_collector():
+        while reason is None:
+            count = max(1, min(_block_size(times[0]), rule.room(len(times[0]))))
+            for index in order:
+                times[index] += _block(lanes[index], count)
+                at_block_end()
+            order.reverse()
+            reason = rule.verdict(times[0], now() - began)
+    return Collected(times, reason, now() - began)
+
+
+def _block(lane: Lane, count: int) -> list[float]:
+    """Run `count` passes of a lane, in as many goes as the lane needs."""
+    times: list[float] = []
+    while len(times) < count:
+        go = min(lane.most, count - len(times))
+        with lane.around(go):
+            times += lane.clock.block(lane.run, go)
+    return times
+
+
+def _block_size(times: Sequence[float]) -> int:
+    """Return how many passes make a block: short against drift, long against the switching."""
+    if not times:
+        return 1
+    typical = stats.median(times[-_BLOCK_MOST:])
+    return max(1, min(_BLOCK_MOST, round(_BLOCK_MS / typical))) if typical > 0 else _BLOCK_MOST
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Collect garbage now and not during the passes; inside another one, do nothing."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@dataclass
+class Fixed:
+    """A number of passes; zero is allowed, for a warm-up that is not wanted."""
+
+    passes: int
+
+    def room(self, done: int) -> int:
+        """Return the passes that are left."""
+        return self.passes - done
+
+    def verdict(self, times: Sequence[float], _seconds: float) -> str | None:
+        """Stop at the number."""
+        return "fixed" if len(times) >= self.passes else None
+
+
+@dataclass
+class Adaptive:
+    """Until the noise is small enough, or will not become smaller, or the time is up.
+
+    `converged`: relative IQR, or half the width of the median's confidence interval over the
+    median, is at most `target`. `stable_noise`: over the last `window` passes the relative IQR
+    moved by less than `steady`, so more passes would tell nothing new. Neither is looked at
+    before `least` passes and `least_seconds` of them.
+    """
+
+    target: float
+    least: int
+    most_seconds: float
+    least_seconds: float = 0.5
+    window: int = 64
+    steady: float = 0.05
+    _spreads: list[tuple[int, float]] = field(default_factory=list)
+    _next_look: int = 0
+
+    def room(self, done: int) -> int:
+        """Return the passes up to the fewest, then a block at a time."""
+        return self.least - done if done < self.least else _BLOCK_MOST
+
+    def verdict(self, times: Sequence[float], seconds: float) -> str | None:
+        """Stop for one of the three reasons."""
+        reason = self._look(times) if len(times) >= max(self.least, self._next_look) else None
+        if reason is None and times and seconds >= self.most_seconds:
+            return "timeout"
+        return reason
+
+    def _look(self, times: Sequence[float]) -> str | None:
+        """Judge the noise; the more passes there are, the rarer it is worth the sorting."""
+        self._next_look = len(times) + len(times) // 16
+        if math.fsum(times) / 1000 < self.least_seconds:
+            return None
+        summary = stats.summarise(times)
+        spreads = [x for x in (summary.iqr_rel, summary.ci_rel) if x is not None]
+        if min(spreads, default=math.inf) <= self.target:
+            return "converged"
+        self._spreads.append((len(times), summary.iqr_rel or 0.0))
+        return "stable_noise" if self._noise_is_stable() else None
+
+    def _noise_is_stable(self) -> bool:
+        newest = self._spreads[-1][0]
+        if newest - self._spreads[0][0] < self.window:
+            return False
+        recent = [spread for n, spread in self._spreads if n >= newest - self.window]
+        return max(recent) - min(recent) <= self.steady * max(recent)
+
+
+@dataclass
+class Steady:
+    """Warm-up: at least `least` passes and `least_seconds`, then until there is no trend.
+
+    No trend: a line through the medians of the last five blocks rises or falls by at most
+    `slope` over them. A machine that never calms down is taken as it is after `most_seconds`.
+    """
+
+    least: int
+    least_seconds: float = 0.5
+    most_seconds: float = 10.0
+    slope: float = 0.01
+    _medians: list[float] = field(default_factory=list)
+    _seen: int = 0
+
+    def room(self, done: int) -> int:
+        """Return the passes up to the fewest, then a block at a time."""
+        return self.least - done if done < self.least else _BLOCK_MOST
+
+    def verdict(self, times: Sequence[float], seconds: float) -> str | None:
+        """Stop when steady, or at the cap."""
+        if len(times) > self._seen:
+            self._medians.append(stats.median(times[self._seen :]))
+            self._seen = len(times)
+        if not times or len(times) < self.least or seconds < self.least_seconds:
+            return None
+        if abs(_trend(self._medians[-5:])) <= self.slope:
+            return "steady"
+        return "timeout" if seconds >= self.most_seconds else None
+
+
+def _trend(values: Sequence[float]) -> float:
+    """Return by how much a least-squares line through values changes, over their mean."""
+    if len(values) < 5:
+        return math.inf
+    middle = (len(values) - 1) / 2
+    mean = math.fsum(values) / len(values)
+    slope = math.fsum((i - middle) * (y - mean) for i, y in enumerate(values))
+    slope /= math.fsum((i - middle) ** 2 for i in range(len(values)))
+    return slope * (len(values) - 1) / mean if mean else 0.0
+
+
+def stopping_rule(settings: dict[str, Any]) -> Rule:
+    """Return the rule of the timed passes from a point's `measure` settings."""
+    if settings["stop"] == "adaptive":
+        return Adaptive(settings["target"], settings["min_iterations"], settings["max_seconds"])
+    return Fixed(settings["iterations"])
+
+
+def warm_up_rule(settings: dict[str, Any]) -> Rule:
+    """Return the rule of the warm-up: a count, and where passes are adaptive, until steady."""
+    if settings["stop"] == "adaptive":
+        return Steady(settings["warmup"])
+    return Fixed(settings["warmup"])

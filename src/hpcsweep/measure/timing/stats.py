@@ -1,0 +1,152 @@
+"""What a list of times says: location, spread, and how far to trust them. No torch, no numpy.
+
+Nothing is ever dropped: a slow pass happened, and the median does not mind it. Quantiles are
+linear between order statistics (Hyndman and Fan's type 7, numpy's default). A cell that the
+sample is too small for is None: 5th and 95th percentile need 20 passes, the 99th 100.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcsweep.catalog.columns import Row
+
+NOISY: Final = 0.10
+VERY_NOISY: Final = 0.25
+FEW: Final = 10
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics of one list of times, in the unit of the times (`std` with n - 1)."""
+
+    n: int
+    mean: float
+    std: float | None
+    min: float
+    p5: float | None
+    q1: float
+    median: float
+    q3: float
+    p95: float | None
+    p99: float | None
+    max: float
+    ci95: tuple[float, float] | None
+
+    @property
+    def iqr_rel(self) -> float | None:
+        """Return (q3 - q1) / median."""
+        return (self.q3 - self.q1) / self.median if self.median else None
+
+    @property
+    def std_rel(self) -> float | None:
+        """Return std / mean."""
+        return self.std / self.mean if self.std is not None and self.mean else None
+
+    @property
+    def ci_rel(self) -> float | None:
+        """Return half the width of the confidence interval over the median."""
+        if self.ci95 is None or not self.median:
+            return None
+        return (self.ci95[1] - self.ci95[0]) / 2 / self.median
+
+    def row(self) -> Row:
+        """Return the cells of an overall row."""
+        low, high = self.ci95 or (None, None)
+        return {
+            **self.layer_row(),
+            "p5_ms": self.p5,
+            "p95_ms": self.p95,
+            "p99_ms": self.p99,
+            "iqr_rel": self.iqr_rel,
+            "std_rel": self.std_rel,
+            "ci95_lo_ms": low,
+            "ci95_hi_ms": high,
+        }
+
+    def layer_row(self) -> Row:
+        """Return the cells of a layer row."""
+        return {
+            "n": self.n,
+            "mean_ms": self.mean,
+            "std_ms": self.std,
+            "min_ms": self.min,
+            "max_ms": self.max,
+            "median_ms": self.median,
+            "q1_ms": self.q1,
+            "q3_ms": self.q3,
+        }
+
+    def flags(self) -> list[str]:
+        """Return the flags that the times alone justify."""
+        spread = self.iqr_rel or 0.0
+        found = ["few_samples"] if self.n < FEW else []
+        if spread > VERY_NOISY:
+            found.append("very_noisy")
+        elif spread > NOISY:
+            found.append("noisy")
+        return found
+
+
+def summarise(times: Sequence[float]) -> Summary:
+    """Return the statistics of at least one time."""
+    ordered = sorted(times)
+    n = len(ordered)
+    mean = math.fsum(ordered) / n
+    return Summary(
+        n=n,
+        mean=mean,
+        std=math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else None,
+        min=ordered[0],
+        p5=_quantile(ordered, 0.05) if n >= 20 else None,
+        q1=_quantile(ordered, 0.25),
+        median=_quantile(ordered, 0.5),
+        q3=_quantile(ordered, 0.75),
+        p95=_quantile(ordered, 0.95) if n >= 20 else None,
+        p99=_quantile(ordered, 0.99) if n >= 100 else None,
+        max=ordered[-1],
+        ci95=_median_interval(ordered),
+    )
+
+
+def median(times: Sequence[float]) -> float:
+    """Return the median of at least one time."""
+    return _quantile(sorted(times), 0.5)
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    position = (len(ordered) - 1) * q
+    low = math.floor(position)
+    rest = position - low
+    if not rest:
+        return ordered[low]
+    return ordered[low] + (ordered[low + 1] - ordered[low]) * rest
+
+
+def _median_interval(ordered: Sequence[float]) -> tuple[float, float] | None:
+    """Return the order statistics between which the median lies with 95 % or more.
+
+    It supposes nothing about the distribution. Fewer than 6 values cannot give 95 %.
+    """
+    rank = median_rank(len(ordered))
+    return (ordered[rank - 1], ordered[-rank]) if rank else None
+
+
+@lru_cache(maxsize=4096)
+def median_rank(n: int, alpha: float = 0.05) -> int:
+    """Return the largest r with P(Binomial(n, 1/2) < r) <= alpha / 2; 0 where there is none."""
+    log_half = n * math.log(0.5)
+    below, rank = 0.0, 0
+    while rank <= n // 2:
+        log_ways = math.lgamma(n + 1) - math.lgamma(rank + 1) - math.lgamma(n - rank + 1)
+        below += math.exp(log_ways + log_half)
+        if below > alpha / 2:
+            return rank
+        rank += 1
+    return 0

@@ -1,0 +1,181 @@
+"""The training pass: warm-up that is undone, then every epoch, with one tick per step.
+
+What a notebook wants to know of it is a `History`. All times of a step or an epoch are of this
+pass; nothing in it waits for the device but the end of an epoch and validation (and torch's own
+gradient scaler, once a step, where the point trains in float16).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep.measure.timing import loop
+from hpcsweep.measure.training import evaluate
+from hpcsweep.measure.training.trainer import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.measure.data.loaders import Data
+    from hpcsweep.measure.training.phases import Ticker
+    from hpcsweep.measure.training.trainer import Batch, Result, Trainer
+
+
+@dataclass
+class History:
+    """What the training pass brought; `validated` has an entry per epoch, or none at all."""
+
+    first_ms: float = 0.0
+    warmup_n: int = 0
+    steps_ms: list[float] = field(default_factory=list)
+    epochs_s: list[float] = field(default_factory=list)
+    learned: list[Result] = field(default_factory=list)
+    before: Result | None = None
+    validated: list[Result] = field(default_factory=list)
+    validation_s: list[float] = field(default_factory=list)
+
+    @property
+    def finite(self) -> bool:
+        """Say whether every training loss was a number."""
+        return all(result.finite for result in self.learned)
+
+    def cells(self, data: Data) -> Row:
+        """Return the columns about epochs, loss and accuracy."""
+        last, seconds = self.learned[-1], sum(self.epochs_s)
+        after = self.validated[-1] if self.validated else None
+        return {
+            "steps": len(self.steps_ms),
+            "train_samples": data.train_samples,
+            "val_samples": data.val_samples,
+            "train_s": seconds,
+            "epoch_s": seconds / len(self.epochs_s),
+            "validation_s": sum(self.validation_s) / len(self.validation_s) if after else None,
+            "throughput_sps": data.train_samples * len(self.epochs_s) / seconds,
+            "train_loss": last.loss,
+            "train_accuracy": last.accuracy,
+            "val_loss_before": self.before.loss if self.before else None,
+            "val_accuracy_before": self.before.accuracy if self.before else None,
+            "val_loss_after": after.loss if after else None,
+            "val_accuracy_after": after.accuracy if after else None,
+            "learning_valid": self.finite,
+            "epochs_s": self.epochs_s,
+            "epochs_train_loss": [result.loss for result in self.learned],
+            "epochs_train_accuracy": [result.accuracy for result in self.learned],
+            "epochs_val_loss": [result.loss for result in self.validated],
+            "epochs_val_accuracy": [result.accuracy for result in self.validated],
+        }
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where a training began: a resumed one has learned before."""
+
+    state: dict[str, Any]
+    learned: int
+    validated: int
+
+    @classmethod
+    def of(cls, trainer: Trainer, history: History) -> _Start:
+        return cls(trainer.state_dict(), len(history.learned), len(history.validated))
+
+    def go_back(self, trainer: Trainer, history: History) -> None:
+        trainer.load_state_dict(self.state)
+        del history.learned[self.learned :], history.validated[self.validated :]
+        for times in (history.steps_ms, history.epochs_s, history.validation_s):
+            times.clear()
+
+
+@dataclass
+class TrainingPass:
+    """Runs the training; `wait` waits for the device, `at_epoch_end` is called after each epoch.
+
+    So is `after_epoch`, once the validation is done as well.
+    """
+
+    trainer: Trainer
+    data: Data
+    ticker: Ticker
+    wait: Callable[[], object]
+    validates: bool = True
+    at_epoch_end: Callable[[], object] = lambda: None
+    after_epoch: Callable[[], object] = lambda: None
+    repeatable: bool = False  # a copy of the state is kept, in the host's memory
+    history: History = field(default_factory=History)
+    _start: _Start | None = None
+
+    def warm_up(self, steps: int) -> None:
+        """Take the first steps, which compile, tune and allocate; then forget them."""
+        before, score = self.trainer.state_dict(), Score.zero(self.trainer.device)
+        for batches in next_steps(self.data, max(1, steps)):
+            self.wait()
+            begin = time.perf_counter_ns()
+            self.trainer.step(batches, score)
+            self.wait()
+            if not self.history.warmup_n:
+                self.history.first_ms = (time.perf_counter_ns() - begin) / 1e6
+            self.history.warmup_n += 1
+        self.trainer.load_state_dict(before)
+
+    def run(self, epochs: int) -> History:
+        """Train from the trainer's epoch on, up to so many epochs."""
+        if self.validates and self.history.before is None:
+            self.history.before = self._validate()
+        if self.repeatable:
+            self._start = _Start.of(self.trainer, self.history)
+        self._run(epochs)
+        return self.history
+
+    def again(self, epochs: int) -> History:
+        """Go back to where `run` began, which was `repeatable`, and train as it did."""
+        assert self._start is not None  # noqa: S101 - as the docstring says
+        self._start.go_back(self.trainer, self.history)
+        self._run(epochs)
+        return self.history
+
+    def _run(self, epochs: int) -> None:
+        for number in range(self.trainer.epoch, epochs):
+            self._epoch(number)
+            self.at_epoch_end()
+            if self.validates:
+                self.history.validated.append(self._validate())
+            self.after_epoch()
+
+    def _epoch(self, number: int) -> None:
+        """Train for one epoch; a step lasts from one tick to the next."""
+        trainer, ticker, score = self.trainer, self.ticker, Score.zero(self.trainer.device)
+        with loop.quiet_collector():
+            self.wait()
+            begin = time.perf_counter()
+            ticker.tick()
+            batches = self.data.epoch(number)
+            for _ in range(self.data.steps):
+                trainer.step(batches, score)
+                ticker.tick()
+            self.history.steps_ms += ticker.read()
+            self.history.epochs_s.append(time.perf_counter() - begin)
+        trainer.epoch = number + 1
+        self.history.learned.append(score.result())
+
+    def _validate(self) -> Result:
+        begin = time.perf_counter()
+        result = evaluate.evaluate(self.trainer, self.data)
+        self.history.validation_s.append(time.perf_counter() - begin)
+        return result
+
+
+def next_steps(data: Data, count: int) -> Iterator[Iterator[Batch]]:
+    """Yield, for each of `count` steps, the batches to take the next one from.
+
+    Epochs follow each other, from the first; the last one may end early.
+    """
+    for number in itertools.count():
+        batches = data.epoch(number)
+        for _ in range(min(count, data.steps)):
+            yield batches
+        count -= data.steps
+        if count <= 0:
+            return

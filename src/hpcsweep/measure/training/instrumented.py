@@ -1,0 +1,62 @@
+"""Passes that go on training for a few steps, with instruments: phases, and memory in use."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hpcsweep.measure.timing import clocks, lanes, loop
+from hpcsweep.measure.training import phases
+from hpcsweep.measure.training.epochs import next_steps
+from hpcsweep.measure.training.trainer import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from hpcsweep.measure.data.loaders import Data
+    from hpcsweep.measure.machine.memory import Memory
+    from hpcsweep.measure.training.phases import PhaseTimer, PhaseTimes, Ticker
+    from hpcsweep.measure.training.trainer import Trainer
+
+_MEMORY_STEPS = 3
+
+
+def ticker(device: torch.device) -> Ticker:
+    """Return what times whole steps on a device."""
+    if device.type == "cuda":
+        return phases.DeviceTicker(clocks.Cuda())
+    return phases.HostTicker(lanes.synchronizer(device))
+
+
+def phase_timer(device: torch.device) -> PhaseTimer:
+    """Return what times the phases of steps on a device."""
+    if device.type == "cuda":
+        return phases.DevicePhases(clocks.Cuda())
+    return phases.HostPhases(lanes.synchronizer(device))
+
+
+def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> PhaseTimes:
+    """Train for so many steps with every phase timed."""
+    score = Score.zero(trainer.device)
+    with loop.quiet_collector():
+        for batches in next_steps(data, steps):
+            with timer.step():
+                trainer.step(batches, score, timer.phase)
+    return timer.times()
+
+
+def average_memory(trainer: Trainer, data: Data, memory: Memory) -> int | None:
+    """Return the mean of the memory in use at the ends of the phases of three steps, bytes."""
+    score, seen = Score.zero(trainer.device), []
+
+    @contextmanager
+    def look(_name: str) -> Iterator[None]:
+        yield
+        seen.append(memory.now())
+
+    for batches in next_steps(data, _MEMORY_STEPS):
+        trainer.step(batches, score, look)
+    known = [bytes_now for bytes_now in seen if bytes_now is not None]
+    return round(sum(known) / len(known)) if known else None

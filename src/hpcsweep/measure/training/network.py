@@ -1,0 +1,147 @@
+"""Networks that train: the right number of classes, a stem for small images, compiled or not."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from hpcsweep.catalog import AUTO, AUTOTUNE
+from hpcsweep.errors import UsageError
+from hpcsweep.measure import models
+from hpcsweep.measure.bench_api import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.point import Point
+
+_IMAGENET_CLASSES = 1000
+
+
+def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
+    """Return the point's network in training mode, on the device, in its dtype and layout.
+
+    Whatever the weights, the last layer has `num_classes` outputs: with trained weights that is
+    fine-tuning. New layers are drawn from the point's seed.
+
+    Raises:
+        UsageError: no such network, factory or weights.
+        Unsupported: the network has no stem to replace, or no last layer.
+
+    """
+    axes = point.axes
+    file = Path(axes["weights"]) if models.is_path(axes["weights"]) else None
+    weights = models.RANDOM if file else axes["weights"]
+    model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
+    as_published = file is not None and _loads(model, file)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(axes["seed"])
+        if axes["stem"] == "cifar":
+            give_cifar_stem(model)
+        give_classes(model, num_classes, own_factory=":" in axes["model"])
+    if file is not None and not as_published:
+        models.load_weights(model, file)  # those of a training: stem and last layer are replaced
+    model = model.train().requires_grad_(requires_grad=True)
+    model = model.to(device=device, dtype=getattr(torch, axes["dtype"]))
+    return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+
+
+def _loads(model: nn.Module, file: Path) -> bool:
+    """Load weights of the network as it is published; False where they are none."""
+    try:
+        models.load_weights(model, file)
+    except UsageError:
+        return False
+    return True
+
+
+def give_cifar_stem(model: nn.Module) -> None:
+    """Make a ResNet's first layers those for 32x32 images: 3x3 of stride 1, no pooling.
+
+    He et al. 2016, section 4.2, has them so.
+    """
+    first = getattr(model, "conv1", None)
+    if not isinstance(first, nn.Conv2d) or not isinstance(
+        getattr(model, "maxpool", None), nn.MaxPool2d
+    ):
+        raise Unsupported(
+            f"stem: cifar is for ResNets; {type(model).__name__} has no conv1 and maxpool"
+        )
+    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()
+
+
+def give_classes(model: nn.Module, num_classes: int, *, own_factory: bool) -> None:
+    """Replace the last layer, and those of auxiliary heads, where they make another number.
+
+    In torchvision's networks these are the layers with 1000 outputs; in a network of your own it
+    is the linear layer, else the convolution, that it defines last.
+    """
+    named = [
+        (name, module)
+        for kind in (nn.Linear, nn.Conv2d)
+        for name, module in model.named_modules()
+        if isinstance(module, kind)
+    ]
+    if own_factory:
+        linear = [pair for pair in named if isinstance(pair[1], nn.Linear)]
+        heads = (linear or named)[-1:]
+    else:
+        heads = [pair for pair in named if _outputs(pair[1]) == _IMAGENET_CLASSES]
+    if not heads:
+        raise Unsupported(f"{type(model).__name__} has no last layer that could be replaced")
+    for name, layer in heads:
+        if _outputs(layer) != num_classes:
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, _like(layer, num_classes))
+
+
+def _outputs(layer: nn.Module) -> int:
+    return int(layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels)
+
+
+def _like(layer: nn.Module, outputs: int) -> nn.Module:
+    """Return a new layer that differs in its outputs."""
+    bias = layer.bias is not None
+    if isinstance(layer, nn.Linear):
+        return nn.Linear(layer.in_features, outputs, bias=bias)
+    assert isinstance(layer, nn.Conv2d)  # noqa: S101 - `give_classes` chose it
+    return nn.Conv2d(
+        layer.in_channels, outputs, layer.kernel_size, layer.stride, layer.padding, bias=bias
+    )
+
+
+def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
+    """Return what runs the network's forward pass: itself, a script of it, or compiled code.
+
+    Raises:
+        Unsupported: TorchScript cannot express the network, or the algorithm is an explicit one.
+
+    """
+    how, algorithm = point.axes["compile"], point.axes["algorithm"]
+    if how == "none":
+        return model
+    if algorithm not in (AUTO, AUTOTUNE):
+        raise Unsupported(
+            f"compile: {how} lowers convolutions itself; algorithm must be {AUTO} or {AUTOTUNE}"
+        )
+    if how == "torchscript":
+        return _scripted(model)
+    return torch.compile(model, backend="inductor")
+
+
+def _scripted(model: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that TorchScript is deprecated
+        try:
+            script: nn.Module = torch.jit.script(model)
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reason = lines[0] if lines else type(error).__name__
+            raise Unsupported(f"TorchScript cannot express this network: {reason}") from error
+    return script

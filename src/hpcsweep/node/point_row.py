@@ -1,0 +1,83 @@
+"""The row of a point: what was asked, on which machine it ran, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import __version__
+from hpcsweep.catalog.columns import CLOCKED, OK, PROFILED, SCHEMA_VERSION, Row, axis_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpcsweep.point import Point
+    from hpcsweep.store.rundir import ShardPath
+
+_SLURM_KEYS: Final = {
+    "slurm_job_id": ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
+    "slurm_array_task_id": ("SLURM_ARRAY_TASK_ID",),
+}
+
+
+def of_attempt(manifest: Mapping[str, Any], shard: ShardPath, machine: Row) -> Row:
+    """Return the cells that all rows of an attempt have in common."""
+    return {
+        **machine,
+        **_slurm_cells(),
+        "git_sha": manifest.get("git_sha"),
+        "git_dirty": manifest.get("git_dirty"),
+        "schema_version": SCHEMA_VERSION,
+        "hpcsweep_version": __version__,
+        "sweep": manifest["sweep"],
+        "profile": manifest["profile"],
+        "submission": shard.submission,
+        "chunk": shard.chunk,
+        "attempt": shard.attempt,
+    }
+
+
+def of_point(point: Point, outcome: Mapping[str, Any], started_at: str, wall: float) -> Row:
+    """Return the cells of one point; `outcome` has status, reason and the cells that it measured.
+
+    `started_at` is a UTC time in ISO format, `wall` what the point took in seconds, all included.
+    """
+    status = outcome["status"]
+    measured = outcome.get("row", {})
+    return {
+        **axis_cells(point.axes),
+        **measured,
+        "workload": point.workload,
+        "point_id": point.point_id,
+        "status": status,
+        "status_reason": outcome.get("reason", ""),
+        "valid": measured.get("valid", status == OK),
+        "started_at": started_at,
+        "wall_s": wall,
+    }
+
+
+def without_times(row: Row, wrapper: str) -> Row:
+    """Return the row of a run under a profiler: what happened, and no time that it took."""
+    happened = "" if row["status"] == OK else f"{row['status']}: {row['status_reason']}"
+    return {
+        **{name: value for name, value in row.items() if name not in CLOCKED},
+        "status": PROFILED,
+        "status_reason": happened,
+        "profiler": wrapper,
+        "flags": ";".join(filter(None, (row.get("flags"), PROFILED))),
+        "valid": False,
+    }
+
+
+def node() -> str:
+    """Return the node's name as Slurm knows it, or the host's."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _slurm_cells() -> Row:
+    row: Row = {"node": node()}
+    for column, names in _SLURM_KEYS.items():
+        row[column] = next((os.environ[name] for name in names if name in os.environ), None)
+    return row

@@ -1,0 +1,147 @@
+"""Measures points on the node: ``python -m hpcsweep.node.worker``, started by the supervisor.
+
+Points come in on stdin and outcomes go out on stdout, one JSON object a line. One bad point is one
+outcome: whatever a point raises becomes a status, and the next point is measured. What other code
+prints goes to stderr, the attempt's log.
+
+End-of-file on stdin means that the supervisor is gone; a thread waits for it, so that even a
+worker in the middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the
+orderly way, after the pass: profilers write what they have in exit handlers.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+from hpcsweep import point as points
+from hpcsweep.errors import HpcsweepError
+from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.processes import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpcsweep.point import Point
+
+# What a CUDA or HIP context says once it is beyond repair: only a new process helps.
+_STICKY: Final = (
+    "CUDA error",
+    "HIP error",
+    "device-side assert",
+    "illegal memory access",
+    "CUDNN_STATUS_MAPPING_ERROR",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+)
+
+
+class Bench(Protocol):
+    """What measures the points of one workload."""
+
+    def environment(self) -> dict[str, Any]:
+        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
+        ...
+
+    def measure(self, point: Point, tries: int = 0) -> Measured:
+        """Measure one point; raise `Unsupported`, `OutOfMemory` or anything else."""
+        ...
+
+
+def main() -> int:
+    """Say hello, then answer points until stdin ends."""
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        # Slurm signals every process of a step; to stop is the supervisor's business.
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    die_with_parent()
+    requests, replies = _take_over_pipes()
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
+    try:
+        bench = _bench(os.environ["HPCSWEEP_WORKLOAD"], json.loads(os.environ["HPCSWEEP_RUN"]))
+        _send(replies, {"env": bench.environment()})
+    except HpcsweepError as error:
+        _send(replies, {"refused": str(error)})
+        return error.exit_code
+    while line := inbox.get():
+        request = json.loads(line)
+        _send(replies, outcome(bench, points.from_json(request["point"]), request["tries"]))
+    return 0
+
+
+def outcome(bench: Bench, point: Point, tries: int) -> dict[str, Any]:
+    """Measure one point and return its outcome, whatever happens."""
+    try:
+        measured = bench.measure(point, tries)
+    except Unsupported as error:
+        return {"status": "unsupported", "reason": str(error)}
+    except (OutOfMemory, MemoryError) as error:
+        row = {
+            "mem_peak_bytes": getattr(error, "peak", None),
+            "mem_limit_bytes": getattr(error, "limit", None),
+        }
+        return {"status": "oom", "reason": str(error), "row": row}
+    except Exception as error:  # noqa: BLE001 - one bad point is one row
+        traceback.print_exc()
+        text = f"{type(error).__name__}: {_words(error)}"
+        fatal = any(mark in text for mark in _STICKY)
+        return {"status": "error", "reason": text[:1000], "fatal": fatal}
+    return {
+        "status": "ok",
+        "row": measured.row,
+        "layers": measured.layers,
+        "samples": measured.samples,
+    }
+
+
+def _words(error: Exception) -> str:
+    """Return what an exception says; of one from a loader process, the last line of its trace."""
+    text = str(error)
+    if "in DataLoader worker process" in text:
+        last = text.strip().splitlines()[-1]  # "package.module.SomeError: what it says"
+        return last.partition(": ")[2] or last
+    return text
+
+
+def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
+    """Return what measures a workload; torch is loaded only where it is needed."""
+    if workload == "noop":
+        from hpcsweep.measure.noop import Noop  # noqa: PLC0415 - as the docstring says
+
+        return Noop()
+    from hpcsweep.measure.bench import torch_bench  # noqa: PLC0415
+
+    return torch_bench(workload, run)
+
+
+def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """Keep stdin and stdout for the supervisor; give everybody else /dev/null and the log."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    return requests, replies
+
+
+def _listen(requests: IO[bytes], inbox: queue.SimpleQueue[bytes]) -> None:
+    for line in requests:
+        inbox.put(line)
+    if not os.environ.get("HPCSWEEP_WRAPPER"):
+        os._exit(0)
+    inbox.put(b"")
+
+
+def _send(replies: IO[bytes], reply: Mapping[str, Any]) -> None:
+    replies.write(json.dumps(reply).encode() + b"\n")
+    replies.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

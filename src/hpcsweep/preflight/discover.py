@@ -1,0 +1,283 @@
+"""Writes a profile for every GPU type of the cluster that Slurm shows here.
+
+Types are told apart by the type in the GRES, else by features. What Slurm cannot know (modules,
+environment) or leaves open (one of several accounts) stands in the file as a comment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import slurm, units
+from hpcsweep.catalog import gpus
+from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
+from hpcsweep.preflight import accounts as fitness_accounts
+from hpcsweep.preflight.checks import open_to
+from hpcsweep.preflight.nodes import listed
+from hpcsweep.preflight.request import Wants
+from hpcsweep.slurm import CouldNotAsk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from hpcsweep.slurm import Cluster, Node, Partition
+
+_LONGEST_S: Final = 24 * 3600  # a job that waits less for its place; longer sweeps go on by arrays
+_SHORTEST_S: Final = 300  # below, nothing could be measured
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
+_HINTS: Final = """\
+# Lines that prepare the environment on the node, for example:
+#   modules: [cuda]
+#   conda: hpcsweep
+"""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Nodes whose GPUs are alike: the type in their GRES, and each node with its count."""
+
+    gpu: str
+    gres_type: str
+    nodes: tuple[tuple[Node, int], ...]
+
+    @property
+    def names(self) -> set[str]:
+        return {node.name for node, _ in self.nodes}
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """A profile to be written."""
+
+    name: str
+    about: str
+    nodes: tuple[str, ...]
+    keys: dict[str, str | int]
+    notes: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return the YAML file."""
+        head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep cluster discover`.\n"
+        lines = [f"{key}: {_scalar(value)}\n" for key, value in self.keys.items()]
+        return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "name": self.name,
+            "about": self.about,
+            "nodes": list(self.nodes),
+            "profile": self.keys,
+            "notes": list(self.notes),
+        }
+
+
+def ask() -> list[Discovery]:
+    """Return a profile for every GPU type of this cluster.
+
+    Raises:
+        MissingDependency: Slurm's programs are not here.
+        SchedulerError: the cluster does not answer.
+        Refused: it has no GPUs.
+
+    """
+    if not slurm.available():
+        raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")
+    cluster = slurm.describe()
+    found = find(cluster)
+    if not found:
+        raise Refused("no node of this cluster has `gpu` among its GRES (`sinfo -N -o '%N %G'`)")
+    return found
+
+
+def find(cluster: Cluster) -> list[Discovery]:
+    """Return a profile for every GPU type; pure.
+
+    Raises:
+        SchedulerError: nodes or partitions could not be asked.
+
+    """
+    for answer in (cluster.nodes, cluster.partitions):
+        if isinstance(answer, CouldNotAsk):
+            raise SchedulerError(f"{answer}; ask again when the controller answers")
+    if isinstance(cluster.nodes, CouldNotAsk) or isinstance(cluster.partitions, CouldNotAsk):
+        return []
+    kinds = _kinds(cluster.nodes)
+    return [_discovery(kind, kinds, cluster, cluster.partitions) for kind in kinds]
+
+
+def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
+    """Write the profiles and say what was done; a file that exists stays, unless `force`.
+
+    Raises:
+        UsageError: the folder cannot be written.
+
+    """
+    for one in found:
+        path = folder / f"{one.name}.yaml"
+        what = f"{one.about}, partition {one.keys.get('partition', 'unknown')}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("w" if force else "x", encoding="utf-8") as file:
+                file.write(one.text())
+        except FileExistsError:
+            if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == one.text():
+                yield f"{path}: unchanged"
+            else:
+                yield f"{path}: exists and was kept; --force writes it anew ({what})"
+        except OSError as error:
+            why = error.strerror or error
+            text = f"{path}: cannot be written ({why}); choose another folder with --out"
+            raise UsageError(text) from error
+        else:
+            yield f"{path}: {what}"
+
+
+def _scalar(value: str | int) -> str:
+    """Return a value as YAML writes it; JSON's quotes are YAML's."""
+    plain = isinstance(value, int) or _PLAIN.fullmatch(value)
+    return str(value) if plain else json.dumps(value)
+
+
+def _kinds(nodes: Sequence[Node]) -> list[_Kind]:
+    """Sort the GPUs of all nodes by what tells them apart, and give each kind a name."""
+    groups: dict[tuple[str, str], dict[str, tuple[Node, int]]] = {}
+    for node in nodes:
+        for gres in node.gres:
+            if gres.name == "gpu" and gres.count:
+                group = groups.setdefault((gres.type, _known(gres.type, node.features)), {})
+                group[node.name] = (node, gres.count)
+    shorts = [short for _, short in groups]
+    kinds = []
+    for (kind, short), members in sorted(groups.items()):
+        own = short if shorts.count(short) == 1 else ""
+        kinds.append(_Kind(own or _slug(kind) or short or "gpu", kind, tuple(members.values())))
+    return kinds
+
+
+def _known(kind: str, features: Sequence[str]) -> str:
+    """Return the catalogue's word for a GPU: by its type, else by a feature of its node.
+
+    Without either, the features stand for it where the GRES has no type.
+    """
+    short = next(filter(None, map(gpus.by_label, (kind, *features))), "")
+    return short or (_slug("-".join(features)) if not kind else "")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
+
+
+def _discovery(
+    kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster, partitions: Sequence[Partition]
+) -> Discovery:
+    chosen = _partition(kind, partitions, cluster)
+    keys: dict[str, str | int] = {"gpu": kind.gpu}
+    if kind.gpu in gpus.GPUS:
+        keys["gpu_name"] = gpus.name_pattern(kind.gpu)
+    notes = [] if chosen else ["partition: none that is open to you holds these nodes"]
+    if chosen:
+        keys["partition"] = chosen.name
+    feature = _feature(kind, kinds)
+    if feature:
+        keys["constraint"] = feature
+    keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
+    keys["time"] = units.written(_time(chosen, cluster))
+    keys |= _share(kind, chosen)
+    for key, own in _accounts(chosen, cluster).items():
+        if len(own) == 1:
+            keys[key] = own[0]
+        elif own:
+            notes.append(f"{key}: one of {', '.join(own)}; without it, your default")
+    counts = sorted({count for _, count in kind.nodes})
+    per_node = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    total = f"{len(kind.nodes)} node{'s' * (len(kind.nodes) > 1)}"
+    about = f"{total} with {per_node} GPUs each ({listed(kind.names)})"
+    return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
+
+
+def _partition(kind: _Kind, partitions: Sequence[Partition], cluster: Cluster) -> Partition | None:
+    """Choose an open partition: most of the nodes, the longest time, no preemption, fewest others.
+
+    Time beyond what a profile asks for counts for nothing: such partitions are for patient jobs.
+    None where no partition that the user may use holds any of the nodes.
+    """
+    members: dict[str, set[str]] = {}
+    for node in cluster.nodes if not isinstance(cluster.nodes, CouldNotAsk) else ():
+        for name in node.partitions:
+            members.setdefault(name, set()).add(node.name)
+
+    def rank(one: Partition) -> tuple[int, int, bool, int, str]:
+        inside = members.get(one.name, set())
+        longest = min(one.max_time_s or _LONGEST_S, _LONGEST_S)
+        gives_way = one.settings.get("PreemptMode", "OFF") != "OFF"
+        return -len(inside & kind.names), -longest, gives_way, len(inside - kind.names), one.name
+
+    able = [one for one in partitions if members.get(one.name, set()) & kind.names]
+    return min((one for one in able if _usable(one, cluster)), key=rank, default=None)
+
+
+def _usable(one: Partition, cluster: Cluster) -> bool:
+    """Say whether this user may send jobs there."""
+    closed = "YES" in {one.settings.get("RootOnly"), one.settings.get("ReqResv")}
+    long_enough = one.max_time_s is None or one.max_time_s >= _SHORTEST_S
+    if one.state != "UP" or closed or not long_enough or not open_to(one, cluster.groups):
+        return False
+    own = _accounts(one, cluster)
+    return not (own.get("account") == [] or own.get("qos") == [])
+
+
+def _accounts(one: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
+    """Return the accounts and QOS that this user may name there; no key where nobody says."""
+    rows = cluster.associations
+    if one is None or isinstance(rows, CouldNotAsk) or not rows:
+        return {}
+    accounts = [
+        row.account
+        for row in rows
+        if row.partition in {"", one.name}
+        and not list(fitness_accounts.account_in(one, Wants({"account": row.account}, {}), cluster))
+    ]
+    qualities = {
+        name
+        for row in rows
+        for name in row.qos
+        if (not one.allow_qos or name in one.allow_qos) and name not in one.deny_qos
+    }
+    return {"account": sorted(set(accounts)), "qos": sorted(qualities)}
+
+
+def _feature(kind: _Kind, kinds: Sequence[_Kind]) -> str:
+    """Return the feature that all nodes of a kind have, and no other node with GPUs."""
+    common = set.intersection(*(set(node.features) for node, _ in kind.nodes))
+    others = [node for other in kinds if other is not kind for node, _ in other.nodes]
+    own = sorted(common - {name for node in others for name in node.features})
+    telling = [name for name in own if gpus.by_label(name) == kind.gpu]
+    needed = own if others and not kind.gres_type else []
+    return next(iter([*telling, *needed]), "")
+
+
+def _time(one: Partition | None, cluster: Cluster) -> int:
+    """Return the longest time that a job may have, a day at most."""
+    walls = [_LONGEST_S]
+    if one is not None and one.max_time_s is not None:
+        walls.append(one.max_time_s)
+    name = fitness_accounts.qos(Wants({}, {}), cluster)
+    known = [] if isinstance(cluster.qos, CouldNotAsk) else cluster.qos
+    walls += [qos.max_wall_s for qos in known if qos.name == name and qos.max_wall_s]
+    return min(walls)
+
+
+def _share(kind: _Kind, one: Partition | None) -> dict[str, str | int]:
+    """Return the memory and CPUs that belong to one GPU, on the poorest of the nodes."""
+    memory = min(node.memory_mb // count for node, count in kind.nodes)
+    cpus = min(node.cpus // count for node, count in kind.nodes)
+    if one is not None:
+        memory = min(memory, one.max_mem_per_node_mb or memory)
+        cpus = min(cpus, one.max_cpus_per_node or cpus)
+    text = f"{memory // 1024}G" if memory >= 4096 else f"{memory}M"
+    return {"mem": text, "cpus_per_task": max(1, cpus)}

@@ -1,0 +1,146 @@
+"""Is this machine, this environment and this profile fit? Says what is wrong and what to do.
+
+`fitness` compares the profile with its cluster, here as before every submission.
+
+Nothing here imports torch: with `deep`, a process of its own does, so that a broken installation
+is a finding and not a crash.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import slurm
+from hpcsweep.preflight import checks, folders, local_device, request
+from hpcsweep.preflight.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hpcsweep.spec.profile import Profile
+
+_NEEDED: Final = ("torch", "torchvision", "pandas", "pydantic", "jinja2", "filelock")
+_BINARY: Final = re.compile(r"sm_(\d+)[a-z]?")
+_TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
+_DEEP: Final = """
+import json, torch, torchvision
+cuda = torch.cuda.is_available()
+print(json.dumps({
+    "torch": torch.__version__, "torchvision": torchvision.__version__,
+    "device": torch.cuda.get_device_name() if cuda else "",
+    "capability": list(torch.cuda.get_device_capability()) if cuda else [],
+    "archs": torch.cuda.get_arch_list(), "cudnn": torch.backends.cudnn.version() if cuda else None,
+    "mkldnn": torch.backends.mkldnn.is_available(), "threads": torch.get_num_threads(),
+}))
+"""
+
+
+def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
+    """Look at this machine, the results folder, and the profile if one is given."""
+    findings = [_python(), *_packages(), folders.writable(results), _load(), _device()]
+    if deep:
+        findings += _torch()
+    if profile is not None:
+        findings += _profile(profile, results)
+    return findings
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    return Finding("ok", "python", f"{version} at {sys.executable}")
+
+
+def _packages() -> Iterator[Finding]:
+    versions = {name: _version(name) for name in _NEEDED}
+    for name, version in versions.items():
+        if version is None:
+            yield Finding("fail", name, "not installed here", f"pip install {name}")
+    if versions["torch"] and versions["torchvision"]:
+        yield _pairing(versions["torch"], versions["torchvision"])
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _pairing(torch: str, vision: str) -> Finding:
+    """Check torch against the release that torchvision itself asks for."""
+    wanted = [
+        _TORCH_PIN.fullmatch(line) for line in importlib.metadata.requires("torchvision") or ()
+    ]
+    pins = [match[1] for match in wanted if match]
+    detail = f"torch {torch}, torchvision {vision}"
+    if pins and torch.split("+", maxsplit=1)[0] != pins[0].split("+")[0]:
+        do = f"install the two together: torchvision {vision} goes with torch {pins[0]}"
+        return Finding("fail", "torch", f"{detail} are not of one release", do)
+    return Finding("ok", "torch", detail)
+
+
+def _load() -> Finding:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    detail = f"load {load:.2f} on {cores} cores"
+    if load > 0.5 * cores:
+        do = "CPU timings taken now are doubtful; wait until the machine is quiet"
+        return Finding("warn", "load", detail, do)
+    return Finding("ok", "load", detail)
+
+
+def _device() -> Finding:
+    name = local_device.local_device()
+    detail = "no GPU here: sweeps rehearse on the CPU" if name == "cpu" else name
+    return Finding("ok", "device", detail)
+
+
+def _torch() -> Iterator[Finding]:
+    """Import torch in a process of its own and say what it sees."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DEEP], capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode:
+        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        do = "install torch and torchvision together, as PyPI pairs them"
+        yield Finding("fail", "torch import", words, do)
+        return
+    seen = json.loads(done.stdout.splitlines()[-1])
+    yield Finding("ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}")
+    if seen["device"]:
+        yield _gpu_code(seen)
+
+
+def _gpu_code(seen: dict[str, Any]) -> Finding:
+    """Check that this torch has code for the GPU: binaries serve their own major, minor and up."""
+    major, minor = seen["capability"]
+    matches = filter(None, (_BINARY.fullmatch(arch) for arch in seen["archs"]))
+    known = [divmod(int(match[1]), 10) for match in matches]
+    fits = any(theirs == major and least <= minor for theirs, least in known)
+    code = f"sm_{major}{minor}"
+    detail = f"{seen['device']} ({code}), cuDNN {seen['cudnn']}, code for {' '.join(seen['archs'])}"
+    if not fits:
+        do = "install a torch build that has code for this GPU (V100 needs CUDA 12.6 or older)"
+        return Finding("fail", "gpu", detail, do)
+    return Finding("ok", "gpu", detail)
+
+
+def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
+    """Check a profile against this machine, or against the cluster that Slurm shows."""
+    yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
+    if profile.launcher == "local":
+        return
+    yield folders.shared(results)
+    yield from folders.logs(request.of(profile))
+    if not slurm.available():
+        do = "run doctor on a login node of the cluster"
+        yield Finding("fail", "slurm", "no sbatch on this machine's PATH", do)
+        return
+    yield from checks.examine(profile, slurm.describe())

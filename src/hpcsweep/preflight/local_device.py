@@ -1,0 +1,41 @@
+"""What device this machine has, asked without torch: a login node may not have it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+
+from hpcsweep.catalog import gpus
+
+_QUERIES = (
+    ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
+    ("rocm-smi", "--showproductname", "--csv"),
+)
+
+
+def local_device() -> str:
+    """Return the short name of this machine's device: a GPU's, else `mps` or `cpu`."""
+    for command in _QUERIES:
+        name = _first_gpu(command)
+        if name:
+            return name
+    apple = platform.system() == "Darwin" and platform.machine() == "arm64"
+    return "mps" if apple else "cpu"
+
+
+def _first_gpu(command: tuple[str, ...]) -> str:
+    """Return the first device that a vendor's tool names, by the catalogue's short name."""
+    if not shutil.which(command[0]):
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    for line in lines:
+        gpu = gpus.by_device_name(line)
+        if gpu is not None:
+            return next(short for short, entry in gpus.GPUS.items() if entry is gpu)
+    is_name = command[0] == "nvidia-smi" and lines
+    return lines[0].split()[-1].lower() if is_name else ""

@@ -1,0 +1,257 @@
+"""Which nodes can run a profile's jobs: constraint, GRES, node lists, memory and CPUs; pure.
+
+Names are checked one by one, so that a misspelt one is told with the nearest right one. Then the
+nodes are narrowed down, key by key; the key that leaves none is told, with the nodes that have it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.errors import nearest, suggest
+from hpcsweep.preflight import constraint_expression
+from hpcsweep.preflight.findings import Finding
+from hpcsweep.slurm import CouldNotAsk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from hpcsweep.preflight.request import GresWish, Wants
+    from hpcsweep.slurm import Node
+
+    Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
+
+_SHOWN: Final = 8  # names in one line
+
+
+@dataclass(frozen=True)
+class Step:
+    """One key that narrows the nodes down; `label` says what it asks for."""
+
+    key: str
+    label: str
+    test: Callable[[Node], bool]
+
+
+def complain(wants: Wants, key: str, detail: str, do: str) -> Finding:
+    """Return what cannot work, with the line of its key."""
+    return Finding("fail", key, detail, do, wants.places.get(key, ""))
+
+
+def unknown(  # noqa: PLR0913 - a sentence and its parts
+    wants: Wants,
+    key: str,
+    name: str,
+    known: Collection[str],
+    text: str = "{}",
+    *,
+    kind: str = "",
+) -> Finding:
+    """Return that a name does not exist, and what to write; `text` is the value with ``{}``."""
+    near = nearest(name, known)
+    new = text.replace("{}", near or "")
+    do = f"write `{key}: {new}`" if near else f"there are: {listed(known)}"
+    have = f" (there are: {listed(known)})" if near else ""
+    detail = f"no {kind or key} '{name}' on this cluster{suggest(name, known)}{have}"
+    return complain(wants, key, detail, do)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in one line, cut short where there are many."""
+    every = sorted(set(names))
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return (", ".join(every[:_SHOWN]) + more) or "none"
+
+
+def examine(
+    wants: Wants, partitions: Sequence[str], nodes: Sequence[Node], hostnames: Hostnames
+) -> Iterator[Finding]:
+    """Yield what is known about the nodes; `partitions` are those wanted that exist."""
+    lists = {key: hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
+    wrong = [
+        *_constraint(wants, nodes),
+        *(finding for wish in wants.gres for finding in _gres(wants, wish, nodes)),
+        *(finding for key in lists for finding in _node_names(wants, key, lists[key], nodes)),
+    ]
+    yield from wrong
+    skipped = {finding.what for finding in wrong}
+    steps = [step for step in _steps(wants, lists) if step.key not in skipped]
+    if partitions:
+        label = f"partition {' or '.join(partitions)}"
+        steps.insert(0, Step("partition", label, lambda n: bool({*n.partitions} & {*partitions})))
+    left = list(nodes)
+    for position, step in enumerate(steps):
+        kept = [node for node in left if step.test(node)]
+        if not kept:
+            yield _nothing_left(wants, steps, position, left, nodes)
+            return
+        left = kept
+    yield from _enough(wants, left)
+    yield _state(left, len(nodes), steps)
+
+
+def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
+    text = wants["constraint"]
+    if not text:
+        return
+    known = {feature for node in nodes for feature in node.features}
+    wrong = [name for name in constraint_expression.names(text) if name not in known]
+    for name in wrong:
+        new = constraint_expression.replaced(text, name, "{}")
+        yield unknown(wants, "constraint", name, known, new, kind="feature")
+    try:
+        constraint_expression.fits(text, known)
+    except ValueError as error:
+        place = wants.places.get("constraint", "")
+        yield Finding("warn", "constraint", f"'{text}' is not understood here", str(error), place)
+
+
+def _gres(wants: Wants, wish: GresWish, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Check name, then type, then count of a generic resource."""
+    have = [gres for node in nodes for gres in node.gres]
+    named = [gres for gres in have if gres.name == wish.name]
+    kinds = {gres.type for gres in named if gres.type}
+    if not named:
+        new = ":".join(filter(None, ("{}", wish.type, str(wish.count))))
+        yield unknown(wants, "gres", wish.name, {gres.name for gres in have}, new)
+    elif wish.type and wish.type not in kinds and kinds:
+        new = f"{wish.name}:{{}}:{wish.count}"
+        yield unknown(wants, "gres", wish.type, kinds, new, kind=f"{wish.name} type")
+    elif wish.type and not kinds:
+        detail = f"no node gives its {wish.name} a type such as '{wish.type}'"
+        do = f"write `gres: {wish.name}:{wish.count}` and tell types apart by `constraint`"
+        yield complain(wants, "gres", detail, do)
+    else:
+        most = max(_count(node, wish) for node in nodes)
+        if wish.count > most:
+            detail = f"{wish} is more than any node has ({most})"
+            new = ":".join(filter(None, (wish.name, wish.type, str(most))))
+            yield complain(wants, "gres", detail, f"write `gres: {new}` or less")
+
+
+def _count(node: Node, wish: GresWish) -> int:
+    """Return how many of a generic resource a node has, of the type if one is wanted."""
+    return sum(
+        gres.count for gres in node.gres if gres.name == wish.name and wish.type in {"", gres.type}
+    )
+
+
+def _node_names(
+    wants: Wants, key: str, names: tuple[str, ...] | CouldNotAsk, nodes: Sequence[Node]
+) -> Iterator[Finding]:
+    if isinstance(names, CouldNotAsk):
+        yield Finding("warn", key, f"not checked: {names}", where=wants.places.get(key, ""))
+        return
+    known = {node.name for node in nodes}
+    for name in names:
+        if name not in known:
+            new = wants[key].replace(name, "{}")  # not where it is within `node[1-9]`
+            yield unknown(wants, key, name, known, new if "{}" in new else "{}", kind="node")
+    if key == "nodelist" and len(names) > wants.nodes:
+        detail = f"names {len(names)} nodes, and a job takes all of them; `nodes` is {wants.nodes}"
+        do = "name one node, or choose nodes by `constraint` or `exclude`"
+        yield complain(wants, key, detail, do)
+
+
+def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Step]:
+    """Yield what narrows the nodes down, the most telling first."""
+    for key, names in lists.items():
+        if not isinstance(names, CouldNotAsk):
+            test = _named(frozenset(names), inside=key == "nodelist")
+            yield Step(key, f"{key} {wants[key]}", test)
+    text = wants["constraint"]
+    if text:
+        yield Step(
+            "constraint",
+            f"constraint {text}",
+            lambda n: constraint_expression.fits(text, n.features),
+        )
+    for wish in wants.gres:
+        yield Step("gres", f"gres {wish}", _has(wish))
+    mem = wants.mem_mb
+    if mem:
+        yield Step("mem", f"mem {wants['mem']}", lambda node: node.memory_mb >= mem)
+    if wants.cpus > 1:
+        label = f"cpus_per_task {wants.cpus}"
+        yield Step("cpus_per_task", label, lambda node: node.cpus >= wants.cpus)
+
+
+def _named(names: frozenset[str], *, inside: bool) -> Callable[[Node], bool]:
+    return lambda node: (node.name in names) == inside
+
+
+def _has(wish: GresWish) -> Callable[[Node], bool]:
+    return lambda node: _count(node, wish) >= wish.count
+
+
+def _nothing_left(
+    wants: Wants, steps: Sequence[Step], position: int, left: Sequence[Node], nodes: Sequence[Node]
+) -> Finding:
+    """Say which key left no node, which nodes would have it, and what to change."""
+    step, before = steps[position], steps[:position]
+    if step.key in {"mem", "cpus_per_task"}:
+        return _too_much(wants, step.key, before, left)
+    having = [node for node in nodes if step.test(node)]
+    good = [node for node in having if all(s.test(node) for s in steps if s.key != "partition")]
+    names = listed(node.name for node in having)
+    if not having:
+        do = "`sinfo -N -o '%N %f %G'` lists what each node has"
+        return complain(wants, step.key, f"no node has {step.label}", do)
+    if good and before[0].key == "partition":
+        held = Counter(name for node in good for name in node.partitions)
+        detail = f"no node of {before[0].label} has {step.label}; {names} in {listed(held)}"
+        return complain(wants, step.key, detail, f"write `partition: {_smallest(held, nodes)}`")
+    other = next((s for s in before if not any(map(s.test, having))), before[-1])
+    have = _has_instead(other.key, having)
+    detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}{have}"
+    return complain(wants, step.key, detail, f"make `{step.key}` and `{other.key}` go together")
+
+
+def _has_instead(key: str, nodes: Iterable[Node]) -> str:
+    """Say what nodes have of the key that does not go together with theirs."""
+    if key == "constraint":
+        return f", with {listed(name for node in nodes for name in node.features)}"
+    if key == "gres":
+        own = (f"{g.name}:{g.type}:{g.count}".replace("::", ":") for n in nodes for g in n.gres)
+        return f", with {listed(own)}"
+    return ""
+
+
+def _smallest(held: Counter[str], nodes: Sequence[Node]) -> str:
+    """Return the partition that holds most of the good nodes and fewest others."""
+    sizes = Counter(name for node in nodes for name in node.partitions)
+    return min(held, key=lambda name: (-held[name], sizes[name], name))
+
+
+def _too_much(wants: Wants, key: str, before: Sequence[Step], left: Sequence[Node]) -> Finding:
+    """Say how much the largest of the nodes that match has."""
+    among = f" with {', '.join(step.label for step in before)}" if before else ""
+    if key == "mem":
+        most = f"{max(node.memory_mb for node in left)}M"
+        detail = f"{wants['mem']} is more than a node{among} has ({most})"
+    else:
+        most = str(max(node.cpus for node in left))
+        detail = f"{wants.cpus} CPUs are more than a node{among} has ({most})"
+    return complain(wants, key, detail, f"write `{key}: {most}` or less")
+
+
+def _enough(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
+    if wants.nodes > len(left):
+        detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
+        yield complain(wants, "nodes", detail, f"write `nodes: {len(left)}` or less")
+
+
+def _state(left: Sequence[Node], total: int, steps: Sequence[Step]) -> Finding:
+    """Say how many nodes match and what they do now."""
+    states = Counter(node.state if node.responds else f"{node.state}*" for node in left)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    wanted = ", ".join(step.label for step in steps) or "anything"
+    names = listed(node.name for node in left)
+    detail = f"{len(left)} of {total} match {wanted}: {told} ({names})"
+    if any(node.usable for node in left):
+        return Finding("ok", "nodes", detail)
+    reasons = listed(f"{node.name}: {node.reason or 'no reason given'}" for node in left)
+    do = f"jobs wait until one of them is back; {reasons}"
+    return Finding("warn", "nodes", f"{detail}; none takes jobs now", do)

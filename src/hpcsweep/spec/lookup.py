@@ -1,0 +1,101 @@
+"""Where sweeps, profiles and templates are looked for, and in which order.
+
+1. an explicit path;
+2. the folder in the working directory (`sweeps/`, `cluster_profiles/`, `jobs/templates/`);
+3. the same folder below `~/.config/hpcsweep/` (`$XDG_CONFIG_HOME` is honoured);
+4. the copy that came with the package (a source checkout: its own folders).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.errors import BadInput, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SWEEPS: Final = "sweeps"
+PROFILES: Final = "cluster_profiles"
+TEMPLATES: Final = "jobs/templates"
+SUFFIXES: Final = (".yaml", ".yml")
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+
+
+def folders(kind: str) -> list[Path]:
+    """Return the folders of a kind that exist, the first to be asked first."""
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    roots = (Path(), Path(config).expanduser() / "hpcsweep", shipped())
+    return [root / kind for root in roots if (root / kind).is_dir()]
+
+
+def shipped() -> Path:
+    """Return the root of what comes with the program: the wheel's data, or the checkout."""
+    data = _PACKAGE / "_data"
+    return data if data.is_dir() else _PACKAGE.parents[1]
+
+
+def names(kind: str) -> dict[str, Path]:
+    """Return every name that `find` would know, sorted, with the file that it stands for."""
+    found: dict[str, Path] = {}
+    for folder in folders(kind):
+        for path in _files(folder):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInput) -> Path:
+    """Return the file of a name or path; raise `error` naming what exists and what is near.
+
+    A path is anything with a `/`, a YAML suffix, or an existing file of that very name.
+    """
+    text = os.fspath(name)
+    shown = text if text and text.isprintable() else repr(text)
+    path = Path(text).expanduser() if text.startswith("~/") else Path(text)
+    if is_path(text) or _is_file(path):
+        if _exists(path):
+            return path
+        raise error(f"{shown}: no such file{_near_file(path)}")
+    known = names(kind)
+    if text in known:
+        return known[text]
+    if text and _exists(path):
+        return path  # a folder: whoever reads it says so
+    have = ", ".join(known) or "none"
+    raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, known)}")
+
+
+def is_path(text: str) -> bool:
+    """Say whether a text can only be meant as a file, and not as a name."""
+    return "/" in text or Path(text).suffix in SUFFIXES
+
+
+def _near_file(path: Path) -> str:
+    if not _exists(path.parent):
+        return f"; nor is there a directory {path.parent}"
+    return suggest(path.name, (other.name for other in _files(path.parent)))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    yield from (path for path in entries if path.suffix in SUFFIXES and path.is_file())
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,260 @@
+"""A file in `cluster_profiles/` to a frozen `Profile`: where and how to run.
+
+A profile may extend another: later keys win, `env` is merged name by name, null takes a value away.
+Paths (`venv`, `python`) are relative to the file that names them; `~` is the home of whoever
+submits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from hpcsweep import units
+from hpcsweep.errors import ProfileError
+from hpcsweep.spec import document, lookup
+from hpcsweep.spec import json_schema as schema
+from hpcsweep.spec.validation import check, integral
+
+__all__ = ["Profile", "ProfileFile", "json_schema", "load", "names"]
+
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
+_PATHS: Final = ("venv", "python")
+
+
+def _line(text: str) -> str:
+    if not text.strip() or not _LINE_ENDS.isdisjoint(text):
+        raise ValueError("needs one line of text")
+    return text
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError("needs letters, digits, `_`, `-`, `.`")
+    return text
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"needs a regular expression ({error})") from error
+    return text
+
+
+def _time(text: str) -> str:
+    units.seconds(text)
+    return text
+
+
+def _memory(text: str) -> str:
+    units.megabytes(text)
+    return text
+
+
+def _option(text: str) -> str:
+    if not _line(text).startswith("-"):
+        raise ValueError("needs an option of sbatch, such as --exclusive")
+    return text
+
+
+def _variables(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name) or not _LINE_ENDS.isdisjoint(value):
+            raise ValueError(f"needs NAME: text, one line each, not {name!r}")
+    return env
+
+
+def _digits(value: object) -> object:
+    """Take a bare number for its text: `OMP_NUM_THREADS: 4`, `time: 60`."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if whole else value
+
+
+Line = Annotated[str, AfterValidator(_line)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(integral)]
+
+
+class ProfileFile(BaseModel):
+    """A cluster profile: where and how the points of one GPU type run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    extends: Line | None = Field(default=None, description="another profile; later keys win")
+    launcher: Literal["sbatch", "submitit", "local"] = Field(
+        default="sbatch", description="how chunks are started"
+    )
+    gpu: Annotated[str, AfterValidator(_name)] | None = Field(
+        default=None, description="the axis value that this profile serves"
+    )
+    gpu_name: Annotated[str, AfterValidator(_regex)] = Field(
+        default="", description="regular expression that the device's own name must match; '': any"
+    )
+    min_memory_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="GB of memory that the device must have"
+    )
+    partition: Line | None = Field(default=None, description="sbatch --partition")
+    constraint: Line | None = Field(default=None, description="sbatch --constraint")
+    gres: Line | None = Field(default=None, description="sbatch --gres")
+    time: Annotated[str, AfterValidator(_time), BeforeValidator(_digits)] | None = Field(
+        default=None, description=f"sbatch --time: {units.TIME_FORMS}"
+    )
+    mem: Annotated[str, AfterValidator(_memory)] | None = Field(
+        default=None, description=f"sbatch --mem: {units.MEMORY_FORMS}"
+    )
+    cpus_per_task: Count | None = Field(default=None, description="sbatch --cpus-per-task")
+    nodes: Count = Field(default=1, description="sbatch --nodes")
+    nodelist: Line | None = Field(default=None, description="sbatch --nodelist")
+    exclude: Line | None = Field(default=None, description="sbatch --exclude")
+    account: Line | None = Field(default=None, description="sbatch --account")
+    qos: Line | None = Field(default=None, description="sbatch --qos")
+    array_throttle: Count | None = Field(
+        default=None, description="how many tasks of an array may run at once"
+    )
+    sbatch_options: list[Annotated[str, AfterValidator(_option)]] = Field(
+        default=[], description="more options of sbatch, verbatim"
+    )
+    modules: list[Line] = Field(default=[], description="`module load` of each, before `setup`")
+    setup: list[Line] = Field(
+        default=[], description="lines run before the worker; the first that fails ends the job"
+    )
+    conda: Line | None = Field(default=None, description="conda environment to activate")
+    venv: Line | None = Field(default=None, description="virtual environment to activate")
+    python: Line | None = Field(
+        default=None, description="interpreter; default: the environment's, else the submitting one"
+    )
+    env: Annotated[
+        dict[str, Annotated[str, BeforeValidator(_digits)]], AfterValidator(_variables)
+    ] = Field(default={}, description="environment variables of the worker")
+    wrapper: Literal["none", "nsys", "ncu", "rocprofv3"] = Field(
+        default="none", description="profiler around a job's measuring; its rows hold no times"
+    )
+    wrapper_options: list[Line] = Field(
+        default=[], description="more arguments of the profiler, each a word of its own"
+    )
+    workers: Count = Field(default=1, description="local: points measured side by side")
+    kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=30.0, description="seconds between the scheduler's SIGTERM and its SIGKILL"
+    )
+    signal_lead: Annotated[int, Field(ge=0, le=65535), BeforeValidator(integral)] = Field(
+        default=120, description="seconds before the time limit when a job is told to finish"
+    )
+    chunk_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=60.0, description="expected minutes of one chunk; null: as the time limit allows"
+    )
+    max_points_per_chunk: Count = Field(default=2000, description="points of one chunk at most")
+
+
+class Profile(ProfileFile):
+    """A profile with all that it extends, ready to be used."""
+
+    name: str
+    path: Path
+    places: dict[str, str] = Field(default={}, exclude=True, repr=False)  # key to FILE:LINE
+
+    def where(self, key: str) -> str:
+        """Return FILE:LINE of a key, in the file that sets it; of the profile where none does."""
+        return self.places.get(key, str(self.path))
+
+    @property
+    def time_seconds(self) -> int | None:
+        """Return the time limit, None where there is none."""
+        return None if self.time is None else units.seconds(self.time)
+
+    @property
+    def mem_mb(self) -> int | None:
+        """Return the memory in MiB, None where the profile does not say."""
+        return None if self.mem is None else units.megabytes(self.mem)
+
+
+def load(name_or_path: str | os.PathLike[str]) -> Profile:
+    """Read a profile by name or path; `ProfileError` says what is wrong with it."""
+    path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
+    doc = document.read(path, ProfileError)
+    places: dict[str, str] = {}
+    data = _with_parents(doc, [path], places)
+    if not NAME.fullmatch(path.stem):
+        text = f"the file's name is the profile's: found {document.show(path.stem)}"
+        raise doc.complaint((), f"{text}, needs letters, digits, `_`, `-`, `.`")
+    profile = Profile(**data, name=path.stem, path=path, places=places)
+    _check_together(doc, profile)
+    return profile
+
+
+def names() -> list[str]:
+    """Return the profiles that can be named here."""
+    return list(lookup.names(lookup.PROFILES))
+
+
+def json_schema() -> str:
+    """Return the JSON Schema of profiles, as it is committed in cluster_profiles/schema.json."""
+    return schema.text(ProfileFile.model_json_schema(), "A cluster profile of hpcsweep")
+
+
+def _with_parents(
+    doc: document.Document, chain: list[Path], places: dict[str, str]
+) -> dict[str, Any]:
+    """Return a file's values over those of what it extends; every file is checked on its own."""
+    file = check(ProfileFile, doc)
+    own = {key: getattr(file, key) for key in doc.data}
+    for key in own:
+        places.setdefault(key, f"{doc.path}:{doc.line((key,))}")
+    for key in _PATHS:
+        if own.get(key):
+            own[key] = _absolute(own[key], doc.path.parent, bare=key == "python")
+    if file.extends is None:
+        return own
+    parent = _parent(doc, file.extends)
+    if any(parent.samefile(seen) for seen in chain):
+        circle = " extends ".join(path.stem for path in [*chain, parent])
+        raise doc.complaint(("extends",), f"goes in a circle: {circle}")
+    base = _with_parents(document.read(parent, ProfileError), [*chain, parent], places)
+    env = {**base.get("env", {}), **own.get("env", {})}
+    return {**base, **own, **({"env": env} if env else {})}
+
+
+def _parent(doc: document.Document, name: str) -> Path:
+    """Return the file that a profile extends: next to it, else wherever profiles are."""
+    file = name if name.endswith(lookup.SUFFIXES) else f"{name}.yaml"
+    for folder in (doc.path.parent, *lookup.folders(lookup.PROFILES)):
+        # a file may extend the one of its own name that it hides
+        if (folder / file).is_file() and not (folder / file).samefile(doc.path):
+            return folder / file
+    try:
+        return lookup.find(lookup.PROFILES, name, ProfileError)
+    except ProfileError as error:
+        raise doc.complaint(("extends",), str(error)) from None
+
+
+def _absolute(text: str, folder: Path, *, bare: bool) -> str:
+    """Return a path from anywhere; a bare program name is left to the node's PATH."""
+    if bare and "/" not in text:
+        return text
+    path = Path(text).expanduser() if text.startswith("~") else Path(text)
+    return os.path.abspath(folder / path)  # noqa: PTH100 - links of an environment stay as they are
+
+
+def _check_together(doc: document.Document, profile: Profile) -> None:
+    if profile.launcher != "local" and profile.gpu is None:
+        text = "`gpu` is missing: the value of the axis `gpu` that this profile serves"
+        raise doc.complaint((), f"{text}, such as l40")
+    if profile.conda and profile.venv:
+        where = "venv" if "venv" in doc.data else "conda"
+        raise doc.complaint((where,), "`conda` and `venv` exclude each other; set one to null")
+    if profile.wrapper != "none" and profile.launcher != "sbatch":
+        where = "wrapper" if "wrapper" in doc.data else "launcher"
+        text = f"{profile.wrapper} needs launcher: sbatch"
+        raise doc.complaint((where,), f"{text}; without it, set wrapper: none")
+    if profile.wrapper_options and profile.wrapper == "none":
+        raise doc.complaint((), "`wrapper_options` without a `wrapper` that takes them")
+    limit = profile.time_seconds
+    if limit is not None and limit <= profile.signal_lead and profile.launcher != "local":
+        where = "time" if "time" in doc.data else "signal_lead"
+        text = f"a time limit of {limit} s ends before `signal_lead`, {profile.signal_lead} s"
+        raise doc.complaint((where,), f"{text}; nothing could be measured")

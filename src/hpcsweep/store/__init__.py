@@ -1,0 +1,1 @@
+"""What lies under `results/`: folders, chunks, shards, journals; used by both sides."""

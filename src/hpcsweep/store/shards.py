@@ -1,0 +1,379 @@
+"""Append rows to the shard of an attempt; read them back past any damage.
+
+The commit protocol. A shard has one writer. For each point it writes the layer rows, the raw
+samples, and last the overall row, each block with one `write()`. The overall row says where its
+blocks lie and ends in a checksum over them and itself; a point without such a row did not happen.
+So a kill at any moment loses at most the point that was being measured, and a reader needs no
+lock: it takes complete rows and names what it leaves out. `fsync` runs at most once a second and
+at the end: a killed process loses nothing that was written, it is for a machine that dies.
+
+A line is a row: cells never hold line breaks (`records.cell`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.catalog import columns as records
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, STATUSES
+from hpcsweep.errors import ResultsError
+from hpcsweep.files import cannot_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.store.rundir import ShardPath
+
+_ID: Final = 16
+_HEX: Final = frozenset(b"0123456789abcdef")
+_STATUS: Final = frozenset(name.encode() for name in STATUSES)
+_SYNC_SECONDS: Final = 1.0
+_HEADER: Final = b"point_id,"
+_HEADER_LINE: Final = ",".join(SHARD_COLUMNS).encode() + b"\n"
+
+
+class ShardWriter:
+    """The only writer of one attempt's files; they are made on opening and must not exist.
+
+    Raises:
+        FileExistsError: another process took this attempt.
+        ResultsError: the disk is full, read-only or gone; rows written before stay readable.
+
+    """
+
+    def __init__(self, shard: ShardPath) -> None:
+        """Create the three files and write their headers."""
+        self._files: dict[str, _Appender] = {}
+        try:
+            for name, path, columns in (
+                ("overall", shard.overall, SHARD_COLUMNS),
+                ("layers", shard.layers, LAYER_COLUMNS),
+                ("samples", shard.samples, SAMPLE_COLUMNS),
+            ):
+                self._files[name] = _Appender(path, _line(columns))
+        except BaseException:
+            self.close()
+            raise
+        self._synced = time.monotonic()
+
+    def commit(
+        self,
+        row: Mapping[str, object],
+        layers: Sequence[Mapping[str, object]] = (),
+        samples: Sequence[float] = (),
+    ) -> None:
+        """Make a point happen: its layer rows, its samples, then its row."""
+        layer_block = _block(layers, LAYER_COLUMNS)
+        point_id = row["point_id"]
+        sample_rows = [{"point_id": point_id, "i": i, "ms": ms} for i, ms in enumerate(samples)]
+        sample_block = _block(sample_rows, SAMPLE_COLUMNS)
+        full: Row = {
+            **row,
+            "layer_rows": len(layers),
+            "layers_offset": self._files["layers"].append(layer_block),
+            "layers_bytes": len(layer_block),
+            "samples_offset": self._files["samples"].append(sample_block),
+            "samples_bytes": len(sample_block),
+        }
+        crc = zlib.crc32(sample_block, zlib.crc32(layer_block))
+        self._files["overall"].append(_sealed(full, crc))
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make everything written survive the machine: blocks before the rows that name them."""
+        for name in ("layers", "samples", "overall"):
+            self._files[name].sync()
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Sync and close; a second call does nothing."""
+        with suppress(OSError, KeyError):
+            if self._files:
+                self.sync()
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Sync and close."""
+        self.close()
+
+
+def fence_off(shard: ShardPath) -> None:
+    """Keep an attempt that may live on from writing more rows: take the number of the next one.
+
+    Raises:
+        ResultsError: the folder cannot be written.
+
+    """
+    path = replace(shard, attempt=shard.attempt + 1).overall
+    try:
+        path.touch(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+class _Appender:
+    """A file that grows by whole blocks; a block that does not fit leaves no trace."""
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        self._size = 0
+        self.append(header)
+
+    def append(self, block: bytes) -> int:
+        """Write a block; return the offset where it begins."""
+        offset = self._size
+        try:
+            written = os.write(self._fd, block) if block else 0
+            while written < len(block):
+                written += os.write(self._fd, block[written:])
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._fd, offset)
+            raise cannot_write(self._path, error) from error
+        self._size += len(block)
+        return offset
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@dataclass(frozen=True)
+class Key:
+    """What counting needs of a row."""
+
+    point_id: str
+    status: str
+
+
+@dataclass
+class Shard:
+    """What could be read of one attempt: rows in file order, and what was left out and why."""
+
+    path: ShardPath
+    columns: tuple[str, ...]
+    rows: list[Row] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    left_out: int = 0  # complete lines that are no rows
+    torn: bool = False  # the last line is not complete: being written, or its writer was killed
+    size: int = 0  # bytes that need not be read again: up to the end of the last complete line
+
+
+def read_keys(path: Path) -> list[Key]:
+    """Return point ids and statuses of the complete rows: the quick look that `status` takes.
+
+    Only the two leading cells are parsed, so 100,000 rows cost a fraction of a second. Rows that
+    end in a newline, lead with an id and a known status count; `collect` checks the rest.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+    end = data.rfind(b"\n") + 1
+    keys = []
+    for line in data[:end].split(b"\n"):
+        if len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID]):
+            status = line[_ID + 1 : line.find(b",", _ID + 1)]
+            if status in _STATUS and b"\0" not in line:
+                keys.append(Key(line[:_ID].decode(), status.decode()))
+    return keys
+
+
+def read(shard: ShardPath, begin: int = 0) -> Shard:
+    """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
+
+    A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins.
+
+    Raises:
+        ResultsError: the file cannot be opened at all.
+
+    """
+    try:
+        with shard.overall.open("rb") as file:
+            header = file.readline()
+            named = header.startswith(_HEADER) and header.endswith(b"\n")
+            at = max(begin, len(header) if named else 0)
+            file.seek(at)
+            data = file.read()
+    except OSError as error:
+        raise _cannot_read(shard.overall, error) from error
+    result = Shard(shard, _names(header) if named else SHARD_COLUMNS)
+    if not begin and not named and not _HEADER_LINE.startswith(header):
+        result.problems.append(f"{shard.overall}: no header; read as the columns of this version")
+    for line in data.split(b"\n")[:-1]:
+        row, problem = _parse(line, result.columns) if line else (None, "")
+        if row is not None:
+            result.rows.append({**row, "_line": line, "_at": at})
+        elif problem:
+            result.left_out += 1
+            what = f"line at byte {at}{_of_point(line)}"
+            result.problems.append(f"{shard.overall}: {what} left out: {problem}")
+        at += len(line) + 1
+    result.torn = bool(data) and not data.endswith(b"\n")
+    result.size = at
+    return result
+
+
+class Blocks:
+    """Reads the blocks that rows name, out of many files of which few are open at a time."""
+
+    def __init__(self, limit: int = 64) -> None:
+        """Keep up to `limit` files open."""
+        self._limit = limit
+        self._open: dict[Path, int] = {}
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close every file."""
+        for fd in self._open.values():
+            os.close(fd)
+        self._open = {}
+
+    def read(self, path: Path, offset: int, length: int) -> bytes:
+        """Return whole lines from a place in a file; `ResultsError` where they are damaged."""
+        if not length:
+            return b""
+        try:
+            fd = self._descriptor(path)
+            # a damaged row may name any place: never ask for more than there is
+            inside = offset >= 0 and 0 < length <= os.fstat(fd).st_size - offset
+            block = _pread(fd, offset, length) if inside else b""
+        except OSError as error:
+            raise _cannot_read(path, error) from error
+        if len(block) != length or not block.endswith(b"\n") or b"\0" in block:
+            raise ResultsError(f"{path}: the rows at byte {offset} are damaged")
+        return block
+
+    def _descriptor(self, path: Path) -> int:
+        fd = self._open.pop(path, -1)
+        if fd < 0:
+            fd = os.open(path, os.O_RDONLY)
+        self._open[path] = fd  # the last one used is the last one closed
+        if len(self._open) > self._limit:
+            os.close(self._open.pop(next(iter(self._open))))
+        return fd
+
+
+def _pread(fd: int, offset: int, length: int) -> bytes:
+    """Return `length` bytes: one read takes no more than 2 GiB, and network file systems less."""
+    parts = []
+    while length:
+        part = os.pread(fd, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset, length = offset + len(part), length - len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Return the rows of a block by column name."""
+    for values in csv.reader(io.StringIO(block.decode("utf-8", "replace"))):
+        yield dict(zip(columns, values, strict=False))
+
+
+def layer_columns_of(shard: ShardPath) -> tuple[str, ...]:
+    """Return the columns of a shard's layer rows: its header, or this version's where it has none.
+
+    Raises:
+        ResultsError: the file cannot be read.
+
+    """
+    try:
+        with shard.layers.open("rb") as file:
+            names = _names(file.readline())
+    except OSError as error:
+        raise _cannot_read(shard.layers, error) from error
+    return names if {"point_id", "layer"}.issubset(names) else LAYER_COLUMNS
+
+
+def _line(values: Iterable[str]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue().encode()
+
+
+def _block(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> bytes:
+    if not rows:
+        return b""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(records.cells(row, columns) for row in rows)
+    return buffer.getvalue().encode()
+
+
+def _sealed(row: Row, crc: int) -> bytes:
+    """Return the row's line with the checksum over blocks and line as its last cell."""
+    text = _line(records.cells(row, SHARD_COLUMNS[:-1]))[:-1] + b","
+    return text + f"{zlib.crc32(text, crc):08x}\n".encode()
+
+
+def _names(head: bytes) -> tuple[str, ...]:
+    return tuple(head.decode("utf-8", "replace").rstrip("\n").split(","))
+
+
+def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
+    if b"\0" in line:
+        return None, "NUL bytes"
+    try:
+        values = next(csv.reader([line.decode()], strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        return None, f"not CSV ({error})"
+    if len(values) != len(columns):
+        return None, f"{len(values)} cells instead of {len(columns)}"
+    row: Row = dict(zip(columns, values, strict=True))
+    point_id = row.get("point_id", "")
+    if len(point_id) != _ID or not _HEX.issuperset(point_id.encode()):
+        return None, "no point id"
+    if row.get("status") not in STATUSES:
+        return None, f"unknown status '{row.get('status')}'"
+    return row, ""
+
+
+def _of_point(line: bytes) -> str:
+    """Name the point of a damaged line, where it still begins with one."""
+    begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
+    return f" (point {line[:_ID].decode()})" if begins else ""
+
+
+def _cannot_read(path: Path, error: OSError) -> ResultsError:
+    return ResultsError(f"{path}: cannot be read ({error.strerror or error})")
+
+
+def verify_seal(line: bytes, layers: bytes, samples: bytes) -> bool:
+    """Say whether the checksum that ends a row's line fits its blocks and its own text."""
+    text, comma, seal = line.rpartition(b",")
+    crc = zlib.crc32(text + comma, zlib.crc32(samples, zlib.crc32(layers)))
+    return f"{crc:08x}".encode() == seal

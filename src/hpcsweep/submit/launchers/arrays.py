@@ -1,0 +1,65 @@
+"""Sends every chunk of a submission as job arrays, whatever it is that submits one.
+
+The journal says what sbatch is asked for, and then how it answered, so that an array whose answer
+was lost is found again. Where a limit on submitted jobs is hit, smaller arrays are tried; chunks
+that did not go in are sent by the next `hpcsweep submit`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep import slurm
+from hpcsweep.errors import HpcsweepError, PartlySubmitted
+from hpcsweep.tracking import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.store.rundir import SubmissionDir
+
+    SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
+
+_MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
+
+
+def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
+    """Submit every chunk; return the ids of the arrays.
+
+    Raises:
+        PartlySubmitted: something stopped it after some chunks went in.
+        SchedulerError: nothing went in.
+
+    """
+    total = int(submission.read_manifest()["chunks"])
+    sent, size = 0, max_size()
+    ids: list[str] = []
+    while sent < total:
+        size = min(size, total - sent)
+        journal.sending(submission, sent, size)
+        try:
+            job = submit_one(sent, size)
+        except HpcsweepError as error:
+            if not slurm.maybe_accepted(error):
+                journal.not_sent(submission, sent)
+            if isinstance(error, slurm.LimitReached) and _smaller_may_fit(error, size):
+                size //= 2
+                continue
+            if not sent:
+                raise
+            raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
+        journal.went_in(submission, sent, size, job)
+        ids.append(job)
+        sent += size
+    return ids
+
+
+def max_size() -> int:
+    """Return how many tasks one array may have; the setting caps the index."""
+    asked = slurm.config()
+    found = None if isinstance(asked, slurm.CouldNotAsk) else asked.get("MaxArraySize")
+    return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
+
+
+def _smaller_may_fit(error: slurm.LimitReached, size: int) -> bool:
+    return size > 1 and error.limit != "MaxJobCount"  # sbatch is slow to tell that one

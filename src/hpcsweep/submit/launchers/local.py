@@ -1,0 +1,198 @@
+"""Runs a submission's chunks on this machine, each under its own supervisor.
+
+The same command as in a scheduler's job, the same shards. The launcher holds the supervisors'
+stdin: when it dies, however it dies, they read end-of-file and leave with their workers. A
+supervisor that dies is started again as the chunk's next attempt, as a scheduler would requeue it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from hpcsweep import processes as process
+from hpcsweep.errors import EXIT_REQUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+    from hpcsweep.store.rundir import SubmissionDir
+
+    Progress = Callable[[str], None]
+
+# Starts without a single row in between before a chunk is given up.
+_VAIN_STARTS: Final = 3
+
+
+@dataclass
+class Result:
+    """How a local run ended: rows by status, points left, and what refused to run."""
+
+    by_status: dict[str, int] = field(default_factory=dict)
+    interrupted: bool = False
+    refusals: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """Return the worst exit code of a supervisor that refused, else 0."""
+        return max(self.refusals.values(), default=0)
+
+
+@dataclass
+class _Running:
+    """A supervisor process and what it has told."""
+
+    chunk: int
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    vain: int
+    buffer: bytes = b""
+
+
+def announce(submission: SubmissionDir) -> None:
+    """Record that this process is going to run a submission, so that nobody sends it again.
+
+    To be called while the run folder's lock is held.
+    """
+    submission.append_job({"process": process.identity(), "at": time.time()})
+
+
+def launch(
+    submission: SubmissionDir,
+    env: Mapping[str, str],
+    on_point: Progress,
+    on_idle: Callable[[], None],
+) -> Result:
+    """Run every chunk to its end; the first Ctrl-C finishes current points, the second drops them.
+
+    `on_point` is called with each new row's status, `on_idle` a few times a second.
+    """
+    manifest = submission.read_manifest()
+    run = _Run(submission, {**env, **_threads(manifest)}, on_point, on_idle)
+    try:
+        return run.to_the_end(range(int(manifest["chunks"])))
+    finally:
+        submission.append_job({"ended": time.time()})
+
+
+def _threads(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Give each of several workers its share of the cores, so that they disturb less."""
+    workers = int(manifest["run"].get("workers") or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"HPCSWEEP_THREADS": str(max(1, (cores or 1) // workers))} if workers > 1 else {}
+
+
+class _Run:
+    """The event loop over supervisors, their rows and the signals that come in."""
+
+    def __init__(
+        self,
+        submission: SubmissionDir,
+        env: Mapping[str, str],
+        on_point: Progress,
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._submission = submission
+        self._env = {**os.environ, **env, "HPCSWEEP_PROGRESS": "json", "HPCSWEEP_LIFELINE": "stdin"}
+        self._on_point, self._on_idle = on_point, on_idle
+        self._selector = selectors.DefaultSelector()
+        self._live: dict[int, _Running] = {}
+        self._stops = 0
+        self._result = Result()
+
+    def to_the_end(self, chunks: range) -> Result:
+        """Start all chunks, follow them, and leave nothing behind."""
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            for chunk in chunks:
+                self._start(chunk, vain=0)
+            while self._live:
+                for key, _ in self._selector.select(0.2):
+                    self._read(key.data)
+                self._on_idle()
+        finally:
+            for running in list(self._live.values()):
+                self._drop(running)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self._result.interrupted = self._stops > 0
+        return self._result
+
+    def _start(self, chunk: int, vain: int) -> None:
+        errors = (self._submission.logs / f"{chunk}.supervisor.log").open("ab+")
+        child = subprocess.Popen(
+            [sys.executable, "-m", "hpcsweep.node.supervisor", self._submission.path, str(chunk)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=self._env,
+            start_new_session=True,  # a terminal's Ctrl-C reaches this process only
+        )
+        running = _Running(chunk, child, errors, vain)
+        self._live[chunk] = running
+        assert child.stdout  # noqa: S101 - for the type checker
+        self._selector.register(child.stdout, selectors.EVENT_READ, running)
+
+    def _read(self, running: _Running) -> None:
+        assert running.process.stdout  # noqa: S101 - for the type checker
+        data = os.read(running.process.stdout.fileno(), 1 << 16)
+        if not data:
+            self._finished(running)
+            return
+        *lines, running.buffer = (running.buffer + data).split(b"\n")
+        for line in lines:
+            status = json.loads(line)["status"]
+            self._result.by_status[status] = self._result.by_status.get(status, 0) + 1
+            running.vain = 0
+            self._on_point(status)
+
+    def _finished(self, running: _Running) -> None:
+        code = running.process.wait()
+        words = self._last_words(running)
+        self._drop(running)
+        if code == 0 or self._stops:
+            return
+        if (code < 0 or code == EXIT_REQUEUE) and running.vain + 1 < _VAIN_STARTS:
+            self._start(running.chunk, running.vain + 1)
+            return
+        self._result.refusals[words or f"the supervisor ended with exit code {code}"] = abs(code)
+
+    def _last_words(self, running: _Running) -> str:
+        running.errors.seek(0)
+        lines = running.errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].removeprefix("hpcsweep: ") if lines else ""
+
+    def _drop(self, running: _Running) -> None:
+        """Let go of a supervisor: closing its stdin ends it and its worker."""
+        if self._live.pop(running.chunk, None) is None:
+            return
+        assert running.process.stdout  # noqa: S101 - for the type checker
+        assert running.process.stdin  # noqa: S101
+        self._selector.unregister(running.process.stdout)
+        running.process.stdin.close()
+        try:
+            running.process.wait(5)
+        except subprocess.TimeoutExpired:
+            running.process.kill()
+            running.process.wait()
+        running.process.stdout.close()
+        running.errors.close()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._stops += 1
+        for running in self._live.values():
+            if self._stops == 1:
+                running.process.terminate()
+            elif running.process.stdin and not running.process.stdin.closed:
+                running.process.stdin.close()
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

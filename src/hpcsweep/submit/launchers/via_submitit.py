@@ -1,0 +1,252 @@
+"""Sends a submission to Slurm through submitit: the same chunks as arrays, with checkpoints.
+
+submitit writes the job script and one pickle per chunk, which names `Supervised` below; on the node
+that starts the same supervisor as any other job. So this module is imported on the node, too, and
+what only the submitting side needs is imported where it is used.
+
+Nobody waits for submitit's results or asks it for a state: rows and the journal are the truth, so
+a cluster without accounting is as good as one with. submitit's `has_timed_out` takes every signal
+for a time-out in jobs of ten minutes or less, hence the generous `max_num_timeout`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+import submitit
+from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError
+
+from hpcsweep import slurm
+from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
+from hpcsweep.submit.launchers import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType
+
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import SubmissionDir
+
+RESTARTS: Final = 100  # requeues of one task before it is left to a person
+_CHECKPOINT: Final = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
+_STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _CHECKPOINT})
+_PATIENCE: Final = 5.0  # seconds between SIGTERM and the signal that asks for a checkpoint
+_NO_LIMIT_MIN: Final = 366 * 24 * 60  # submitit reckons in minutes and knows no `UNLIMITED`
+_NO_THROTTLE: Final = 10**9
+_SAME_NAME: Final = ("partition", "constraint", "gres", "account", "qos", "nodelist", "exclude")
+_UNSENT: Final = re.compile(r"[0-9a-f]{32}\.pkl|\.submission_file_[0-9a-f]{32}\.sh")
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """What runs in the job: the supervisor of one chunk, and a requeue where points remain."""
+
+    submission: str
+
+    def __call__(self, chunk: int) -> None:
+        """Run the supervisor, and end as it ends; submitit's own signal makes it requeue."""
+        command = [sys.executable, "-m", "hpcsweep.node.supervisor", self.submission, str(chunk)]
+        code, came = _run(command)
+        if (code == EXIT_REQUEUE or -code in came) and _requeue_wanted(came):
+            signal.raise_signal(_CHECKPOINT)  # submitit checkpoints, requeues and exits
+        if code:
+            sys.exit(code if code > 0 else 128 - code)
+
+    def checkpoint(self, chunk: int) -> DelayedSubmission:
+        """Return the same call: its rows are its state."""
+        return DelayedSubmission(self, chunk)
+
+
+def _run(command: list[str]) -> tuple[int, list[int]]:
+    """Run a command and hand it every signal to stop; return its code and the signals that came.
+
+    submitit's handlers are back in place afterwards.
+    """
+    came: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        for process in started:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _STOP_SIGNALS}
+    try:
+        with subprocess.Popen(command) as process:
+            started.append(process)
+            for number in came:
+                process.send_signal(number)
+            code = process.wait()
+        # Who preempts by submitit's rules sends SIGTERM, and asks for the checkpoint after that.
+        until = time.monotonic() + _PATIENCE
+        while code and came and _CHECKPOINT not in came and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, came
+
+
+def _requeue_wanted(came: list[int]) -> bool:
+    """Say whether to go back to the queue.
+
+    SIGTERM alone is a cancellation, or a preemption after which Slurm requeues by itself; a
+    requeue would bring a cancelled job back to life.
+    """
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    return restarts < RESTARTS and set(came) != {signal.SIGTERM}
+
+
+def launch(submission: SubmissionDir, profile: Profile) -> list[str]:
+    """Submit every chunk; return the ids of the arrays.
+
+    A cluster that is full (MaxJobCount) is told after two minutes: sbatch retries, and submitit
+    waits for it.
+
+    Raises:
+        PartlySubmitted: something stopped it after some chunks went in.
+        SchedulerError: nothing went in.
+        ProfileError, UsageError: something that submitit cannot take.
+
+    """
+    executor = _executor(submission, profile)
+    call = Supervised(str(submission.path.absolute()))
+
+    def submit_one(first: int, tasks: int) -> str:
+        executor.update_parameters(**_parameters(submission, profile, tasks))
+        with _errors(submission.submitit):
+            jobs = executor.map_array(call, range(first, first + tasks))
+        job_id = str(jobs[0].job_id).partition("_")[0]
+        if tasks == 1:  # submitit takes it for a job, we made it an array
+            paths = jobs[0].paths
+            paths.submitted_pickle.rename(paths.folder / f"{job_id}_0_submitted.pkl")
+        return job_id
+
+    with _environment():
+        return arrays.send(submission, submit_one)
+
+
+def render(submission: SubmissionDir, profile: Profile, tasks: int) -> str:
+    """Return the script that submitit would send for one array."""
+    executor = _executor(submission, profile)
+    executor.update_parameters(**_parameters(submission, profile, tasks))
+    inner = executor._executor  # noqa: SLF001 - nothing public shows the script
+    inner.parameters["map_count"] = tasks
+    return str(inner._make_submission_file_text(inner._submitit_command_str, ""))  # noqa: SLF001
+
+
+def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN401 - untyped here
+    from hpcsweep.submit import script  # noqa: PLC0415 - jinja2 has no business on the node
+
+    if found := set("%\\\n\r") & set(str(submission.path.absolute())):
+        text = (
+            f"{submission.path}: submitit and Slurm read something into {found.pop()!r} in a path"
+        )
+        raise UsageError(f"{text}; rename the folder, or choose another with --results")
+    if profile.wrapper != "none":
+        text = f"{profile.path}: wrapper: `{profile.wrapper}` needs launcher: sbatch"
+        raise ProfileError(f"{text}; change one of the two")
+    if profile.time is None:
+        text = f"{profile.path}: `time` is missing: submitit would ask for five minutes"
+        raise ProfileError(f'{text}; write one, such as UNLIMITED or "24:00:00"')
+    try:
+        return submitit.AutoExecutor(
+            submission.submitit,
+            cluster="slurm",
+            slurm_max_num_timeout=RESTARTS,
+            slurm_python=script.quote(script.interpreter(profile)),
+        )
+    except RuntimeError as error:  # it looks for srun
+        raise MissingDependency(f"submitit: {error}") from error
+
+
+def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict[str, Any]:
+    """Return what a profile says in submitit's words; it leaves out what is None."""
+    from hpcsweep.submit import script  # noqa: PLC0415
+
+    seconds = profile.time_seconds
+    cpus = profile.cpus_per_task
+    return {
+        **{f"slurm_{key}": getattr(profile, key) for key in _SAME_NAME},
+        "name": f"hpcsweep-{submission.run.name}",
+        "timeout_min": _NO_LIMIT_MIN if seconds is None else ceil(seconds / 60),
+        "nodes": profile.nodes,
+        "cpus_per_task": cpus,
+        "stderr_to_stdout": True,
+        "slurm_mem": profile.mem,
+        "slurm_setup": script.setup(profile).splitlines(),
+        "slurm_signal_delay_s": profile.signal_lead,
+        "slurm_array_parallelism": profile.array_throttle or _NO_THROTTLE,
+        # One supervisor per chunk; and srun has not taken sbatch's --cpus-per-task since 22.05.
+        "slurm_srun_args": [
+            "--nodes=1",
+            "--ntasks=1",
+            *([f"--cpus-per-task={cpus}"] if cpus else []),
+        ],
+        "slurm_additional_parameters": {
+            "chdir": str(submission.path.absolute()),
+            "requeue": True,
+            **({"time": "UNLIMITED"} if seconds is None else {}),
+            **({"array": "0-0"} if tasks == 1 else {}),
+            **_more(profile),
+        },
+    }
+
+
+def _more(profile: Profile) -> dict[str, str | bool]:
+    """Return `sbatch_options` as names and values; submitit writes long options only."""
+    found: dict[str, str | bool] = {}
+    for option in profile.sbatch_options:
+        name = ""
+        for word in shlex.split(option):
+            if word.startswith("--"):
+                name, equals, value = word[2:].partition("=")
+                found[name] = value if equals else True
+            elif name and found[name] is True:
+                found[name] = word
+            else:
+                text = f"{profile.path}: sbatch_options: `{option}` is not for submitit"
+                raise ProfileError(f"{text}; write it as --name=value")
+    return found
+
+
+@contextmanager
+def _errors(folder: Path) -> Iterator[None]:
+    """Turn submitit's errors into ours, and remove what it wrote for jobs that did not go in."""
+    folder.mkdir(exist_ok=True)
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingDependency(f"{error.filename}: not found; submit on a login node") from error
+    except FailedSubmissionError as error:
+        look = "the same command looks whether the job is in the queue before it sends anything"
+        text = f"submitit: {error}; {look}"
+        raise slurm.Unanswered(text, maybe_accepted=True) from error
+    except FailedJobError as error:
+        for path in folder.iterdir():
+            if _UNSENT.fullmatch(path.name):
+                path.unlink()
+        raise slurm.refusal(str(error), str(folder)) from error
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Give sbatch our environment without what changes its answers behind our back."""
+    before = dict(os.environ)
+    for name in before.keys() - slurm.environment("sbatch").keys():
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(before)

@@ -1,0 +1,116 @@
+"""What `hpcsweep retry` does: points that failed, or that are named, are measured once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep.catalog.columns import STATUSES
+from hpcsweep.errors import ProfileError, UsageError, suggest
+from hpcsweep.spec import lookup, profile, sweep_file
+from hpcsweep.store import ledger, rundir
+from hpcsweep.submit import workflow
+from hpcsweep.text import tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.submit.prepare import Request
+    from hpcsweep.submit.workflow import Say
+
+
+def retry(  # noqa: PLR0913 - the options of a command
+    run: RunDir,
+    statuses: Sequence[str],
+    say: Say,
+    *,
+    point_ids: Sequence[str] = (),
+    clusters: Sequence[str] = (),
+    workers: int | None = None,
+    check: bool = True,
+) -> int:
+    """Measure points again, on the profiles that they were sent to; return the exit code.
+
+    `point_ids` (or their beginnings) instead of `statuses`, if there are any. Nothing to take
+    again is no error, and said.
+
+    Raises:
+        UsageError: an unknown status, no such point, or no submission to one of `clusters`.
+
+    """
+    known = ledger.statuses(run)
+    wanted = _named(run, known, point_ids) if point_ids else _of_status(known, statuses)
+    if not wanted:
+        say(f"{run.name}: no point is {' or '.join(statuses)} ({_tally(known)}): nothing to do")
+        return 0
+    requests = [
+        replace(request, workers=workers or request.workers, check=check)
+        for request in _requests(run, wanted, clusters)
+        if any(True for _point in request.points())  # else another profile's
+    ]
+    if not requests:
+        these = f"such points (there were {len(wanted):,})"
+        where = f" on {', '.join(clusters)}" if clusters else ""
+        say(f"{run.name}: the sweep no longer has {these}{where}")
+    return max((workflow.submit(run.path.parent, one, say) for one in requests), default=0)
+
+
+def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
+    wanted: set[str] = set()
+    for prefix in prefixes:
+        found = {point_id for point_id in known if point_id.startswith(prefix)}
+        if not found:
+            raise UsageError(f"{run.name}: no measured point '{prefix}'")
+        wanted |= found
+    return frozenset(wanted)
+
+
+def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[str]:
+    for name in statuses:
+        if name not in STATUSES:
+            raise UsageError(f"no status '{name}'{suggest(name, STATUSES)} ({', '.join(STATUSES)})")
+    return frozenset(point_id for point_id, status in known.items() if status in statuses)
+
+
+def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> Iterator[Request]:
+    """Yield a request for each profile that the sweep was sent to, as it was sent last."""
+    sweep = sweep_file.load(run.sweep_file, name=run.name)
+    manifests = (entry.read_manifest() for entry in run.submissions())
+    # what failed is measured again, not profiled
+    sent = {fields["profile"]: fields for fields in manifests if not rundir.is_profiled(fields)}
+    files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
+    for name in files:
+        if name not in sent:
+            raise UsageError(
+                f"{run.name}: nothing was sent to '{name}'{suggest(name, sent)} "
+                f"(but to: {', '.join(sent)})"
+            )
+    for name in files or sent:
+        fields = sent[name]
+        asked = workflow.request(sweep, _profile(files.get(name, name), fields))
+        yield replace(
+            asked,
+            device=fields["gpu"],
+            rehearsal=fields["rehearsal"],
+            again=frozenset(STATUSES),
+            only=wanted,
+        )
+
+
+def _profile(name: str, fields: Mapping[str, Any]) -> Profile:
+    """Return a profile as it is now, by its name or from where it was when it was used."""
+    try:
+        return profile.load(name)
+    except ProfileError:
+        before = Path(fields.get("profile_fields", {}).get("path", ""))
+        if before.stem != name or not before.is_file():
+            raise
+        return profile.load(before)
+
+
+def _tally(known: Mapping[str, str]) -> str:
+    return tally(Counter(known.values()), STATUSES) or "none has a row"

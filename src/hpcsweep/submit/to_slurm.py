@@ -1,0 +1,87 @@
+"""Sends a submission to Slurm by its profile's launcher, past the nodes that broke."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcsweep import files, slurm
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import shards
+from hpcsweep.submit.launchers import sbatch
+from hpcsweep.tracking import bad_nodes, journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
+    from hpcsweep.tracking.journal import Answer
+
+
+def learn(run: RunDir, answer: Answer) -> list[bad_nodes.BadNode]:
+    """Keep what Slurm said, which nodes broke and which tasks are over; return the nodes."""
+    if not run.submissions_dir.is_dir():
+        return []
+    bad = bad_nodes.learn(run, answer)
+    for submission in run.submissions():
+        journal.record(submission, answer)
+    return bad
+
+
+def fence_off(run: RunDir, answer: Answer) -> None:
+    """Stop attempts that Slurm has given up but that may live on, as on a node that was lost.
+
+    Their points are about to be sent again. The caller holds the run folder's lock.
+    """
+    for submission in [] if answer.silent else run.submissions():
+        known = journal.sent(submission)
+        given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
+        newest = {s.chunk: s for s in run.shards_of(submission.id)} if given_up else {}
+        for chunk in given_up & newest.keys():
+            if _says_that_it_runs(newest[chunk]):
+                shards.fence_off(newest[chunk])
+
+
+def _says_that_it_runs(shard: ShardPath) -> bool:
+    try:
+        return bool(files.read_json(shard.env).get("state") == "running")
+    except ResultsError:
+        return False
+
+
+def send(
+    submission: SubmissionDir,
+    profile: Profile,
+    bad: Sequence[bad_nodes.BadNode],
+    say: Callable[[str], None],
+) -> list[str]:
+    """Submit every chunk to other nodes than those that broke, unless that leaves none.
+
+    Returns the ids of the arrays.
+
+    Raises:
+        PartlySubmitted: something stopped it after some chunks went in.
+        SchedulerError: nothing went in.
+
+    """
+    name, told = submission.run.name, ", ".join(map(str, bad))
+    wary = bad_nodes.avoiding(profile, bad)
+    try:
+        ids = _launch(submission, wary)
+    except slurm.Rejected:
+        if wary is profile or journal.sent(submission).arrays:
+            raise
+        ids = _launch(submission, profile)
+        say(f"{name}: no node is left without those that broke, so they are used again: {told}")
+    else:
+        if wary is not profile:
+            say(f"{name}: avoids {told}; --allow-node NODE uses one again")
+    return ids
+
+
+def _launch(submission: SubmissionDir, profile: Profile) -> list[str]:
+    if profile.launcher == "submitit":
+        from hpcsweep.submit.launchers import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
+
+        return via_submitit.launch(submission, profile)
+    return sbatch.launch(submission, profile)

@@ -1,0 +1,254 @@
+"""What a person does to what was launched: read its logs, end it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep import processes, slurm
+from hpcsweep.errors import UsageError, suggest
+from hpcsweep.store import chunk_file, ledger, locks
+from hpcsweep.tracking import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import RunDir, SubmissionDir
+
+_POLL_SECONDS: Final = 0.5
+_ASK_SECONDS: Final = 5.0  # between two questions to Slurm
+_ID_CHARACTERS: Final = frozenset("0123456789abcdef")
+_SHORTEST_PREFIX: Final = 4
+
+
+def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
+    """Return the lines of a log: of the newest attempt by default.
+
+    `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
+    point id or its beginning. Where no worker has started, it is the job's own output; what a job
+    said after its worker's last word follows at the end.
+
+    Raises:
+        UsageError: there is no such thing (with what there is), or it has no log yet.
+
+    """
+    submission, chunk = _resolve(run, what)
+    newest = partial(_newest_log, submission, chunk)
+    found = newest()
+    if found is None and not follow:
+        raise UsageError(f"{submission.id}: no log yet; `hpcsweep logs {run.name} -f` waits for it")
+    alive = _alive(submission, chunk) if follow else lambda: False
+    while found is None and alive():
+        time.sleep(_POLL_SECONDS)
+        found = newest()
+
+    def more(path: Path) -> bool:
+        return newest() == path and alive()
+
+    shown = None
+    while found is not None and found != shown:
+        shown = found
+        yield f"==> {found} <=="
+        yield from _lines(found, partial(more, found))
+        found = newest() if follow else found
+    if shown is not None:
+        yield from _last_words(submission, shown)
+
+
+def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
+    """End what is live of submissions, chunks (SUBMISSION:CHUNK) or points' chunks; all by default.
+
+    A chunk that runs finishes its current point if the time allows. In Slurm exactly the tasks
+    that are live are cancelled, and the journal keeps it.
+
+    Raises:
+        UsageError: no submission, chunk or point of that name; a part of a local submission.
+        SchedulerError: Slurm could not be asked; nothing was recorded as cancelled.
+
+    """
+    wanted: dict[SubmissionDir, set[int] | None] = {}
+    for submission, chunk in map(partial(_resolve, run), names):
+        before = wanted.setdefault(submission, set())
+        wanted[submission] = None if chunk is None or before is None else before | {chunk}
+    if not names:
+        wanted = dict.fromkeys(run.submissions())
+    told = [*_cancel_here(wanted), *_cancel_in_slurm(wanted)]
+    yield from told
+    if not told:
+        yield f"{run.name}: nothing is live"
+
+
+def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
+    """Tell the processes of local submissions to finish."""
+    live = [submission for submission in wanted if ledger.local_is_live(submission)]
+    for submission in live:
+        if wanted[submission] is not None:
+            raise UsageError(
+                f"{submission.id} runs on this machine, and ends as a whole: "
+                f"hpcsweep cancel {submission.run.name} {submission.id}"
+            )
+    for submission in live:
+        who = [entry["process"] for entry in submission.read_jobs() if "process" in entry][-1]
+        if processes.is_alive(who):
+            os.kill(who["pid"], signal.SIGTERM)
+            yield f"{submission.id}: told process {who['pid']} to finish; what was measured stays"
+        else:
+            yield f"{submission.id}: runs on {who['host']}; cancel it there (process {who['pid']})"
+
+
+def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
+    """Cancel the live tasks of the chunks with one call, then record them."""
+    if any(journal.sent(submission).unsure for submission in wanted):
+        with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
+            yield from journal.settle(wanted)
+    answer = journal.ask(wanted)
+    hit: dict[SubmissionDir, set[int]] = {}
+    targets: list[str] = []
+    for submission, chunks in wanted.items():
+        known = journal.sent(submission)
+        live = answer.live(known) & known.task_of.keys()
+        hit[submission] = live if chunks is None else live & chunks
+        targets += known.targets(hit[submission])
+    slurm.cancel(targets)
+    for submission, chunks in hit.items():
+        if chunks:
+            text = slurm.task_list(chunks)
+            submission.append_job({"cancelled": text, "at": journal.now()})
+            yield (
+                f"{submission.id}: cancelled chunks {text}; current points are finished if the "
+                "site's KillWait allows, the others are pending again: submit continues"
+            )
+
+
+def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
+    """Return the newest submission and chunk that a point was sent in.
+
+    Raises:
+        UsageError: no such point, or several begin like that.
+
+    """
+    homes: dict[str, tuple[SubmissionDir, int]] = {}
+    for submission in run.submissions():
+        for chunk, ids in chunk_file.read_ids(submission.chunks):
+            homes.update({i: (submission, chunk) for i in ids if i.startswith(prefix)})
+    if not homes:
+        raise UsageError(f"{run.name}: no submission, chunk or point '{prefix}'")
+    if len(homes) > 1:
+        some = ", ".join(sorted(homes)[:3])
+        raise UsageError(f"{run.name}: {len(homes)} points begin with '{prefix}' ({some}, ...)")
+    return next(iter(homes.values()))
+
+
+def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
+    submissions = run.submissions()
+    if not submissions:
+        raise UsageError(f"{run.name}: nothing was submitted yet")
+    if what is None:
+        return submissions[-1], None
+    name, colon, chunk = what.rpartition(":")
+    if colon and chunk.isdecimal():
+        return _chunk(_submission(run, name), int(chunk))
+    if any(what == submission.id for submission in submissions):
+        return _submission(run, what), None
+    if what.isdecimal() and (len(what) < _SHORTEST_PREFIX or int(what) < _chunks(submissions[-1])):
+        return _chunk(submissions[-1], int(what))
+    if len(what) >= _SHORTEST_PREFIX and _ID_CHARACTERS.issuperset(what):
+        return find_point(run, what)
+    return _submission(run, what), None
+
+
+def _chunks(submission: SubmissionDir) -> int:
+    return int(submission.read_manifest()["chunks"])
+
+
+def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
+    """Return a chunk that is there; `UsageError` says which are."""
+    last = _chunks(submission) - 1
+    if number > last:
+        has = f"chunks 0 to {last}" if last else "chunk 0 alone"
+        raise UsageError(
+            f"{submission.run.name}: {submission.id} has no chunk {number}, it has {has}"
+        )
+    return submission, number
+
+
+def _submission(run: RunDir, name: str) -> SubmissionDir:
+    known = {submission.id: submission for submission in run.submissions()}
+    if name not in known:
+        have = ", ".join(known) or "none"
+        raise UsageError(f"{run.name}: no submission '{name}'{suggest(name, known)} (has: {have})")
+    return known[name]
+
+
+def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
+    """Return the latest attempt's log; where there is none, the latest output of a job itself."""
+    shard_list = (
+        submission.run.shards_of(submission.id) if chunk is None else submission.attempts(chunk)
+    )
+    found = [submission.log(shard.chunk, shard.attempt) for shard in shard_list]
+    outputs = _outputs(submission).items()
+    return _newest(found) or _newest(path for of, path in outputs if chunk in {of, None})
+
+
+def _outputs(submission: SubmissionDir) -> dict[int, Path]:
+    """Return where Slurm puts the output of each chunk's job."""
+    return {
+        chunk: submission.job_output(job, task)
+        for chunk, (job, task) in journal.sent(submission).task_of.items()
+        if job is not None and task is not None
+    }
+
+
+def _newest(paths: Iterable[Path]) -> Path | None:
+    there = [path for path in paths if path.exists() and path.stat().st_size]
+    return max(there, key=lambda path: path.stat().st_mtime) if there else None
+
+
+def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
+    """Yield what a job said after its worker: Slurm's own words, or why the next one failed."""
+    chunk = log.name.partition(".")[0]
+    output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
+    if output is None or not output.exists():
+        return
+    said = set(log.read_text(errors="replace").splitlines())
+    lines = output.read_text(errors="replace").splitlines()
+    after = max((n for n, line in enumerate(lines, 1) if line in said), default=0)
+    if lines[after:]:
+        yield f"==> {output}, after that <=="
+        yield from lines[after:]
+
+
+def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
+    """Return what says whether more may come; Slurm is asked now and then only."""
+    if not journal.sent(submission).arrays:
+        return lambda: ledger.local_is_live(submission)
+    asked_at, live = 0.0, True
+
+    def ask() -> bool:
+        nonlocal asked_at, live
+        if time.monotonic() - asked_at > _ASK_SECONDS or not asked_at:
+            chunks = journal.ask([submission]).live_chunks(submission)
+            asked_at, live = time.monotonic(), bool(chunks if chunk is None else {chunk} & chunks)
+        return live
+
+    return ask
+
+
+def _lines(path: Path, more: Callable[[], bool]) -> Iterator[str]:
+    """Return the lines of a file; while there may be more, wait for them."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        rest = ""
+        while True:
+            last_look = not more()
+            rest += file.read()
+            *lines, rest = rest.split("\n")
+            yield from lines
+            if last_look:
+                break
+            time.sleep(_POLL_SECONDS)
+        if rest:
+            yield rest

@@ -1,0 +1,223 @@
+"""What Slurm says about the tasks of submissions: one question to the queue, one to the accounts.
+
+A submission's journal (`jobs.jsonl`) says which task runs which chunk, which tasks a person
+cancelled, and how the others ended, as far as an earlier `submit` saw it; Slurm is only asked
+about the rest::
+
+    {"sending": 0, "tasks": 6, "at": "..."}
+    {"job_id": "12", "first_chunk": 0, "tasks": 6, "submitted_at": "..."}
+    {"cancelled": "0-2,5", "at": "..."}
+    {"over": {"COMPLETED": "3", "NODE_FAIL": "4"}, "at": "..."}
+
+sbatch prints an id only when the job is in the queue, so what squeue does not list is over. When
+squeue does not answer, everything counts as live: nothing is sent twice because of silence. Where
+`sending` is the last word, the answer of sbatch was lost (it hung, or this program was killed):
+those chunks count as live until `settle` has found their array in the queue, or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import slurm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hpcsweep.store.rundir import SubmissionDir
+
+    Task = tuple[int | None, int | None]  # job and index, as in `slurm.JobId.key`
+
+CANCELLED: Final = "CANCELLED"
+LOST: Final = "LOST"
+GRACE: Final = timedelta(minutes=10)  # so long a task that nobody lists may still turn up
+_KILLED_BY_NOW: Final = timedelta(minutes=2)  # more than any site's KillWait
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a submission's journal says: its arrays, and the chunks that are known to be over."""
+
+    arrays: tuple[str, ...]
+    task_of: Mapping[int, Task]
+    over: Mapping[int, str]  # Slurm's state, CANCELLED or LOST by chunk
+    cancelled_at: Mapping[int, datetime]
+    submitted_at: datetime
+    unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
+
+    @cached_property
+    def chunk_of(self) -> dict[Task, int]:
+        """Return the chunk that a task runs."""
+        return {task: chunk for chunk, task in self.task_of.items()}
+
+    def targets(self, chunks: Iterable[int]) -> list[str]:
+        """Return chunks as scancel takes them: one id with a list of tasks per array."""
+        tasks: dict[int | None, list[int]] = {}
+        for chunk in chunks:
+            job, task = self.task_of[chunk]
+            tasks.setdefault(job, []).append(task or 0)
+        arrays = {slurm.parse_id(array).job: array.partition(";") for array in self.arrays}
+        named = ((arrays[job], slurm.task_list(found)) for job, found in tasks.items())
+        return [f"{array}_[{text}]{sep}{cluster}" for (array, sep, cluster), text in named]
+
+    @cached_property
+    def open_chunks(self) -> set[int]:
+        """Return the chunks that may be in Slurm's hands, as far as the journal knows."""
+        now = datetime.now(timezone.utc)
+        gone = {c for c, at in self.cancelled_at.items() if now - at > _KILLED_BY_NOW}
+        return self.task_of.keys() - self.over.keys() - gone
+
+
+def sent(submission: SubmissionDir) -> Sent:
+    """Read a submission's journal."""
+    arrays: list[str] = []
+    task_of: dict[int, Task] = {}
+    over: dict[int, str] = {}
+    cancelled_at: dict[int, datetime] = {}
+    first = datetime.now(timezone.utc)
+    unsure = range(0)
+    for entry in submission.read_jobs():
+        if "job_id" in entry:
+            arrays.append(entry["job_id"])
+            job = slurm.parse_id(entry["job_id"]).job
+            begin = entry["first_chunk"]
+            task_of.update({begin + i: (job, i) for i in range(entry["tasks"])})
+            first = min(first, _moment(entry.get("submitted_at")) or first)
+        if not {"sending", "not_sent", "job_id"}.isdisjoint(entry):
+            begin = entry.get("sending", 0)
+            unsure = range(begin, begin + entry["tasks"] if "sending" in entry else 0)
+        for state, chunks in dict(entry.get("over") or {}).items():
+            over |= {chunk: str(state) for chunk in _numbers(chunks)}
+        at = _moment(entry.get("at"))
+        if "cancelled" in entry and at:
+            cancelled_at |= dict.fromkeys(_numbers(entry["cancelled"]), at)
+    return Sent(tuple(arrays), task_of, over, cancelled_at, first, unsure)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What Slurm said about some submissions, and what it could not be asked."""
+
+    tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
+    attempts: tuple[slurm.JobState, ...] = ()
+    unanswered: tuple[slurm.CouldNotAsk, ...] = ()
+
+    @property
+    def silent(self) -> bool:
+        """Say whether the queue did not answer, so that nobody knows what is live."""
+        return any(missing.program == "squeue" for missing in self.unanswered)
+
+    def live_chunks(
+        self, submission: SubmissionDir, _manifest: Mapping[str, Any] | None = None
+    ) -> set[int]:
+        """Return the chunks that may still write rows; those that never went in are not."""
+        return self.live(sent(submission))
+
+    def live(self, known: Sent) -> set[int]:
+        """Return the chunks of a journal that may still write rows."""
+        return {c for c in known.open_chunks if self.lives(known.task_of[c])} | {*known.unsure}
+
+    def lives(self, task: Task) -> bool:
+        """Say whether a task may still write rows."""
+        if self.silent:
+            return True
+        state = self.tasks.get(task)
+        return state is not None and state.source == "squeue" and not state.state.over
+
+
+def ask(submissions: Iterable[SubmissionDir]) -> Answer:
+    """Ask once about every task that the journals do not know to be over."""
+    return ask_about(map(sent, submissions))
+
+
+def ask_about(journals: Iterable[Sent]) -> Answer:
+    """Ask once about every task that these journals do not know to be over."""
+    doubtful = [known for known in journals if known.open_chunks]
+    if not doubtful:
+        return Answer()
+    ids = [array for known in doubtful for array in known.arrays]
+    found = slurm.survey(ids, min(known.submitted_at for known in doubtful))
+    return Answer(found.jobs, found.attempts, found.unanswered)
+
+
+def sending(submission: SubmissionDir, first_chunk: int, tasks: int) -> None:
+    """Note that sbatch is about to be asked to take an array."""
+    submission.append_job({"sending": first_chunk, "tasks": tasks, "at": now()})
+
+
+def went_in(submission: SubmissionDir, first_chunk: int, tasks: int, job_id: str) -> None:
+    """Note that an array is in the queue."""
+    entry = {"job_id": job_id, "first_chunk": first_chunk, "tasks": tasks, "submitted_at": now()}
+    submission.append_job(entry)
+
+
+def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
+    """Note that the array that was last asked for is not in the queue."""
+    submission.append_job({"not_sent": first_chunk, "at": now()})
+
+
+def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
+    """Find out whether arrays went in whose answer was lost; yield what was found.
+
+    An array is known by the folder that it works in, its submission's. The caller holds the run
+    folder's lock, so nobody is just waiting for sbatch. Where Slurm cannot be asked, all stays.
+    """
+    doubtful = [(one, known) for one in submissions if (known := sent(one)).unsure]
+    listed = slurm.working_folders() if doubtful else {}
+    if isinstance(listed, slurm.CouldNotAsk):
+        return
+    for submission, known in doubtful:
+        first, tasks = known.unsure.start, len(known.unsure)
+        recorded = {slurm.parse_id(array).job for array in known.arrays}
+        here = str(submission.path.absolute())
+        found = [job for job, folder in listed.items() if folder == here and job not in recorded]
+        told = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
+        if found:
+            went_in(submission, first, tasks, str(max(found)))
+            yield f"{told} went in as {max(found)}"
+        else:
+            not_sent(submission, first)
+            yield f"{told} did not go in"
+
+
+def record(submission: SubmissionDir, answer: Answer) -> None:
+    """Keep in the journal how tasks ended, so that nobody has to ask for them again.
+
+    Only of those that have left the queue: what squeue still lists may be requeued by hand. The
+    caller holds the run folder's lock.
+    """
+    known = sent(submission)
+    if answer.silent:
+        return
+    ends: dict[str, list[int]] = {}
+    for chunk in known.open_chunks:
+        state = answer.tasks.get(known.task_of[chunk])
+        if state is None and datetime.now(timezone.utc) - known.submitted_at > GRACE:
+            ends.setdefault(LOST, []).append(chunk)
+        elif state is not None and state.source == "sacct" and state.state.over:
+            ends.setdefault(state.state.name, []).append(chunk)
+    if ends:
+        lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
+        submission.append_job({"over": lists, "at": now()})
+
+
+def now() -> str:
+    """Return the time as journals keep it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Yield the chunks of a list such as ``0-2,5``."""
+    for item in filter(None, text.split(",")):
+        first, _, last = item.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None

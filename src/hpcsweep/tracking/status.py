@@ -1,0 +1,371 @@
+"""What is measured, running, pending and failed: rows first, then attempts, then who still lives.
+
+Only the two leading cells of each row are read, so a hundred thousand points cost well under a
+second; Slurm is asked two questions at most, whatever the number of sweeps, and none where all is
+known. Nothing here waits for a lock or writes anything.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import slurm
+from hpcsweep.catalog.columns import OK, PROFILED, STATUSES
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import chunk_file, ledger, rundir, shards
+from hpcsweep.text import count
+from hpcsweep.tracking import bad_nodes as badnodes
+from hpcsweep.tracking import chunk_state, journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
+    from hpcsweep.tracking.bad_nodes import BadNode
+    from hpcsweep.tracking.chunk_state import Standing
+    from hpcsweep.tracking.journal import Answer, Sent
+
+_WATCH_SECONDS: Final = 2.0
+_WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
+_PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
+_TROUBLES: Final = 10  # lines
+_KINDS: Final = 4  # kinds of artifacts that are named
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Chunks of one submission that are over too early, or wait in vain, for the same reason."""
+
+    submission: str
+    chunks: str
+    state: str
+    why: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return f"{self.submission}:{self.chunks} {self.state}: {self.why}"
+
+
+@dataclass
+class ProfileStatus:
+    """The points of one sweep that went to one profile."""
+
+    profile: str
+    planned: set[str] = field(default_factory=set)
+    status: dict[str, str] = field(default_factory=dict)
+    live: int = 0
+    pace: float = 0.0
+    chunks: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
+    running_done: int = 0
+    running_points: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return points by status, in the order of the statuses' table."""
+        found = Counter(self.status[i] for i in self.planned if i in self.status)
+        return {name: found[name] for name in STATUSES if found[name]}
+
+    @property
+    def running(self) -> int:
+        """Return how many chunks run."""
+        return self.chunks["running"]
+
+    @property
+    def pending(self) -> int:
+        """Return how many points have no row yet."""
+        return len(self.planned - self.status.keys())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return when the live chunks will be through, at the pace of the running ones."""
+        return self.live / self.pace if self.pace and self.live else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "profile": self.profile,
+            "points": len(self.planned),
+            "by_status": self.counts(),
+            "pending": self.pending,
+            "live": self.live,
+            "running_chunks": self.running,
+            "running": {"done": self.running_done, "points": self.running_points},
+            "points_per_second": round(self.pace, 4),
+            "seconds_left": self.seconds_left,
+            "chunks": self._chunks(),
+            "waits_for": dict(self.reasons),
+            "trouble": [asdict(trouble) for trouble in self.troubles],
+        }
+
+    def words(self) -> list[str]:
+        """Return the lines below the table: chunks, and what is wrong with some."""
+        chunks = self._chunks()
+        if not chunks.keys() - {"done"}:
+            return []
+        told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
+        troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
+        if len(self.troubles) > _TROUBLES:
+            troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
+        return [f"{self.profile}: chunks: {told}", *troubles]
+
+    def _chunks(self) -> dict[str, int]:
+        return {state: self.chunks[state] for state in chunk_state.STATES if self.chunks[state]}
+
+    def _more(self, state: str) -> str:
+        if state == "running":
+            pace = f", {self.pace:.2g}/s" if self.pace else ""
+            return f" ({self.running_done} of {self.running_points} points{pace})"
+        if state == "pending" and self.reasons:
+            return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"
+        return ""
+
+
+@dataclass
+class SweepStatus:
+    """One sweep, profile by profile, and what could not be read or asked."""
+
+    sweep: str
+    profiles: list[ProfileStatus]
+    problems: list[str]
+    bad_nodes: list[BadNode] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    artifacts: list[Path] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "sweep": self.sweep,
+            "profiles": [profile.to_json() for profile in self.profiles],
+            "problems": self.problems,
+            "avoided_nodes": [asdict(node) for node in self.bad_nodes],
+            "not_asked": self.unanswered,
+            "artifacts": [str(path) for path in self.artifacts],
+        }
+
+    def words(self) -> list[str]:
+        """Return the lines below the table."""
+        lines = [*self.problems, *(line for p in self.profiles for line in p.words())]
+        if self.bad_nodes:
+            told = ", ".join(map(str, self.bad_nodes))
+            lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")
+        if self.artifacts:
+            kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
+            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+            more = ", ..." if len(kinds) > _KINDS else ""
+            lines.append(f"artifacts in {self.artifacts[-1].parent}: {told}{more}")
+        return [f"{self.sweep}: {line}" for line in lines]
+
+
+def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
+    """Return the status of some sweeps below `root`, of all by default.
+
+    Raises:
+        UsageError: a name that has no results.
+
+    """
+    runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
+    read_in = [(run, *_submissions(run)) for run in runs]
+    doubtful = [one.sent for _, found, _ in read_in for one in found if not one.complete]
+    answer = journal.ask_about(doubtful)
+    return [_sweep(run, found, problems, answer) for run, found, problems in read_in]
+
+
+def text(found: Sequence[SweepStatus]) -> str:
+    """Return a table for a terminal."""
+    if not found:
+        return "no results yet; `hpcsweep submit SPEC` makes some"
+    head = ("sweep", "profile", "points", "done", "pending", "running", "left", "not ok")
+    rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines += [line for one in found for line in one.words()]
+    unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
+    return "\n".join([*lines, *([f"not asked: {'; '.join(unanswered)}"] if unanswered else [])])
+
+
+def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
+    """Return the plain record of all."""
+    return {"sweeps": [one.to_json() for one in found]}
+
+
+def watch(root: Path, names: Sequence[str]) -> None:
+    """Show the table again and again until nothing is live."""
+    from rich.live import Live  # noqa: PLC0415 - 0.1 s, only for who watches
+    from rich.text import Text  # noqa: PLC0415
+
+    found = read(root, names)
+    with Live(Text(text(found)), auto_refresh=False) as shown:
+        while any(profile.live for one in found for profile in one.profiles):
+            time.sleep(_WATCH_SLURM_SECONDS if _in_slurm(root, names) else _WATCH_SECONDS)
+            found = read(root, names)
+            shown.update(Text(text(found)), refresh=True)
+    if not shown.console.is_terminal:
+        print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
+    sys.stdout.flush()
+
+
+@dataclass
+class _Submission:
+    """What the files of one submission say."""
+
+    dir: SubmissionDir
+    manifest: dict[str, Any]
+    sent: Sent
+    ids: dict[int, list[str]]
+    rows: dict[str, str]  # status by point, of this submission only
+    attempts: list[ShardPath]
+    rowless: list[ShardPath]
+
+    @property
+    def complete(self) -> bool:
+        return all(map(self.rows.keys().__ge__, map(set, self.ids.values())))
+
+
+def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
+    """Read a sweep's submissions, oldest first, and say what could not be read."""
+    found, problems = [], []
+    for submission in run.submissions():
+        try:
+            manifest = submission.read_manifest()
+            ids = dict(chunk_file.read_ids(submission.chunks))
+        except ResultsError as error:
+            problems.append(str(error))
+            continue
+        rows: dict[str, str] = {}
+        rowless = []
+        attempts = run.shards_of(submission.id)
+        for shard in attempts:
+            keys = shards.read_keys(shard.overall)
+            rows.update((key.point_id, key.status) for key in keys)
+            if not keys:
+                rowless.append(shard)
+        sent = journal.sent(submission)
+        found.append(_Submission(submission, manifest, sent, ids, rows, attempts, rowless))
+    return found, problems
+
+
+def _sweep(
+    run: RunDir, found: list[_Submission], problems: list[str], answer: Answer
+) -> SweepStatus:
+    profiles: dict[str, ProfileStatus] = {}
+    for one in found:
+        wrapped = rundir.is_profiled(one.manifest)
+        name = str(one.manifest["profile"]) + " (profiled)" * wrapped
+        profile = profiles.setdefault(name, ProfileStatus(name))
+        for point_id, status in one.rows.items():
+            if (status == PROFILED) is wrapped and profile.status.get(point_id) != OK:
+                profile.status[point_id] = status
+        profile.planned.update(*one.ids.values())
+    newer: dict[str, set[str]] = {name: set() for name in profiles}
+    for one in reversed(found):
+        name = str(one.manifest["profile"]) + " (profiled)" * rundir.is_profiled(one.manifest)
+        _add(profiles[name], one, answer, newer[name])
+        newer[name].update(*one.ids.values())
+    try:
+        bad = badnodes.current(run, answer, [shard for one in found for shard in one.rowless])
+    except ResultsError as error:
+        bad, problems = [], [*problems, str(error)]
+    asked = any(one.sent.open_chunks and not one.complete for one in found)
+    unanswered = [str(missing) for missing in answer.unanswered] if asked else []
+    told = list(profiles.values())
+    return SweepStatus(run.name, told, problems, bad, unanswered, run.artifacts())
+
+
+def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[str]) -> None:
+    """Add the chunks of a submission; what a newer one took over is not told twice."""
+    newest = {shard.chunk: shard for shard in one.attempts}
+    rows_of = _rows_by_chunk(one)
+    local = one.manifest.get("launcher") == "local"
+    alive = local and ledger.local_is_live(one.dir)
+    told: dict[tuple[str, str], list[int]] = {}
+    for index, ids in one.ids.items():
+        missing = len(ids) - rows_of[index]
+        if not missing:
+            profile.chunks["done"] += 1
+            continue
+        last = newest.get(index)
+        if local:
+            chunk = chunk_state.here(last, live=alive)
+        else:
+            chunk = chunk_state.in_slurm(index, one.sent, answer, last)
+        if chunk.live:
+            _add_live(profile, chunk, last, len(ids), missing)
+        elif all(i in newer or i in profile.status for i in ids):
+            continue
+        profile.chunks[chunk.state] += 1
+        if chunk.in_vain:
+            words = f"will not start by waiting: {chunk.in_vain} ({chunk.why})"
+            told.setdefault((chunk.state, words), []).append(index)
+        elif not chunk.live or chunk is chunk_state.ASKED:
+            told.setdefault((chunk.state, chunk.why), []).append(index)
+    for (state, why), chunks in told.items():
+        profile.troubles.append(Trouble(one.dir.id, slurm.task_list(chunks), state, why))
+
+
+def _add_live(
+    profile: ProfileStatus, chunk: Standing, last: ShardPath | None, points: int, missing: int
+) -> None:
+    profile.live += missing
+    if chunk.state == "running":
+        profile.running_points += points
+        profile.running_done += points - missing
+        profile.pace += _pace(last)
+    elif chunk.why:
+        profile.reasons[chunk.why] += 1
+
+
+def _rows_by_chunk(one: _Submission) -> dict[int, int]:
+    """Return how many points of each chunk have a row."""
+    rows = one.rows.keys()
+    return {
+        index: len(ids) if rows >= (mine := set(ids)) else len(mine & rows)
+        for index, ids in one.ids.items()
+    }
+
+
+def _pace(shard: ShardPath | None) -> float:
+    """Return points per second of an attempt since its worker was ready; 0 where nothing moves."""
+    if shard is None:
+        return 0.0
+    last, began = _modified(shard.overall), _modified(shard.env)
+    if time.time() - last > _PACE_SECONDS:
+        return 0.0
+    return len(shards.read_keys(shard.overall)) / max(last - began, 0.1)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _in_slurm(root: Path, names: Sequence[str]) -> bool:
+    runs: Iterable[RunDir]
+    runs = [rundir.RunDir(root / name) for name in names] if names else rundir.all_runs(root)
+    return any(journal.sent(one).open_chunks for run in runs for one in run.submissions())
+
+
+def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
+    counts = profile.counts()
+    left = profile.seconds_left
+    bad = ", ".join(f"{count} {name}" for name, count in counts.items() if name != OK)
+    return (
+        sweep,
+        profile.profile,
+        str(len(profile.planned)),
+        str(sum(counts.values())),
+        str(profile.pending),
+        count(profile.running, "chunk") if profile.running else "-",
+        f"{left:.0f} s" if left is not None else "-",
+        bad or "-",
+    )

@@ -1,0 +1,260 @@
+"""Exports of Nsight Compute: joined by launch, converted by unit, refused when in doubt."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+import ncufiles
+from hpcsweep.analysis.roofline import ncu, ncu_export
+from hpcsweep.errors import UsageError
+from ncufiles import DRAM, OPS, TIME, Launch
+
+WRITERS = pytest.mark.parametrize("write", [ncufiles.write_long, ncufiles.write_wide])
+TF32 = "sm__ops_path_tensor_src_tf32_dst_fp32.sum"
+TENSOR_NAME = "ampere_sgemm_tf32_s1688gemm_128x128"
+
+
+def read_one(path, **changes):
+    """Return the work of an export of one launch."""
+    launch = Launch(0, changes.pop("kernel", "k"), **changes)
+    (work,) = ncu.read(ncufiles.write_wide(path / "k.csv", [launch])).work
+    return work
+
+
+@WRITERS
+def test_a_step_of_98_launches_has_98_rows_and_its_flops_add_up(tmp_path, write):
+    """Launches are joined by ID: 34 kernels repeat, and none is joined with another."""
+    launches = ncufiles.step()
+    work = ncu.read(write(tmp_path / "step.csv", launches)).work
+    assert [int(piece.ident) for piece in work] == list(range(98))
+    assert len({piece.name for piece in work}) == 34
+    assert sum(piece.total for piece in work) == ncufiles.flops(launches)
+    assert sum(piece.bytes for piece in work) == pytest.approx(sum(x.bytes for x in launches))
+    assert sum(piece.seconds for piece in work) == pytest.approx(sum(x.ns for x in launches) / 1e9)
+
+
+def test_each_value_is_converted_by_its_own_unit(tmp_path):
+    """Nanoseconds, microseconds and milliseconds, bytes and gigabytes stand in one column."""
+    launches = [Launch(0, "a", 900, 12), Launch(1, "a", 1_500, 3_000), Launch(2, "a", 2 * 10**6)]
+    launches.append(Launch(3, "a", 5, 7 * 10**9))
+    work = ncu.read(ncufiles.write_long(tmp_path / "k.csv", launches)).work
+    assert [piece.seconds for piece in work] == pytest.approx([9e-7, 1.5e-6, 2e-3, 5e-9])
+    assert [piece.bytes for piece in work] == pytest.approx([12, 3_000, 1e6, 7e9])
+
+
+@pytest.mark.parametrize(
+    ("convert", "unit", "factor"),
+    [
+        (ncu_export.size, "Kbyte", 1e3),
+        (ncu_export.size, "Mbyte", 1e6),
+        (ncu_export.size, "Gbyte/second", 1e9),
+        (ncu_export.size, "byte/nsecond", 1e9),
+        (ncu_export.duration, "us", 1e-6),
+        (ncu_export.duration, "second", 1.0),
+        (ncu_export.count, "inst", 1.0),
+        (ncu_export.count, "Minst", 1e6),
+        (ncu_export.count, "inst/cycle", 1.0),
+        (ncu_export.rate, "cycle/nsecond", 1e9),
+        (ncu_export.rate, "Ghz", 1e9),
+        (ncu_export.rate, "hz", 1.0),
+        (ncu_export.size, "KiB", None),
+        (ncu_export.size, "usecond", None),
+        (ncu_export.duration, "Kbyte", None),
+        (ncu_export.duration, "fortnight", None),
+        (ncu_export.count, "%", None),
+        (ncu_export.rate, "cycle/fortnight", None),
+    ],
+)
+def test_units_are_decimal_and_known_or_refused(convert, unit, factor):
+    """A Kbyte is 1000 bytes; a unit of another quantity is as unknown as one from nowhere."""
+    found = convert(unit)
+    assert found is None if factor is None else found == pytest.approx(factor)
+
+
+def test_a_fused_multiply_add_is_two_operations(tmp_path):
+    """Additions and products are one."""
+    work = read_one(tmp_path, counts={"fadd": 3, "fmul": 5, "ffma": 7})
+    assert work.flops == {"fp32": 3 + 5 + 14}
+
+
+def test_half_and_double_precision_are_units_of_their_own(tmp_path):
+    """Each with its own roof later."""
+    counts = {OPS.format(kind + op): 10 for kind in "dh" for op in ("add", "mul", "fma")}
+    assert read_one(tmp_path, counts=counts).flops == {"fp32": 0, "fp64": 40, "fp16": 40}
+
+
+def test_tensor_cores_count_their_own_operations(tmp_path):
+    """A sum is taken once where its parts stand beside it; integers are no FLOPs."""
+    counts = {
+        TF32: 500,
+        TF32.replace(".sum", "_sparsity_off.sum"): 500,
+        TF32.replace(".sum", "_sparsity_on.sum"): 0,
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum": 40,
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on.sum": 2,
+        "sm__ops_path_tensor_src_bf16.sum": 9,
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 9,
+        "sm__ops_path_tensor_src_int8.sum": 1_000_000,
+    }
+    found = read_one(tmp_path, counts=counts, kernel=TENSOR_NAME).flops
+    assert found == {"fp32": 0, "tf32 tensor": 500, "fp16 tensor": 42, "bf16 tensor": 9}
+
+
+def test_a_tensor_kernel_without_tensor_counters_is_refused(tmp_path):
+    """Its FP32 instructions alone would be a wrong number."""
+    with pytest.raises(UsageError, match=r"ID 0 .*tensor cores.*ncu --query-metrics"):
+        read_one(tmp_path, kernel=TENSOR_NAME)
+
+
+def test_tensor_instructions_count_512_on_volta_and_are_refused_later(tmp_path):
+    """What an instruction is worth differs by chip."""
+    launch = Launch(0, "volta_h884gemm", counts={"sm__inst_executed_pipe_tensor.sum": 10})
+    path = ncufiles.write_wide(tmp_path / "k.csv", [launch])
+    with pytest.raises(UsageError, match="differs by chip"):
+        ncu.read(path)
+    path.write_text(path.read_text().replace('"8.0"', '"7.0"'))
+    assert ncu.read(path).work[0].flops["fp16 tensor"] == 5120
+
+
+def test_families_that_were_not_collected_are_named(tmp_path):
+    """The reader has to know what the FLOPs leave out."""
+    export = ncu.read(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")]))
+    assert export.notes == ("not in this export, so not counted: FP64, FP16, tensor cores",)
+
+
+@WRITERS
+@pytest.mark.parametrize("name", [TIME, DRAM, OPS.format("ffma")])
+def test_an_export_without_a_needed_metric_names_it_and_the_command(tmp_path, write, name):
+    """One line: what is missing, and what to type."""
+    path = write(tmp_path / "k.csv", [Launch(0, "k"), Launch(1, "k")])
+    path.write_text(path.read_text().replace(name, "some__other.metric"))
+    with pytest.raises(UsageError) as told:
+        ncu.read(path)
+    assert name in str(told.value)
+    assert "ncu --csv --page raw --metrics" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@WRITERS
+@pytest.mark.parametrize("keep", [0.35, 0.5, 0.77, 0.93])
+def test_an_export_that_was_cut_is_refused(tmp_path, write, keep):
+    """Wherever the cut falls: inside a number, a name or a row."""
+    path = write(tmp_path / "step.csv", ncufiles.step(6, 3))
+    whole = path.read_text()
+    path.write_text(whole[: int(len(whole) * keep)])
+    with pytest.raises(UsageError, match=r"cut|lacks"):
+        ncu.read(path)
+
+
+@WRITERS
+def test_no_cut_gives_a_wrong_number(tmp_path, write):
+    """A cut that falls between two launches, where nothing shows it, leaves whole ones."""
+    launches = ncufiles.step(4, 2)
+    path = write(tmp_path / "step.csv", launches)
+    whole = path.read_bytes()
+    right = {str(x.ident): (ncufiles.flops([x]), x.bytes, x.ns / 1e9) for x in launches}
+    for length in range(0, len(whole), 17):
+        path.write_bytes(whole[:length])
+        with contextlib.suppress(UsageError):
+            for piece in ncu.read(path).work:
+                found = (piece.total, piece.bytes, piece.seconds)
+                assert found == pytest.approx(right[piece.ident])
+
+
+@pytest.mark.parametrize("name", ["Metric Unit", "Metric Value", "Kernel Name", "ID"])
+def test_an_export_with_other_columns_is_refused(tmp_path, name):
+    """Of another version, or edited."""
+    path = ncufiles.write_long(tmp_path / "k.csv", [Launch(0, "k")])
+    path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
+    with pytest.raises(UsageError, match=r"no column|no line begins"):
+        ncu.read(path)
+
+
+def test_an_export_cut_between_rows_is_refused(tmp_path):
+    """Every launch must have every metric; and ncu said how many kernels it profiled."""
+    path = ncufiles.write_long(tmp_path / "k.csv", [Launch(0, "k"), Launch(1, "k")])
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(rows[:-3]))
+    with pytest.raises(UsageError, match=r"ID 1 \(k\) lacks .*the export was cut"):
+        ncu.read(path)
+    said = "".join(f'==PROF== Profiling "k" - {i}: 0%....100% - 8 passes\n' for i in range(3))
+    ncufiles.write_wide(path, [Launch(0, "k"), Launch(1, "k")], said)
+    with pytest.raises(UsageError, match="2 launches, and ncu announced 3: the export was cut"):
+        ncu.read(path)
+
+
+def test_what_ncu_could_not_measure_is_refused(tmp_path):
+    """n/a is no zero."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", bytes=77)])
+    path.write_text(path.read_text().replace('"77"', '"n/a"'))
+    with pytest.raises(UsageError, match=r"lacks dram__bytes\.sum"):
+        ncu.read(path)
+
+
+def test_an_unknown_unit_is_refused_by_name(tmp_path):
+    """A guess would be wrong by a thousand."""
+    path = ncufiles.write_long(tmp_path / "k.csv", [Launch(0, "k")])
+    path.write_text(path.read_text().replace("usecond", "fortnight"))
+    with pytest.raises(UsageError, match=r"'fortnight' of gpu__time_duration\.sum is not known"):
+        ncu.read(path)
+
+
+@pytest.mark.parametrize("text", ["1.234,5", "12,34", "four"])
+def test_a_number_of_another_locale_is_refused(tmp_path, text):
+    """1.234,5 must not become 1.234."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", ns=999)])
+    path.write_text(path.read_text().replace('"999"', f'"{text}"'))
+    with pytest.raises(UsageError, match="LC_ALL=C"):
+        ncu.read(path)
+
+
+@WRITERS
+def test_two_exports_in_one_file_are_refused(tmp_path, write):
+    """Their IDs would be joined."""
+    path = write(tmp_path / "k.csv", [Launch(0, "a")])
+    first = path.read_text()
+    path.write_text(first + write(path, [Launch(0, "b")], "").read_text())
+    with pytest.raises(UsageError, match="second table"):
+        ncu.read(path)
+    rows = [line for line in path.read_text().splitlines(keepends=True) if line.startswith('"')]
+    header = next(line for line in rows if line.startswith('"ID"'))
+    path.write_text("".join([header, *(line for line in rows if line != header)]))
+    with pytest.raises(UsageError, match="ID 0 again"):
+        ncu.read(path)
+
+
+def test_rates_per_cycle_of_a_roofline_set_are_enough(tmp_path):
+    """`--set roofline` has rates, the clock and a derived FMA count instead of sums."""
+    rate = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+    names = [
+        "ID", "Kernel Name", TIME, "dram__bytes.sum.per_second",
+        "smsp__cycles_elapsed.avg.per_second", rate.format("fadd"), rate.format("fmul"),
+        "derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2",
+    ]  # fmt: skip
+    units = ["", "", "usecond", "Gbyte/second", "cycle/nsecond", "inst/cycle", "inst/cycle", "inst"]
+    values = ["0", "k", "100.00", "50.00", "1.50", "10.00", "6.00", "2,000.00"]
+    path = tmp_path / "k.csv"
+    path.write_text(ncufiles.lines([names, units, values]))
+    export = ncu.read(path)
+    assert export.work[0].flops["fp32"] == pytest.approx(2016 * 1.5e9 * 100e-6)
+    assert export.work[0].bytes == pytest.approx(5_000_000)
+    assert "which ncu rounds" in export.notes[-1]
+
+
+def test_read_and_written_bytes_are_as_good_as_their_sum(tmp_path):
+    """Many exports have the parts only."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", bytes=100, counts={
+        "dram__bytes_write.sum": 11})])  # fmt: skip
+    text = path.read_text().replace(DRAM, "dram__bytes_read.sum")
+    path.write_text(text.replace('"inst"\n', '"byte"\n'))
+    assert ncu.read(path).work[0].bytes == 111
+
+
+def test_what_to_collect_is_what_is_read(tmp_path):
+    """An export of exactly the listed metrics is complete, but for the tensor cores."""
+    names = [name for name in ncu.metrics() if name not in {TIME, DRAM}]
+    counts = {name: 0 for name in names if "_f" not in name}
+    export = ncu.read(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", counts=counts)]))
+    assert export.notes == ("not in this export, so not counted: tensor cores",)
+    assert len(names) == 9

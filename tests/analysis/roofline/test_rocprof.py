@@ -1,0 +1,158 @@
+"""Counters of rocprofv3: AMD's published formulas, joined over passes by dispatch."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcsweep.analysis.roofline import rocprof
+from hpcsweep.errors import UsageError
+
+HEAD = (
+    "Correlation_Id", "Dispatch_Id", "Agent_Id", "Queue_Id", "Process_Id", "Thread_Id",
+    "Grid_Size", "Kernel_Id", "Kernel_Name", "Workgroup_Size", "LDS_Block_Size", "Scratch_Size",
+    "VGPR_Count", "Accum_VGPR_Count", "SGPR_Count", "Counter_Name", "Counter_Value",
+    "Start_Timestamp", "End_Timestamp",
+)  # fmt: skip
+KERNELS = ("void igemm<float, 3>(float*, int)", "relu(float*)", "void igemm<float, 3>(float*, int)")
+MI200 = (*rocprof.VALU, *rocprof.MFMA, *rocprof.MI200_BYTES)
+
+
+def write(path, names, process=77, kernels=KERNELS, value=lambda _dispatch, _name: 1):
+    """Write the counters of one pass as rocprofv3 does."""
+    lines = [",".join(f'"{name}"' for name in HEAD)]
+    for i, kernel in enumerate(kernels, 1):
+        begin = 317_095_766_765_717 + 1000 * i
+        lines += [
+            f'{i},{i},"Agent 4",1,{process},{process},64,1,"{kernel}",64,0,0,8,0,16,"{name}",'
+            f"{value(i, name):.6f},{begin},{begin + 500}"
+            for name in names
+        ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def only(**counters):
+    """Return counter values: those that are given, else 0."""
+    return lambda _dispatch, name: counters.get(name, 0)
+
+
+def read(tmp_path, value, names=MI200):
+    """Return the first dispatch of an export."""
+    return rocprof.read([write(tmp_path / "c.csv", names, value=value)]).work[0]
+
+
+def test_a_vector_instruction_is_64_operations_and_an_fma_128(tmp_path):
+    """Formula of ROCm Compute Profiler's empirical roofline."""
+    counters = {f"SQ_INSTS_VALU_{op}_F32": n for op, n in zip(
+        ("ADD", "MUL", "TRANS", "FMA"), (1, 10, 100, 1000), strict=True)}  # fmt: skip
+    found = read(tmp_path, only(**counters)).flops
+    assert found["fp32"] == 64 * (1 + 10 + 100 + 2 * 1000)
+    assert sum(found.values()) == found["fp32"]
+
+
+def test_a_matrix_unit_is_512_operations(tmp_path):
+    """The counter counts in units of 512, whatever the type."""
+    counters = {f"SQ_INSTS_VALU_MFMA_MOPS_{t}": 3 for t in ("F16", "BF16", "F32", "F64")}
+    found = read(tmp_path, only(**counters)).flops
+    assert {unit: n for unit, n in found.items() if n} == {
+        f"{kind} matrix": 1536 for kind in ("fp16", "bf16", "fp32", "fp64")
+    }
+
+
+def test_requests_of_mi200_are_32_or_64_bytes(tmp_path):
+    """32B reads are part of all reads, 64B writes of all writes."""
+    counters = {
+        "TCC_EA_RDREQ_sum": 100,
+        "TCC_EA_RDREQ_32B_sum": 30,
+        "TCC_EA_WRREQ_sum": 50,
+        "TCC_EA_WRREQ_64B_sum": 40,
+    }
+    assert read(tmp_path, only(**counters)).bytes == 30 * 32 + 70 * 64 + 40 * 64 + 10 * 32
+
+
+def test_requests_of_mi300_may_be_128_bytes(tmp_path):
+    """`TCC_BUBBLE` counts them, and they are part of all reads."""
+    counters = {
+        "TCC_BUBBLE_sum": 20,
+        "TCC_EA0_RDREQ_sum": 100,
+        "TCC_EA0_RDREQ_32B_sum": 30,
+        "TCC_EA0_WRREQ_sum": 50,
+        "TCC_EA0_WRREQ_64B_sum": 40,
+    }
+    names = (*rocprof.VALU, *rocprof.MFMA, *rocprof.MI300_BYTES)
+    found = read(tmp_path, only(**counters), names)
+    assert found.bytes == 20 * 128 + 30 * 32 + 50 * 64 + 40 * 64 + 10 * 32
+
+
+def test_passes_are_joined_by_dispatch_though_each_is_a_process_of_its_own(tmp_path):
+    """The hardware counts a few at a time, so rocprofv3 runs the program again."""
+    paths = [
+        write(tmp_path / f"pass_{i}.csv", names, process=1000 + i, value=lambda d, _name: d)
+        for i, names in enumerate((list(rocprof.VALU), [*rocprof.MFMA, *rocprof.MI200_BYTES]))
+    ]
+    work = rocprof.read(paths).work
+    assert [(piece.ident, piece.name) for piece in work] == list(zip("123", KERNELS, strict=True))
+    assert work[2].flops["fp32"] == 3 * (3 * 64 + 128)
+    assert work[2].seconds == pytest.approx(500e-9)
+
+
+def test_passes_of_different_runs_are_refused(tmp_path):
+    """The same dispatch has to be the same kernel."""
+    one = write(tmp_path / "1.csv", rocprof.VALU)
+    two = write(tmp_path / "2.csv", rocprof.MFMA, kernels=("other(int)",) * 3)
+    with pytest.raises(UsageError, match="passes of one run"):
+        rocprof.read([one, two])
+
+
+def test_missing_counters_are_named_with_the_command(tmp_path):
+    """Half of the FLOPs is no number."""
+    path = write(tmp_path / "c.csv", [n for n in MI200 if n != "SQ_INSTS_VALU_FMA_F32"])
+    with pytest.raises(UsageError, match=r"lacks SQ_INSTS_VALU_FMA_F32; .*rocprofv3 -i"):
+        rocprof.read([path])
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, 60, 500, 3000])
+def test_an_export_that_was_cut_is_refused(tmp_path, cut):
+    """Also inside the last number, which would still look like one."""
+    path = write(tmp_path / "c.csv", MI200)
+    path.write_text(path.read_text()[:-cut])
+    with pytest.raises(UsageError, match=r"cut|lacks"):
+        rocprof.read([path])
+
+
+def test_an_export_cut_between_rows_is_refused(tmp_path):
+    """Every dispatch must have every counter."""
+    path = write(tmp_path / "c.csv", MI200)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    with pytest.raises(UsageError, match=r"dispatch 3 \(void igemm.* lacks TCC_EA_WRREQ"):
+        rocprof.read([path])
+
+
+@pytest.mark.parametrize("name", ["Counter_Value", "Dispatch_Id", "Kernel_Name", "End_Timestamp"])
+def test_an_export_with_other_columns_is_refused(tmp_path, name):
+    """Of another version, or edited; so is an empty file."""
+    path = write(tmp_path / "c.csv", MI200)
+    path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
+    with pytest.raises(UsageError, match=f"no column {name}"):
+        rocprof.read([path])
+    path.write_text("\n")
+    with pytest.raises(UsageError, match="no column"):
+        rocprof.read([path])
+
+
+def test_tables_with_a_column_per_counter_are_read(tmp_path):
+    """As ROCm Compute Profiler writes them (pmc_perf.csv)."""
+    head = ["Dispatch_ID", "Kernel_Name", "GPU_ID", *MI200, "Start_Timestamp", "End_Timestamp"]
+    row = ["0", '"vecCopy(double*, int) [clone .kd]"', "2", *("2" for _ in MI200), "1000", "3000"]
+    path = tmp_path / "pmc_perf.csv"
+    path.write_text(",".join(head) + "\n" + ",".join(row) + "\n")
+    (work,) = rocprof.read([path]).work
+    assert work.flops["fp64"] == 2 * (3 * 64 + 128)
+    assert (work.ident, work.seconds) == ("0", pytest.approx(2e-6))
+
+
+def test_the_list_to_collect_has_every_counter_once(tmp_path):
+    """In passes that the hardware can take."""
+    passes = [line.removeprefix("pmc: ").split() for line in rocprof.passes().splitlines()]
+    assert sorted(name for one in passes for name in one) == sorted(MI200)
+    assert max(map(len, passes)) <= 8

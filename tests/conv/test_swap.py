@@ -1,0 +1,438 @@
+"""The swap: the same model, computing the same thing by another algorithm, and back."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+from torchvision.models import get_model
+
+from hpcsweep.conv import swap
+from hpcsweep.conv.backend import Backend, choose
+from hpcsweep.conv.errors import AlgorithmError, UnknownAlgorithm, Unsupported
+from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.swap import ExplicitConv2d
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.conv.choice import LayerChoice
+
+BACKEND: Backend = choose("cpu")
+Calls = list[tuple[str, ConvShape]]
+ODD_LAYERS: dict[str, Callable[[], nn.Conv2d]] = {
+    "same_odd": lambda: nn.Conv2d(4, 6, 3, padding="same", dilation=2),
+    "same_even": lambda: nn.Conv2d(4, 6, (4, 2), padding="same"),
+    "valid": lambda: nn.Conv2d(4, 6, 3, padding="valid"),
+    "reflect": lambda: nn.Conv2d(4, 6, 3, padding=(2, 1), padding_mode="reflect"),
+    "replicate": lambda: nn.Conv2d(4, 6, 3, padding=2, padding_mode="replicate", bias=False),
+    "circular": lambda: nn.Conv2d(4, 6, 3, padding="same", padding_mode="circular"),
+    "strided": lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+}
+
+
+class Twice(nn.Module):
+    """One convolution under two names, called on two sizes."""
+
+    def __init__(self) -> None:
+        """Share the layer."""
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 3, padding=1)
+        self.again = self.first
+        self.aside = [self.first]  # a reference that no registry knows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Call it on the image, then on half of it, then once more."""
+        half = self.again(self.first(x))[:, :, ::2, ::2]
+        return self.aside[0](half)
+
+
+def recorded(model: nn.Module, *inputs: torch.Tensor) -> Calls:
+    """Return the convolution calls of a pass."""
+    calls: Calls = []
+    handles = [
+        module.register_forward_pre_hook(
+            lambda m, args, name=name: calls.append((name, ConvShape.of(m, args[0])))
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv2d)
+    ]
+    with torch.no_grad():
+        model(*inputs)
+    for handle in handles:
+        handle.remove()
+    return calls
+
+
+def assign(
+    model: nn.Module, x: torch.Tensor, algorithm: object, policy: str = "fallback"
+) -> list[LayerChoice]:
+    """Swap, look at the shapes, assign."""
+    swap.swap(model)
+    return swap.assign(model, recorded(model, x), algorithm, policy, BACKEND)  # type: ignore[arg-type]
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Say whether two outputs agree but for rounding."""
+    return bool((found - wanted).abs().max() < 1e-5 * wanted.abs().max().clamp(min=1))
+
+
+@pytest.fixture
+def resnet() -> nn.Module:
+    """Return a small but whole network."""
+    torch.manual_seed(0)
+    return get_model("resnet18", weights=None).eval()
+
+
+@pytest.fixture
+def image() -> torch.Tensor:
+    """Return one image that the network takes."""
+    return torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("algorithm", [*FAMILIES, "direct", "auto", "autotune"])
+@torch.inference_mode()
+def test_a_network_computes_the_same_by_every_algorithm(
+    resnet: nn.Module, image: torch.Tensor, algorithm: str
+) -> None:
+    """Whatever mixture of the algorithm and `auto` it takes."""
+    wanted = resnet(image)
+    choices = assign(resnet, image, algorithm)
+    assert len(choices) == 20
+    assert [c.call_index for c in choices] == list(range(20))
+    assert {c.used for c in choices} <= {algorithm, "auto"}
+    assert close(resnet(image), wanted)
+    assert swap.late_choices(resnet) == []
+
+
+def test_winograd_covers_what_it_can_and_says_what_it_cannot(
+    resnet: nn.Module, image: torch.Tensor
+) -> None:
+    """13 of the 20 convolutions are 3x3 with stride 1."""
+    choices = assign(resnet, image, "winograd")
+    assert sum(c.used == "winograd" for c in choices) == 13
+    stem = choices[0]
+    assert (stem.layer, stem.used, stem.fallback) == ("conv1", "auto", True)
+    assert stem.reason == "kernel 7x7: needs 3x3"
+    assert stem.workspace_bytes is None
+    assert choices[1].workspace_bytes
+
+
+def test_parameters_stay_the_very_same_and_so_does_the_state_dict(resnet: nn.Module) -> None:
+    """An optimiser or a checkpoint notices nothing."""
+    parameters = dict(resnet.named_parameters())
+    state = resnet.state_dict()
+    names = swap.swap(resnet)
+    assert len(names) == 20
+    assert all(p is parameters[name] for name, p in resnet.named_parameters())
+    assert list(resnet.state_dict()) == list(state)
+    assert all(torch.equal(resnet.state_dict()[key], value) for key, value in state.items())
+    resnet.load_state_dict(state)
+
+
+def test_restore_leaves_no_trace(resnet: nn.Module, image: torch.Tensor) -> None:
+    """The very same modules, of their own class, with the attributes that they had."""
+    before = [(module, type(module), set(vars(module))) for module in resnet.modules()]
+    assign(resnet, image, "gemm")
+    swap.restore(resnet)
+    assert before == [(module, type(module), set(vars(module))) for module in resnet.modules()]
+
+
+def test_swapping_twice_and_restoring_twice_is_harmless(
+    resnet: nn.Module, image: torch.Tensor
+) -> None:
+    """A second swap keeps what was assigned."""
+    assign(resnet, image, "gemm")
+    kept = [m.assigned for m in resnet.modules() if isinstance(m, ExplicitConv2d)]
+    assert len(swap.swap(resnet)) == 20
+    assert kept == [m.assigned for m in resnet.modules() if isinstance(m, ExplicitConv2d)]
+    swap.restore(resnet)
+    swap.restore(resnet)
+
+
+@torch.inference_mode()
+def test_without_an_assignment_a_swapped_model_runs_as_before(
+    resnet: nn.Module, image: torch.Tensor
+) -> None:
+    """Bit for bit."""
+    wanted = resnet(image)
+    swap.swap(resnet)
+    assert torch.equal(resnet(image), wanted)
+
+
+@torch.inference_mode()
+def test_a_shared_layer_stays_shared_and_each_of_its_calls_is_decided() -> None:
+    """Also where somebody else holds the module."""
+    model, x = Twice(), torch.randn(1, 4, 12, 12)
+    wanted = model(x)
+    choices = assign(model, x, "winograd")
+    assert model.first is model.again is model.aside[0]
+    assert [(c.layer, c.shape.in_h, c.used) for c in choices] == [
+        ("first", 12, "winograd"),
+        ("first", 12, "winograd"),
+        ("first", 6, "winograd"),
+    ]
+    assert close(model(x), wanted)
+
+
+@torch.inference_mode()
+def test_a_network_that_is_one_convolution_is_swapped_too() -> None:
+    """The root has the empty name."""
+    model, x = nn.Conv2d(3, 4, 3), torch.randn(1, 3, 8, 8)
+    wanted = model(x)
+    (choice,) = assign(model, x, "gemm")
+    assert (choice.layer, choice.used) == ("", "gemm")
+    assert close(model(x), wanted)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("algorithm", ["gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"])
+@pytest.mark.parametrize("make", ODD_LAYERS.values(), ids=ODD_LAYERS)
+@torch.inference_mode()
+def test_padding_of_every_kind_is_kept(make: Callable[[], nn.Conv2d], algorithm: str) -> None:
+    """`same` with even filters, `valid`, and the modes that are not zeros."""
+    model, x = make(), torch.randn(2, 4, 13, 15)
+    wanted = model(x)
+    (choice,) = assign(model, x, algorithm)
+    assert not choice.fallback
+    assert close(model(x), wanted)
+
+
+@torch.inference_mode()
+def test_an_image_without_a_batch_is_convolved() -> None:
+    """And comes out without one."""
+    model, x = nn.Conv2d(3, 4, 3), torch.randn(3, 8, 8)
+    wanted = model(x)
+    assign(model, x, "winograd")
+    assert model(x).shape == wanted.shape
+    assert close(model(x), wanted)
+
+
+@torch.inference_mode()
+def test_the_next_point_only_assigns_anew(resnet: nn.Module, image: torch.Tensor) -> None:
+    """Nothing of the first algorithm is left behind."""
+    calls = recorded(resnet, image)
+    swap.swap(resnet)
+    for algorithm in ("gemm", "winograd", "auto"):
+        choices = swap.assign(resnet, calls, algorithm, "fallback", BACKEND)
+        assert {c.requested for c in choices} == {algorithm}
+        used = [c.used for c in choices]
+        now = [
+            m.assigned.decided[shape].used
+            for name, shape in calls
+            if isinstance(m := resnet.get_submodule(name), ExplicitConv2d) and m.assigned
+        ]
+        assert now == used
+
+
+@torch.inference_mode()
+def test_a_map_gives_each_layer_its_own(resnet: nn.Module, image: torch.Tensor) -> None:
+    """By name and by shape; what nothing matches is the framework's."""
+    wanted = resnet(image)
+    request = {"conv1": "implicit_gemm", "*_3x3_s1x1_*": "winograd", "layer*downsample*": "gemm"}
+    choices = {c.layer: c for c in assign(resnet, image, request)}
+    assert choices["conv1"].used == "implicit_gemm"
+    assert choices["layer1.0.conv1"].used == "winograd"
+    assert choices["layer2.0.downsample.0"].used == "gemm"
+    assert (choices["layer2.0.conv1"].requested, choices["layer2.0.conv1"].used) == ("auto", "auto")
+    assert not any(c.fallback for c in choices.values())
+    assert close(resnet(image), wanted)
+
+
+@pytest.mark.parametrize(("policy", "kind"), [("skip", Unsupported), ("error", AlgorithmError)])
+def test_other_policies_refuse_before_anything_runs(
+    resnet: nn.Module, image: torch.Tensor, policy: str, kind: type[Exception]
+) -> None:
+    """All layers that cannot are listed, and the layers keep what they had."""
+    assign(resnet, image, "gemm")
+    with pytest.raises(kind, match="7 of 20 convolutions cannot run as asked: conv1: winograd: "):
+        assign(resnet, image, "winograd", policy)
+    stem = resnet.get_submodule("conv1")
+    assert isinstance(stem, ExplicitConv2d)
+    assert stem.assigned is not None
+    assert stem.assigned.algorithm == "gemm"
+
+
+@pytest.mark.parametrize("policy", ["skip", "error"])
+def test_other_policies_let_pass_what_can_be_done(
+    resnet: nn.Module, image: torch.Tensor, policy: str
+) -> None:
+    """Also a map that leaves the difficult layers to the framework."""
+    assign(resnet, image, "gemm", policy)
+    assign(resnet, image, {"*_3x3_s1x1_*": "winograd"}, policy)
+
+
+def test_a_misspelt_algorithm_is_refused(resnet: nn.Module, image: torch.Tensor) -> None:
+    """With the nearest name."""
+    with pytest.raises(UnknownAlgorithm, match="did you mean 'implicit_gemm'"):
+        assign(resnet, image, {"conv1": "implicit_gem"})
+
+
+@torch.inference_mode()
+def test_a_shape_that_nobody_announced_is_decided_on_the_spot() -> None:
+    """It never fails, whatever the policy was; it is recorded, and decided once."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, stride=2))
+    swap.swap(model)
+    first = recorded(model, torch.randn(1, 3, 9, 9))[:1]
+    swap.assign(model, first, "winograd", "error", BACKEND)
+    x = torch.randn(2, 3, 20, 20)
+    found = [model(x), model(x)][1]
+    late = swap.late_choices(model)
+    assert [(c.layer, c.shape.in_h, c.used, c.fallback) for c in late] == [
+        ("0", 20, "winograd", False),
+        ("1", 18, "auto", True),
+    ]
+    swap.restore(model)
+    assert close(found, model(x))
+
+
+@pytest.mark.parametrize("algorithm", ["gemm", "fft", "direct"])
+@torch.inference_mode()
+def test_an_impossible_input_gets_the_framework_s_own_error(algorithm: str) -> None:
+    """A filter larger than the image, and the wrong number of channels."""
+    model = nn.Conv2d(3, 4, 5)
+    assign(model, torch.randn(1, 3, 9, 9), algorithm)
+    with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
+        model(torch.randn(1, 3, 4, 4))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 9, 9), (1, 6, 9, 9)])
+@torch.inference_mode()
+def test_the_wrong_number_of_channels_gets_the_framework_s_own_error(
+    shape: tuple[int, ...],
+) -> None:
+    """An explicit algorithm does not compute nonsense from it."""
+    model = nn.Conv2d(3, 4, 3)
+    assign(model, torch.randn(1, 3, 9, 9), "gemm")
+    with pytest.raises(RuntimeError, match="to have 3 channels"):
+        model(torch.randn(shape))
+
+
+class Standardised(nn.Conv2d):
+    """A convolution whose class computes something of its own."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        """Standardise the filters first."""
+        return self._conv_forward(input, self.weight - self.weight.mean(), self.bias)
+
+
+@torch.inference_mode()
+def test_a_class_of_its_own_is_left_alone_and_recorded() -> None:
+    """So is a parametrised layer; and `auto` is no fallback for them."""
+    weighted = parametrizations.weight_norm(nn.Conv2d(4, 4, 3))
+    model = nn.Sequential(Standardised(3, 4, 3), weighted, nn.Conv2d(4, 4, 3))
+    x = torch.randn(1, 3, 12, 12)
+    wanted = model(x)
+    choices = assign(model, x, "gemm")
+    assert [c.used for c in choices] == ["auto", "auto", "gemm"]
+    assert choices[0].reason == "Standardised is not a plain nn.Conv2d"
+    assert choices[1].reason == "ParametrizedConv2d is not a plain nn.Conv2d"
+    assert close(model(x), wanted)
+    assert not any(c.fallback for c in assign(model, x, "auto"))
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle", "save"])
+@torch.inference_mode()
+def test_a_swapped_model_is_copied_with_its_algorithm(
+    resnet: nn.Module, image: torch.Tensor, how: str
+) -> None:
+    """The copy runs by itself, and is restored without touching the original."""
+    assign(resnet, image, "gemm")
+    wanted = resnet(image)
+    copied = copies()[how](resnet)
+    assert torch.equal(copied(image), wanted)
+    swap.restore(copied)
+    assert isinstance(resnet.get_submodule("conv1"), ExplicitConv2d)
+    assert type(copied.get_submodule("conv1")) is nn.Conv2d
+
+
+def copies() -> dict[str, Callable[[nn.Module], nn.Module]]:
+    """Return the ways in which a model is copied."""
+
+    def saved(model: nn.Module) -> nn.Module:
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+        buffer.seek(0)
+        loaded: nn.Module = torch.load(buffer, weights_only=False)
+        return loaded
+
+    return {
+        "deepcopy": copy.deepcopy,
+        "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+        "save": saved,
+    }
+
+
+@torch.inference_mode()
+def test_hooks_see_a_swapped_layer_as_before(resnet: nn.Module, image: torch.Tensor) -> None:
+    """Those from before the swap, and those from after it."""
+    seen: list[str] = []
+    stem = resnet.get_submodule("conv1")
+    stem.register_forward_hook(lambda *_: seen.append("early"))
+    assign(resnet, image, "gemm")
+    seen.clear()
+    stem.register_forward_pre_hook(lambda *_: seen.append("late"))
+    resnet(image)
+    assert seen == ["late", "early"]
+
+
+@pytest.mark.parametrize("algorithm", ["gemm", "implicit_gemm", "winograd", "fft"])
+def test_autocast_casts_once_as_it_does_for_the_framework(algorithm: str) -> None:
+    """The operators inside are not cast a second time, and gradients reach the float32 weights."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1, bias=False))
+    x = torch.randn(1, 3, 12, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = model(x)
+        choices = assign(model, x, algorithm)
+        found = model(x)
+    assert {c.shape.dtype for c in choices} == {"bfloat16"}
+    assert {c.used for c in choices} == {algorithm}
+    assert found.dtype == wanted.dtype == torch.bfloat16
+    assert (found - wanted).abs().max() < 0.03 * wanted.abs().max()
+    found.float().sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+def test_a_swapped_network_trains(image: torch.Tensor) -> None:
+    """One step of SGD by explicit algorithms equals one by the framework."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    other = copy.deepcopy(plain)
+    assign(other, image, {"0": "winograd", "2": "fft_tiling"})
+    for model in (plain, other):
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(image).square().mean().backward()
+        optimiser.step()
+    for a, b in zip(plain.parameters(), other.parameters(), strict=True):
+        assert close(a, b)
+
+
+@torch.inference_mode()
+def test_autotune_switches_the_framework_s_benchmark_on_for_its_call_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever was set before is set again; pretends that this is a device with an autotuner."""
+    model, x = nn.Conv2d(3, 4, 3), torch.randn(1, 3, 8, 8)
+    (choice,) = assign(model, x, "autotune")
+    assert choice.used == "auto"
+    assert isinstance(model, ExplicitConv2d)
+    seen = []
+    monkeypatch.setattr("hpcsweep.conv.swap.choices.FRAMEWORK_CHOICES", ())
+    monkeypatch.setattr(
+        nn.Conv2d, "_conv_forward", lambda *_: seen.append(torch.backends.cudnn.benchmark)
+    )
+    model.assigned = None
+    for used in ("autotune", "auto"):
+        tuned = swap._Assignment("", used, BACKEND)
+        tuned.by_input[x.shape, x.dtype] = type(choice)("", choice.shape, used, used, "framework")
+        model.assigned = tuned
+        model(x)
+    assert seen == [True, False]
+    assert torch.backends.cudnn.benchmark is False

@@ -1,0 +1,76 @@
+"""The pages that describe files: their tables come from the code, their examples work."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep.spec import expansion as plan
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.spec.axis_values import MAX_VALUES
+from hpcsweep.spec.constraints import MAX_POINTS
+from paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+DOCS = ROOT / "docs"
+
+
+def examples(page: str) -> list[str]:
+    """Return the YAML blocks of a page."""
+    return re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    """Return the script that writes generated text."""
+    path = DOCS / "generate.py"
+    found = importlib.util.spec_from_file_location("generate", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_every_generated_file_is_what_the_code_would_write(generate: ModuleType) -> None:
+    """After a change: `python docs/generate.py`."""
+    stale = [path.name for path, text in generate.files().items() if path.read_text() != text]
+    assert stale == []
+
+
+def test_every_table_of_the_generator_is_in_a_page(generate: ModuleType) -> None:
+    """Nothing is generated for nobody."""
+    text = "".join(path.read_text() for path in DOCS.glob("*.md"))
+    used = {found[2] for found in generate.BLOCK.finditer(text)}
+    assert used == set(generate.TABLES)
+
+
+@pytest.mark.parametrize("example", examples("sweeps.md"))
+def test_every_sweep_of_the_documentation_loads_and_has_points(
+    tmp_path: Path, example: str
+) -> None:
+    """A newcomer copies them."""
+    path = tmp_path / "example.yaml"
+    path.write_text(example)
+    expansion = plan.expand(sweep_file.load(path))
+    assert len(expansion) == sum(1 for _ in expansion) > 0
+
+
+@pytest.mark.parametrize("example", examples("profiles.md"))
+def test_every_profile_of_the_documentation_loads(tmp_path: Path, example: str) -> None:
+    """On top of the shipped base."""
+    path = tmp_path / "example.yaml"
+    path.write_text(example)
+    assert profile.load(path).gpu == "l40"
+
+
+def test_the_limits_in_the_text_are_those_of_the_code() -> None:
+    """Numbers in prose go stale unseen."""
+    text = (DOCS / "sweeps.md").read_text()
+    assert f"{MAX_POINTS:,} combinations ({MAX_VALUES:,} values on one axis)" in text

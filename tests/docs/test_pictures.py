@@ -1,0 +1,35 @@
+"""The pictures of the documentation: drawn by a script, shown by a page, and not stale."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+
+from paths import ROOT
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Draw all pictures anew."""
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    return pictures.draw(tmp_path_factory.mktemp("pictures"))
+
+
+def test_every_picture_is_shown_and_every_shown_picture_is_drawn(drawn):
+    """No picture is left over, none is missing."""
+    shown = set(re.findall(r"]\(pictures/([a-z-]+\.svg)\)", (DOCS / "measuring.md").read_text()))
+    assert {path.name for path in drawn} == shown == {p.name for p in DOCS.glob("pictures/*.svg")}
+
+
+def test_the_committed_pictures_say_what_the_script_draws(drawn):
+    """Their words and numbers are the same; outlines may differ between versions."""
+    words = re.compile(r"<text[^>]*>([^<]*)</text>")
+    for path in drawn:
+        committed = (DOCS / "pictures" / path.name).read_text()
+        assert words.findall(committed) == words.findall(path.read_text())

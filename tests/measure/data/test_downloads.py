@@ -1,0 +1,158 @@
+"""Data sets on disk: in the published formats, whole, damaged and missing."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+import diskdata
+from hpcsweep.errors import Refused, UsageError
+from hpcsweep.measure.data import downloads, loaders
+from hpcsweep.measure.training.workload import Training
+from localruns import Desk
+from measuring import training
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Return the folder that profiles name."""
+    monkeypatch.setenv(downloads.FOLDER_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "classes"), [("cifar10", 10), ("cifar100", 100)])
+def test_cifar_is_read_as_it_is_published(root, name, classes):
+    """All batches, labels as they are, images of the size asked for."""
+    getattr(diskdata, name)(root)
+    opened = loaders.open_data(training(dataset=name, input_size=48, batch_size=8))
+    assert (opened.num_classes, opened.train_samples, opened.val_samples) == (classes, 40, 8)
+    images, labels = next(opened.epoch(0))
+    assert (tuple(images.shape), images.dtype) == ((8, 3, 48, 48), torch.float32)
+    assert all(0 <= label < classes for label in labels.tolist())
+    train, _, _ = downloads.open_cifar(name, 32)
+    file = root / downloads._CIFAR[name][0] / downloads._CIFAR[name][1][0]
+    published = pickle.loads(file.read_bytes())
+    assert train._labels[:8] == published[downloads._CIFAR[name][3]][:8]
+    assert train._images[0].flatten().tolist() == published["data"][0].tolist()
+
+
+def test_validation_images_are_always_the_same_and_training_images_are_not(root):
+    """Only training is cropped and flipped at random."""
+    diskdata.cifar10(root)
+    train, val, _ = downloads.open_cifar("cifar10", 32)
+    assert torch.equal(val[0][0], val[0][0])
+    assert len({train[0][0].sum().item() for _ in range(20)}) > 1
+
+
+def test_a_training_runs_on_cifar(root):
+    """From files to a row, with loader processes."""
+    diskdata.cifar10(root)
+    wanted = training(dataset="cifar10", input_size=32, num_workers=1, steps_per_epoch=2)
+    row = Training("cpu").measure(wanted).row
+    assert (row["train_samples"], row["val_samples"]) == (2 * wanted.axes["batch_size"], 8)
+
+
+def test_missing_data_say_how_to_get_them(root, monkeypatch):
+    """One line, with the command; without the variable, what to write in the profile."""
+    with pytest.raises(UsageError, match=r"no .*data_batch_1; get it .*hpcsweep data get cifar10"):
+        loaders.open_data(training(dataset="cifar10"))
+    monkeypatch.delenv(downloads.FOLDER_VARIABLE)
+    with pytest.raises(UsageError, match=r"HPCSWEEP_DATA is not set; say in the cluster profile"):
+        loaders.open_data(training(dataset="cifar10"))
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\x80\x02}q\x00", b"not a pickle", "half", "labels", "range"]
+)
+def test_a_damaged_batch_is_named(root, damage):
+    """Empty, cut, no pickle, other content: the file, what it is, what to do."""
+    file = diskdata.cifar10(root) / "data_batch_3"
+    if damage == "half":
+        damage = file.read_bytes()[: file.stat().st_size // 2]
+    elif damage == "labels":
+        batch = pickle.loads(file.read_bytes())
+        damage = pickle.dumps({**batch, "labels": batch["labels"][:-1]})
+    elif damage == "range":
+        batch = pickle.loads(file.read_bytes())
+        damage = pickle.dumps({**batch, "labels": [-100, *batch["labels"][1:]]})
+    file.write_bytes(damage)
+    with pytest.raises(UsageError, match=r"data_batch_3 is damaged.*hpcsweep data get cifar10"):
+        loaders.open_data(training(dataset="cifar10"))
+
+
+def _images(size):
+    return training(dataset="imagefolder", input_size=size, batch_size=4, steps_per_epoch=3)
+
+
+def test_image_folders_are_read(root):
+    """Classes are folders; images are scaled and cropped to the size."""
+    diskdata.images(root)
+    opened = loaders.open_data(_images(24))
+    assert (opened.num_classes, opened.train_samples, opened.val_samples) == (2, 12, 12)
+    assert tuple(next(opened.epoch(0))[0].shape) == (4, 3, 24, 24)
+
+
+def test_empty_and_unlike_image_folders_are_told(root):
+    """No class at all, a class without images, other classes in validation."""
+    wanted = training(dataset="imagefolder")
+    with pytest.raises(UsageError, match=r"train needs a folder of images for each class"):
+        loaders.open_data(wanted)
+    diskdata.images(root)
+    (root / "val" / "class9").mkdir()
+    with pytest.raises(UsageError, match=r"val needs a folder of images for each class"):
+        loaders.open_data(wanted)
+    diskdata.images(root / "other", classes=1)
+    (root / "other" / "val" / "class0").rename(root / "val" / "class9" / "x")
+    with pytest.raises(UsageError):
+        loaders.open_data(wanted)
+
+
+def test_an_unreadable_image_is_a_row_with_one_line(tmp_path):
+    """Found while training, in a loader process: the other points run."""
+    desk = Desk(tmp_path)
+    folder = diskdata.images(tmp_path / "data")
+    (folder / "val" / "class1" / "3.png").write_bytes(b"no image")
+    desk.spec(
+        "workload: training\n"
+        "axes: {model: [resnet18], input_size: [32], batch_size: [2], steps_per_epoch: [1],"
+        " dataset: [imagefolder, synthetic], num_workers: [1]}\n"
+        "measure: {warmup: 1, iterations: 1, layers: false, evidence: false, numerics: false}\n"
+    )
+    env = {downloads.FOLDER_VARIABLE: str(folder)}
+    done = desk.run("submit", "sweep.yaml", "--cluster", "local", **env)
+    assert done.returncode == 3, done.stderr
+    bad, good = desk.rows()
+    assert (bad["status"], good["status"]) == ("error", "ok")
+    assert bad["status_reason"].endswith("3.png is no image that can be read")
+    assert len(bad["status_reason"]) < 200
+
+
+def test_a_misspelt_data_set_is_told_before_anything_runs(tmp_path):
+    """With file, line, key and the nearest name."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: training\naxes:\n  model: [resnet18]\n  dataset: [cifar_10]\n")
+    done = desk.run("expand", "sweep.yaml")
+    assert done.returncode == 2
+    assert "sweep.yaml:4: axes.dataset[0]: found 'cifar_10'" in done.stderr
+    assert "did you mean 'cifar10'" in done.stderr
+
+
+def test_nothing_is_downloaded_in_a_job(tmp_path, monkeypatch):
+    """Nor is there anything else to download than CIFAR."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    with pytest.raises(Refused, match="login node"):
+        downloads.download("cifar10", tmp_path)
+    with pytest.raises(UsageError, match="there are: cifar10 and cifar100"):
+        downloads.download("imagenet", tmp_path)
+
+
+def test_a_misspelt_data_set_is_told_with_the_nearest(tmp_path):
+    """In words that can be read."""
+    with pytest.raises(UsageError) as told:
+        downloads.download("cifra", tmp_path)
+    assert str(told.value) == (
+        "no data set 'cifra' that could be downloaded; did you mean 'cifar10'? "
+        "(there are: cifar10 and cifar100)"
+    )

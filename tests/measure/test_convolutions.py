@@ -1,0 +1,113 @@
+"""What a point's convolutions run, in columns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hpcsweep.conv import backend as backends
+from hpcsweep.conv.errors import AlgorithmError
+from hpcsweep.conv.swap import ExplicitConv2d
+from hpcsweep.measure import models
+from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.convolutions import Coverage, choose, joined
+from hpcsweep.measure.shape_pass import shape_pass
+from measuring import CPU, point, policy
+
+BACKEND = backends.choose("cpu")
+
+
+@pytest.fixture
+def network():
+    """One 3x3 convolution of stride 1, which Winograd takes, and one of stride 2."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
+    return net.eval(), shape_pass(net.eval(), torch.zeros(1, 3, 16, 16))
+
+
+def test_the_frameworks_choice_runs_on_its_own_layers(network):
+    """`auto` swaps nothing, also after another algorithm was on."""
+    net, shapes = network
+    choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    assert isinstance(net[0], ExplicitConv2d)
+    choices = choose(net, shapes, "auto", policy("fallback"), BACKEND)
+    assert type(net[0]) is nn.Conv2d
+    cells = Coverage(choices, ()).cells()
+    assert (cells["backend"], cells["algorithm_used"], cells["conv_fallbacks"]) == (
+        "framework",
+        "auto",
+        0,
+    )
+
+
+def test_coverage_is_by_work_and_by_time(network):
+    """A network that Winograd can do only in part says how small the part is."""
+    net, shapes = network
+    choices = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
+    cells = Coverage(choices, [3.0, 1.0]).cells()
+    first, second = (shape.flops for _, shape in shapes.convolutions)
+    assert cells["algorithm_coverage_pct"] == pytest.approx(100 * first / (first + second))
+    assert cells["algorithm_coverage_time_pct"] == 75.0
+    assert (cells["conv_calls"], cells["conv_fallbacks"]) == (2, 1)
+    assert "stride" in cells["fallback_reason"]
+    assert set(cells["algorithm_used"].split("+")) == {"winograd", "auto"}
+    assert set(cells["backend"].split("+")) == {"reference", "framework"}
+    assert cells["workspace_bytes"] > 0
+
+
+def test_coverage_by_time_needs_a_layer_pass(network):
+    """Without layer times the cell is empty, not zero."""
+    net, shapes = network
+    choices = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    assert Coverage(choices, ()).cells()["algorithm_coverage_time_pct"] is None
+    assert Coverage((), ()).cells()["algorithm_coverage_pct"] is None
+
+
+def test_a_map_gives_each_layer_its_own(network):
+    """Layers that got what the map asks for count as covered."""
+    net, shapes = network
+    choices = choose(net, shapes, {"0": "fft", "default": "gemm"}, policy("fallback"), BACKEND)
+    assert [choice.used for choice in choices] == ["fft", "gemm"]
+    assert Coverage(choices, ()).cells()["algorithm_coverage_pct"] == 100
+
+
+def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
+    """`skip` makes the point unsupported, `error` an error; both name the layer."""
+    net, shapes = network
+    with pytest.raises(Unsupported, match="stride"):
+        choose(net, shapes, "winograd", policy("skip"), BACKEND)
+    with pytest.raises(AlgorithmError, match="stride"):
+        choose(net, shapes, "winograd", policy("error"), BACKEND)
+
+
+def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(network):
+    """On a CPU: it is counted, with its reason, and not covered."""
+    net, shapes = network
+    algorithm = {"0": "autotune", "default": "gemm"}
+    cells = Coverage(choose(net, shapes, algorithm, policy("fallback"), BACKEND), ()).cells()
+    assert cells["algorithm_used"] == "auto+gemm"
+    assert cells["conv_fallbacks"] == 1
+    assert cells["algorithm_coverage_pct"] < 100
+    assert "no autotuner" in cells["fallback_reason"]
+
+
+def test_names_are_joined_by_frequency():
+    """The commonest first; nothing for nothing."""
+    assert joined(["a", "b", "b"]) == "b+a"
+    assert joined([]) is None
+
+
+def test_a_network_without_convolutions_has_no_choices():
+    """Nothing to choose, nothing to cover."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16, 2)).eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 4, 4))
+    assert choose(net, shapes, "gemm", policy("error"), BACKEND) == []
+
+
+def test_the_root_module_may_be_the_convolution():
+    """A factory that returns a bare convolution works like any other."""
+    net = nn.Conv2d(3, 4, 3).eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 8, 8))
+    (choice,) = choose(net, shapes, "gemm", policy("error"), BACKEND)
+    assert choice.used == "gemm"
+    assert models.make_inputs(point(), CPU)[0].shape[1] == 3

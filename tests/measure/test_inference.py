@@ -1,0 +1,274 @@
+"""The inference workload end to end, on small networks and the CPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, columns
+from hpcsweep.measure import numerics, workbench
+from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.machine.telemetry import Telemetry
+from measuring import Throttled, point
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """One bench for all tests, as a worker has one for all its points."""
+    return Inference("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
+    """Every key is a column, everything crosses the pipe as JSON, and the counts fit."""
+    wanted = point("resnet18", input_size=64)
+    done = bench.measure(wanted)
+    json.dumps([done.row, done.layers, done.samples])
+    assert not columns.unknown_keys(done.row, columns.OVERALL_COLUMNS)
+    assert all(not columns.unknown_keys(row, columns.LAYER_COLUMNS) for row in done.layers)
+    assert len(done.layers) == 61
+    assert len(done.samples) == done.row["n"] == 4
+    assert (done.row["warmup_n"], done.row["stop_reason"], done.row["timer"]) == (
+        1,
+        "fixed",
+        "host",
+    )
+    assert {row["n"] for row in done.layers} == {4}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
+    """They take longer than a short point does, and are not in its times."""
+
+    class Counting(Telemetry):
+        asked = 0
+
+        def energy_of(self, run, finish):
+            self.asked += 1
+            run()
+            finish()
+            return {"energy_j": 0.5, "energy_method": "counter"}
+
+    bench = Inference("cpu")
+    bench._telemetry = counting = Counting()
+    row = bench.measure(point(measure={"energy": wanted})).row
+    assert (counting.asked, row.get("energy_j")) == ((1, 0.5) if wanted else (0, None))
+    assert row["n"] == 4
+
+
+def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):
+    """3,628,146,688 operations, 11,689,512 parameters, and the layers add up to both."""
+    done = bench.measure(point("resnet18", input_size=224, measure={"iterations": 1}))
+    assert done.row["flops"] == 3_628_146_688 == sum(r.get("flops", 0) for r in done.layers)
+    assert done.row["params"] == 11_689_512 == _parameters_of(done.layers)
+    assert done.row["bytes_min"] == sum(r.get("bytes_min", 0) for r in done.layers)
+
+
+def _parameters_of(layers):
+    return sum({row["layer"]: row.get("params", 0) for row in layers}.values())
+
+
+def test_the_layers_explain_the_pass(bench):
+    """Percentages sum to 100, the rest is neither negative nor most of it."""
+    done = bench.measure(point("resnet18", input_size=64, measure={"iterations": 6}))
+    assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
+    assert done.layers[-1]["layer"] == "__other__"
+    assert 0 <= done.row["other_pct"] < 50
+    total = sum(row["mean_ms"] for row in done.layers)
+    assert total == pytest.approx(done.row["layer_pass_mean_ms"])
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != AUTOTUNE])
+def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
+    """Requested, used, evidence and error of each; what falls back says so."""
+    done = bench.measure(point(algorithm=algorithm, measure={"iterations": 2}))
+    convolutions = [row for row in done.layers if row["op"] == "conv2d"]
+    assert len(convolutions) == done.row["conv_calls"] == 2
+    assert done.row["max_rel_error"] < 1e-4
+    assert done.row["algorithm_evidence"] == "profiler"
+    for row in convolutions:
+        assert row["algorithm_used"] == algorithm or row["fallback_reason"]
+        assert row["algorithm_evidence"].startswith("profiler")
+    assert "algorithm_mismatch" not in done.row["flags"]
+    assert ("fallback" in done.row["flags"]) == (done.row["conv_fallbacks"] > 0)
+
+
+def test_autotune_where_nothing_tunes_is_unsupported(bench):
+    """It would be `auto` under another name."""
+    with pytest.raises(Unsupported, match="algorithm: autotune tunes cuDNN; on cpu there is none"):
+        bench.measure(point(algorithm=AUTOTUNE))
+
+
+def test_passes_that_are_not_wanted_do_not_happen(bench):
+    """No layers, no evidence, no numerics: an overall row alone."""
+    off = {"layers": False, "evidence": False, "numerics": False}
+    done = bench.measure(point(algorithm="gemm", measure=off))
+    assert done.layers == []
+    assert done.row["algorithm_evidence"] == "none"
+    assert done.row["max_rel_error"] is None
+    assert "hook_overhead_pct" not in done.row
+    assert done.row["algorithm_coverage_time_pct"] is None
+
+
+def test_adaptive_points_stop_for_a_reason(bench):
+    """The reason is one of the documented ones, and at least `min_iterations` were timed."""
+    settings = {"stop": "adaptive", "min_iterations": 5, "max_seconds": 2.0, "target": 0.5}
+    done = bench.measure(point(measure=settings))
+    assert done.row["stop_reason"] in columns.STOP_REASONS
+    assert done.row["n"] == len(done.samples) >= 5
+
+
+@pytest.mark.parametrize("state", ["cold", "rotated"])
+def test_cache_states_measure(bench, state):
+    """Flushed or rotated, the pass runs and the row has a number."""
+    settings = {"iterations": 2, "evidence": False, "numerics": False}
+    done = bench.measure(point(cache_state=state, input_size=224, measure=settings))
+    assert done.row["median_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"dtype": "float64"}, {"memory_format": "nhwc"}],
+)
+def test_dtypes_and_layouts_measure(bench, axes):
+    """What torch can do on a CPU is measured, with an error of the dtype's size."""
+    done = bench.measure(point(**axes))
+    assert done.row["max_rel_error"] < 0.1
+    assert done.row["valid"] or "very_noisy" in done.row["flags"]
+
+
+def test_flags_are_documented_and_doubt_makes_a_row_invalid(bench, monkeypatch):
+    """Every flag is in the list of flags; one that puts the number in doubt clears `valid`."""
+    assert set(columns.FLAGS) >= columns.DOUBTFUL
+    monkeypatch.setattr(numerics, "TOLERANCE", {"float32": 0.0})
+    row = bench.measure(point()).row
+    assert "inaccurate" in row["flags"].split(";")
+    assert set(row["flags"].split(";")) <= set(columns.FLAGS)
+    assert row["valid"] is False
+
+
+def test_threads_are_explicit(bench, monkeypatch):
+    """The axis sets them; several workers on one machine raise the flag that doubts the number."""
+    assert bench.measure(point(num_threads=1)).row["threads"] == 1
+    monkeypatch.setenv("HPCSWEEP_THREADS", "1")
+    row = bench.measure(point()).row
+    assert row["threads"] == 1
+    assert "shared_cpu" in row["flags"]
+    assert row["valid"] is False
+
+
+def test_running_out_of_memory_is_a_finding_and_the_next_point_runs(bench):
+    """Peak and limit are told; the model is given back; nothing else breaks."""
+    with pytest.raises(OutOfMemory) as caught:
+        bench.measure(point("tinynets:Hungry"))
+    assert 0 < caught.value.peak < caught.value.limit
+    assert bench._models._model is None
+    assert bench.measure(point()).row["median_ms"] > 0
+
+
+def test_a_batch_that_cannot_be_allocated_is_out_of_memory(bench):
+    """The input itself may be what does not fit."""
+    with pytest.raises(OutOfMemory):
+        bench.measure(point(batch_size=1 << 40))
+
+
+def test_graphs_need_a_gpu(bench):
+    """`launch: graph` on a CPU is unsupported, not a crash."""
+    with pytest.raises(Unsupported, match="needs a GPU"):
+        bench.measure(point(launch="graph"))
+
+
+def test_an_image_that_the_network_does_not_take_is_unsupported(bench):
+    """The network's own words are the reason."""
+    with pytest.raises(Unsupported, match="32x32"):
+        bench.measure(point("alexnet"))
+
+
+def test_the_skip_policy_makes_a_point_unsupported(bench):
+    """A layer that the algorithm cannot do, with `unsupported: skip`."""
+    with pytest.raises(Unsupported):
+        bench.measure(point("resnet18", algorithm="winograd", measure={"unsupported": "skip"}))
+
+
+def test_a_dtype_without_an_operator_is_unsupported(bench, monkeypatch):
+    """Torch's complaint about a dtype is a finding about this machine."""
+
+    def refuse(*_args, **_kwargs):
+        raise RuntimeError("\"slow_conv2d_cpu\" not implemented for 'Half'")
+
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", refuse)
+    with pytest.raises(Unsupported, match="not implemented for 'Half'"):
+        bench.measure(point())
+
+
+def test_a_networks_own_failure_keeps_its_type(bench):
+    """What is neither memory nor an operator is an error for the worker to write down."""
+    with pytest.raises(RuntimeError, match="layer calls"):
+        bench.measure(point("tinynets:Twofaced"))
+
+
+def test_consecutive_points_share_the_network(bench):
+    """Another algorithm or size keeps the object; another seed builds anew."""
+    bench.measure(point())
+    first = bench._models._model
+    bench.measure(point(algorithm="fft", input_size=24))
+    assert bench._models._model is first
+    bench.measure(point(seed=3))
+    assert bench._models._model is not first
+
+
+def test_an_algorithm_does_not_leak_into_the_next_point(bench):
+    """After an explicit algorithm, `auto` runs the framework's own layers again."""
+    bench.measure(point(algorithm="gemm", measure={"numerics": False}))
+    done = bench.measure(point(algorithm="auto"))
+    assert done.row["backend"] == "framework"
+    assert {type(m) for m in bench._models._model.modules()} & {torch.nn.Conv2d}
+
+
+def test_networks_with_several_outputs_measure(bench):
+    """Dicts of tensors are compared as a whole."""
+    assert bench.measure(point("tinynets:Dicts")).row["max_rel_error"] < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_real_gpu_measures(launch):
+    """Device events or a graph: times, layers that add up, memory from the allocator."""
+    done = Inference("cuda").measure(point("resnet50", input_size=224, gpu="gpu", launch=launch))
+    assert done.row["timer"] == {"eager": "events", "graph": "graph"}[launch]
+    assert done.row["mem_source"] == "cuda_allocator"
+    assert done.row["host_ms"] > 0
+    assert len(done.layers) == 159
+    assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
+    assert 0.8 < done.row["layer_sum_over_total"] < 1.2
+    assert done.row["max_rel_error"] < 1e-4
+    assert {row["layer_timer"] for row in done.layers} == {done.row["timer"]}
+    assert all(row["median_ms"] > 0 for row in done.layers[:-1])
+    assert "launch_bound" not in done.row["flags"]
+    assert done.row["mem_peak_bytes"] < done.row["mem_limit_bytes"]
+
+
+@pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
+def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
+    """The row is the second try's, the first one's median stays; throttled twice is flagged."""
+    monkeypatch.setattr(workbench, "COOLING_S", 0.0)
+    bench = Inference("cpu", Throttled(times))
+    done = bench.measure(point())
+    assert done.row["throttled_median_ms"] > 0
+    assert ("throttled" in done.row["flags"]) == flagged
+    assert {row["n"] for row in done.layers} == {len(done.samples)} == {4}
+
+
+def test_an_unthrottled_measurement_is_taken_once(bench):
+    """The column is empty."""
+    assert bench.measure(point()).row["throttled_median_ms"] is None

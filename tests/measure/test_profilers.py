@@ -1,0 +1,138 @@
+"""Profilers in passes of their own: what they write, and that no time is theirs."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import pstats
+
+import pytest
+import torch
+from torch import nn
+
+from hpcsweep.catalog import columns
+from hpcsweep.measure import profilers
+from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.inference import Inference
+from localruns import Desk
+from measuring import point
+
+QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return where artifacts go, as a supervisor says it."""
+    monkeypatch.setenv(profilers.FOLDER_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """One bench for all tests."""
+    return Inference("cpu")
+
+
+def test_the_torch_profiler_leaves_a_table_a_csv_a_trace_and_a_tensorboard_folder(bench, folder):
+    """All under the point's id, all named in the row, which keeps its times."""
+    done = bench.measure(point(measure={**QUICK, "profile": ["torch"]}))
+    assert done.row["median_ms"] > 0
+    assert not columns.unknown_keys(done.row, columns.OVERALL_COLUMNS)
+    names = done.row["artifacts"].split(";")
+    endings = ["torch.txt", "torch.csv", "trace.json.gz", "tensorboard"]
+    assert names == [f"0123456789abcdef.{ending}" for ending in endings]
+    assert all((folder / name).exists() for name in names)
+    with (folder / names[1]).open() as file:
+        rows = {row["operator"]: row for row in csv.DictReader(file)}
+    # two convolutions, three passes
+    assert rows["aten::conv2d"]["calls"] == "6"
+    assert int(rows["aten::conv2d"]["flops"]) > 0
+    events = json.loads(gzip.decompress((folder / names[2]).read_bytes()))["traceEvents"]
+    assert any(event.get("name") == "aten::conv2d" for event in events)
+    assert (folder / names[3] / "worker.pt.trace.json.gz").stat().st_size > 0
+
+
+def test_cprofile_sees_the_hosts_functions(bench, folder):
+    """A text for people and the raw statistics for tools."""
+    done = bench.measure(point(measure={**QUICK, "profile": ["cprofile"], "profile_passes": 2}))
+    text, raw = done.row["artifacts"].split(";")
+    assert "conv2d" in (folder / text).read_text()
+    calls = pstats.Stats(str(folder / raw)).stats
+    assert any("conv2d" in function[2] for function in calls)
+
+
+def test_a_trace_that_is_too_large_is_not_kept_and_told(bench, folder):
+    """The table stays."""
+    done = bench.measure(point(measure={**QUICK, "profile": ["torch"], "artifact_mb": 0.001}))
+    assert "no trace (" in done.row["artifacts"]
+    assert not list(folder.glob("*trace*"))
+    assert (folder / "0123456789abcdef.torch.txt").exists()
+
+
+def test_without_a_supervisor_nothing_is_written(bench, monkeypatch):
+    """As in `hpcsweep verify`."""
+    monkeypatch.delenv(profilers.FOLDER_VARIABLE, raising=False)
+    done = bench.measure(point(measure={**QUICK, "profile": ["torch"]}))
+    assert not done.row.get("artifacts")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_nvtx_needs_a_gpu_and_says_so(bench, folder, monkeypatch):
+    """Times are measured all the same; under a wrapper there would be nothing, so it is told."""
+    wanted = point(measure={**QUICK, "profile": ["nvtx"]})
+    done = bench.measure(wanted)
+    assert done.row["median_ms"] > 0
+    assert done.row["artifacts"] == "no nvtx range on cpu"
+    monkeypatch.setenv(profilers.WRAPPER_VARIABLE, "ncu")
+    with pytest.raises(Unsupported, match="nvtx needs an NVIDIA GPU; this is cpu"):
+        bench.measure(wanted)
+
+
+def test_a_range_around_a_step_holds_its_backward_pass(folder):
+    """Autograd runs in another thread; the profiled step is one range by time, not by thread."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.LazyLinear(4))
+    image = torch.randn(2, 3, 8, 8)
+
+    def step():
+        model(image).sum().backward()
+
+    settings = {"profile_passes": 1, "profile_iter": 1, "artifact_mb": 10}
+    profilers.run(["torch"], profilers.Step(step, lambda: None, "cpu", 0), "step", settings)
+    trace = json.loads(gzip.decompress((folder / "step.trace.json.gz").read_bytes()))
+    events = [event for event in trace["traceEvents"] if "dur" in event]
+    (mark,) = (e for e in events if e["name"] == profilers.RANGE and e["cat"] == "user_annotation")
+    backward = [e for e in events if e["name"] == "aten::convolution_backward"]
+    assert backward
+    for event in backward:
+        assert mark["ts"] <= event["ts"]
+        assert event["ts"] + event["dur"] <= mark["ts"] + mark["dur"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_the_nvtx_range_of_a_step_holds_its_backward_kernels():
+    """Kernels launched between start and end of the range, whatever thread launched them."""
+    model = nn.Conv2d(3, 8, 3).cuda()
+    image = torch.randn(2, 3, 32, 32, device="cuda")
+    with torch.profiler.profile() as seen, profilers.marked():
+        model(image).sum().backward()
+        torch.cuda.synchronize()
+    assert any("convolution_backward" in event.key for event in seen.key_averages())
+
+
+def test_artifacts_lie_beside_the_shard_of_a_real_run(tmp_path):
+    """The supervisor tells the worker where; the merged table links them."""
+    desk = Desk(tmp_path)
+    desk.spec(
+        "workload: inference\n"
+        "axes: {model: [resnet18], input_size: [32]}\n"
+        "measure: {warmup: 0, iterations: 1, layers: false, numerics: false, evidence: false,"
+        " profile: [cprofile]}\n"
+    )
+    done = desk.run("submit", "sweep.yaml", "--cluster", "local")
+    assert done.returncode == 0, done.stderr
+    (row,) = desk.rows()
+    (submission,) = desk.sweep().submissions()
+    assert row["artifacts"] == f"{row['point_id']}.cprofile.txt;{row['point_id']}.cprofile.pstats"
+    assert all((submission.shards / name).exists() for name in row["artifacts"].split(";"))

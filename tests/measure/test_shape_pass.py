@@ -1,0 +1,193 @@
+"""The shape pass: layer calls in order, their sizes, their work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models as torchvision_models
+
+import tinynets
+from hpcsweep.measure import models
+from hpcsweep.measure import shape_pass as shapes
+from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.shape_pass import shape_pass
+from measuring import CPU, point
+
+
+def _shapes_of(model, size, batch=1):
+    return shape_pass(model.eval(), torch.zeros(batch, 3, size, size))
+
+
+def _torchvision_shapes(name, size=224):
+    return _shapes_of(torchvision_models.get_model(name, weights=None), size)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "convolutions", "flops"),
+    [
+        ("resnet18", 60, 20, 3_628_146_688),
+        ("resnet50", 158, 53, 8_178_368_512),
+        ("resnet152", 464, 155, None),
+        ("densenet121", 366, 120, None),
+        ("mobilenet_v2", 141, 52, None),
+        ("efficientnet_b0", 223, 81, None),
+    ],
+)
+def test_calls_and_work_of_known_networks(name, calls, convolutions, flops):
+    """Calls are counted, not modules (ResNets share ReLUs); operations agree to the integer."""
+    found = _torchvision_shapes(name)
+    assert len(found.calls) == calls
+    assert len(found.convolutions) == convolutions
+    if flops:
+        assert found.flops == flops
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vit_b_16", "swin_v2_t"])
+def test_the_operations_of_the_layers_add_up_to_those_of_the_pass(name):
+    """Per call by formula, in total by torch's counter: two sources, one number."""
+    found = _torchvision_shapes(name)
+    assert sum(call.flops for call in found.calls) == found.flops
+
+
+def test_a_module_that_is_called_twice_has_two_calls():
+    """The shared ReLU appears where it is called, in order."""
+    found = _shapes_of(tinynets.Residual(), 16)
+    names = [call.layer for call in found.calls]
+    assert names == ["stem", "relu", "conv", "norm", "relu", "head"]
+
+
+def test_an_in_place_layer_shows_its_own_shapes():
+    """An in-place ReLU has input and output of the same size; nobody looks at values."""
+    relu = _shapes_of(tinynets.Residual(), 16).calls[1]
+    assert relu.inputs == relu.outputs == ((1, 8, 16, 16),)
+    assert relu.bytes_min == 2 * 8 * 16 * 16 * 4
+
+
+def test_attention_is_one_layer():
+    """The projection inside attention is never called, so attention is the layer."""
+    found = _shapes_of(tinynets.Attention(), 32)
+    assert [call.op for call in found.calls] == ["conv2d", "multiheadattention"]
+    assert found.calls[1].flops > 0
+    assert found.calls[1].params == sum(
+        p.numel() for p in tinynets.Attention().attention.parameters()
+    )
+
+
+def test_a_block_that_borrows_its_childrens_weights_is_a_layer():
+    """Its children never run as modules, so the block itself is what can be timed."""
+    found = _shapes_of(tinynets.Borrowing(), 8)
+    assert [call.layer for call in found.calls] == [""]
+    assert [call.op for call in found.calls] == ["borrowing"]
+    assert found.flops == found.calls[0].flops == 2 * (3 * 4 + 4 * 2)
+
+
+def test_a_block_that_calls_and_computes_is_one_layer():
+    """Attention with a projection inside: one layer, so that no work is lost between layers."""
+    found = _shapes_of(nn.Sequential(tinynets.Biased(), nn.ReLU()), 4)
+    assert [call.op for call in found.calls] == ["biased", "relu"]
+    assert found.calls[0].flops == found.flops == 2 * (4 * 4 * 4) + 2 * (4 * 4 * 4)
+    assert found.calls[0].params == 4 * 4 + 4
+
+
+def test_a_block_with_a_convolution_is_never_one_layer():
+    """Convolutions are what this is about: they keep rows of their own."""
+    found = _shapes_of(nn.Sequential(tinynets.Convolving(), nn.ReLU()), 4)
+    assert [call.op for call in found.calls] == ["conv2d", "relu"]
+
+
+def test_a_network_that_cannot_run_on_meta_runs_for_real():
+    """A tensor that is no buffer breaks the meta pass; the real pass sees the same layers."""
+    found = _shapes_of(tinynets.Holding(), 8)
+    assert [call.layer for call in found.calls] == ["block"]
+
+
+def test_the_meta_pass_and_a_real_pass_agree():
+    """Shapes, order and work are the same on both devices."""
+    model, image = tinynets.Residual().eval(), torch.zeros(2, 3, 16, 16)
+    assert shapes._record(model, image, on_meta=True) == shapes._record(model, image, on_meta=False)
+
+
+def test_the_network_is_left_as_it_was():
+    """No hook and no meta tensor stays behind."""
+    model = tinynets.Residual().eval()
+    _shapes_of(model, 16)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize(("name", "size"), [("alexnet", 20), ("vit_b_16", 200)])
+def test_an_image_size_that_does_not_fit_is_a_finding(name, size):
+    """Too small, or not the only one: unsupported, with the network's own words."""
+    with pytest.raises(Unsupported, match=f"does not take {size}x{size} images"):
+        _torchvision_shapes(name, size)
+
+
+def test_a_bug_in_the_network_is_not_called_a_finding():
+    """Any other failure is an error with its own type."""
+
+    class Broken(nn.Module):
+        def forward(self, x):
+            return x.reshape(7)
+
+    with pytest.raises(RuntimeError, match="shape"):
+        _shapes_of(Broken(), 8)
+
+
+def test_equal_keys_are_equal_work():
+    """Two calls of one shape share a key; another stride, size or slope does not."""
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), nn.LeakyReLU(0.1), nn.LeakyReLU(0.1), nn.LeakyReLU(0.2))
+    keys = [call.key for call in _shapes_of(net, 8).calls]
+    assert keys[1] == keys[2] != keys[3]
+    assert keys[0] == _shapes_of(net, 8).calls[0].key != _shapes_of(net, 9).calls[0].key
+
+
+def test_the_cells_of_a_convolution_are_its_geometry():
+    """Numbers for machines, and the predecessor's short forms: one number where sides agree."""
+    net = nn.Conv2d(3, 6, (3, 5), stride=2, padding=(1, 2), groups=3, bias=False)
+    (call,) = _shapes_of(net, 20, batch=2).calls
+    cells = shapes.kernel_cells(call)
+    assert cells["op"] == "conv2d"
+    assert (cells["kernel_size"], cells["stride"], cells["padding"]) == ("3x5", "2", "1x2")
+    assert (cells["in_channels"], cells["in_h"], cells["out_channels"], cells["out_w"]) == (
+        3,
+        20,
+        6,
+        10,
+    )
+    assert (cells["groups"], cells["bias"]) == (3, False)
+    assert call.flops == 2 * (2 * 6 * 10 * 10) * 3 * 5
+
+
+def test_layer_modules_are_found_by_call():
+    """Only the modules of calls are returned, shared ones once."""
+    model = tinynets.Residual().eval()
+    calls = _shapes_of(model, 16).calls
+    found = shapes.layer_modules(model, calls)
+    assert found == [model.stem, model.conv, model.norm, model.relu, model.head]
+
+
+def test_batches_scale_work_but_not_parameters():
+    """Twice the images: twice the operations, the same weights."""
+    small, large = (_shapes_of(tinynets.Residual(), 16, batch) for batch in (1, 2))
+    assert large.flops == 2 * small.flops
+    assert [c.params for c in large.calls] == [c.params for c in small.calls]
+
+
+def test_points_use_the_same_shapes_in_every_layout():
+    """Channels-last and half precision change keys, not operations."""
+    counts = set()
+    for axes in ({}, {"memory_format": "nhwc"}, {"dtype": "bfloat16"}):
+        wanted = point(**axes)
+        model = models.build(models.ModelKey.of(wanted), CPU)
+        counts.add(shape_pass(model, models.make_inputs(wanted, CPU)[0]).flops)
+    assert len(counts) == 1
+
+
+def test_the_layout_of_a_pass_reaches_every_convolution() -> None:
+    """Filters of one pixel have no layout of their own; their input has."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    image, last = torch.zeros(2, 3, 9, 9), torch.channels_last
+    assert [c.layout for _, c in shape_pass(model, image).convolutions] == ["nchw", "nchw"]
+    found = shape_pass(model.to(memory_format=last), image.to(memory_format=last))
+    assert [c.layout for _, c in found.convolutions] == ["nhwc", "nhwc"]

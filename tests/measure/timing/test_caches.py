@@ -1,0 +1,57 @@
+"""Cache states."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcsweep.measure.timing import caches
+from measuring import CPU
+
+
+def test_hot_prepares_nothing_and_has_one_input():
+    """The default leaves the cache alone."""
+    assert caches.preparation("hot", CPU) is caches.nothing
+    assert caches.input_count("hot", CPU, 600_000) == 1
+
+
+def test_cold_rewrites_a_buffer_of_the_caches_size():
+    """What the last pass left is pushed out: every byte of the buffer changes."""
+    flush = caches.preparation("cold", CPU)
+    (buffer,) = (
+        cell.cell_contents
+        for cell in flush.__closure__
+        if isinstance(cell.cell_contents, torch.Tensor)
+    )
+    assert buffer.numel() == caches.cache_bytes(CPU)
+    flush()
+    assert buffer.eq(1).all()
+
+
+def test_rotated_inputs_outgrow_the_cache():
+    """There are enough inputs that the first is gone when its turn comes again."""
+    size = caches.cache_bytes(CPU) // 10
+    assert caches.input_count("rotated", CPU, size) * size > caches.cache_bytes(CPU)
+    assert caches.input_count("rotated", CPU, 1) == 256
+    assert caches.input_count("rotated", CPU, 1 << 40) == 2
+
+
+def test_shared_caches_count_once(tmp_path, monkeypatch):
+    """Two cores with an L2 each and one L3 for both; the L1 is no matter."""
+    monkeypatch.setattr(caches, "_allowed_cpus", lambda: [0, 1])
+    for cpu in (0, 1):
+        for index, (level, shared, size) in enumerate(
+            [("1", str(cpu), "48K"), ("2", str(cpu), "1024K"), ("3", "0-1", "32M")]
+        ):
+            folder = tmp_path / f"cpu{cpu}" / "cache" / f"index{index}"
+            folder.mkdir(parents=True)
+            (folder / "level").write_text(level + "\n")
+            (folder / "shared_cpu_list").write_text(shared + "\n")
+            (folder / "size").write_text(size + "\n")
+    assert caches.host_cache_bytes.__wrapped__(tmp_path) == (2 << 20) + (32 << 20)
+
+
+def test_a_system_that_does_not_say_gets_a_generous_guess(tmp_path, monkeypatch):
+    """Without sysfs the buffer is larger than most caches."""
+    assert caches.host_cache_bytes.__wrapped__(tmp_path) == 0
+    monkeypatch.setattr(caches, "host_cache_bytes", lambda: 0)
+    assert caches.cache_bytes(CPU) == 64 << 20

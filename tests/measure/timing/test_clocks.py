@@ -1,0 +1,183 @@
+"""Clocks: the host's for real, the device's on a simulated queue and, where there is one, a GPU."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hpcsweep.measure.timing import clocks
+from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock, capture
+from simulatedgpu import SimulatedGpu
+
+
+def _network(gpu, kernels, host_ms, device_ms):
+    def run():
+        for _ in range(kernels):
+            gpu.issue(host_ms, device_ms)
+
+    return run
+
+
+def _measured(gpu, run, count=5):
+    clock = DeviceClock(gpu)
+    clock.calibrate(run)
+    return clock, clock.block(run, count)
+
+
+def test_the_host_clock_times_the_pass_and_not_what_prepares_it():
+    """Preparing comes before the pass, waiting for the device belongs to it."""
+    order = []
+    clock = HostClock(lambda: order.append("prepare"), lambda: order.append("finish"))
+    times = clock.block(lambda: order.append("run"), 2)
+    assert order == ["prepare", "run", "finish"] * 2
+    assert len(times) == 2
+    assert all(time > 0 for time in times)
+
+
+def test_device_times_are_the_devices_though_the_host_is_slower():
+    """Behind a delay, 100 kernels of 10 us read 1 ms even if issuing each takes 30 us."""
+    gpu = SimulatedGpu()
+    clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
+    assert times == pytest.approx([1.0] * 5, rel=0.01)
+    assert not clock.mostly_starved
+    assert clock.host_ms == pytest.approx(3.0, rel=0.01)
+    assert clock.launch_bound(1.0)
+
+
+def test_without_a_working_delay_the_pass_counts_as_starved():
+    """Where the delay does nothing, the events measure the host, and the clock says so."""
+    gpu = SimulatedGpu()
+    gpu.delay = lambda _ms: None
+    clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
+    assert times[0] == pytest.approx(3.0, rel=0.05)
+    assert clock.mostly_starved
+
+
+def test_a_busy_device_is_neither_starved_nor_launch_bound():
+    """Large kernels: the host is ahead without help."""
+    gpu = SimulatedGpu()
+    clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.01, device_ms=0.5))
+    assert times == pytest.approx([50.0] * 5, rel=0.01)
+    assert not clock.mostly_starved
+    assert not clock.launch_bound(50.0)
+
+
+def test_a_full_queue_that_makes_the_host_wait_is_not_starvation():
+    """With many launches queued the driver blocks the host: the device has work all the time."""
+    gpu = SimulatedGpu(queue_limit=100)
+    clock, times = _measured(gpu, _network(gpu, 500, host_ms=0.02, device_ms=0.03))
+    assert times == pytest.approx([15.0] * 5, rel=0.01)
+    assert not clock.mostly_starved
+
+
+def test_what_prepares_a_pass_is_outside_its_events():
+    """Flushing the cache queues work of its own; it is not in the time."""
+    gpu = SimulatedGpu()
+    run = _network(gpu, 10, host_ms=0.01, device_ms=0.1)
+    clock = DeviceClock(gpu, lambda: gpu.issue(0.01, 7.0))
+    clock.calibrate(run)
+    assert clock.block(run, 3) == pytest.approx([1.0] * 3, rel=0.01)
+
+
+class _Resting:
+    """What torch tells of a GPU that spins at 345 MHz, of its highest 1980."""
+
+    def __init__(self, **_):
+        """Be an event."""
+
+    def record(self):
+        """Note nothing."""
+
+    def elapsed_time(self, _end):
+        """Return how long the calibration's cycles take."""
+        return clocks._CALIBRATION_CYCLES / 345_000
+
+
+@pytest.mark.parametrize(
+    ("hip", "known", "cycles"),
+    [
+        (None, {"clock_rate": 1_980_000}, 1_980_000),
+        (None, {"clock_rate": 1_980_000_000}, 20 * 345_000),  # in another unit than expected
+        (None, {}, 345_000),
+        ("6.2", {"clock_rate": 1_700_000}, 345_000),
+    ],
+)
+def test_a_delay_is_long_enough_though_it_was_measured_on_a_resting_gpu(
+    monkeypatch, hip, known, cycles
+):
+    """The highest clock counts where torch knows it; where not, the highest that was seen."""
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "Event", _Resting)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _cycles: None, raising=False)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _index: SimpleNamespace(**known)
+    )
+    clocks._cycles_per_ms.cache_clear()
+    try:
+        assert clocks._cycles_per_ms() == pytest.approx(cycles)
+    finally:
+        clocks._cycles_per_ms.cache_clear()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_a_delay_on_a_real_gpu_lasts_as_long_as_asked_or_somewhat_longer():
+    """Else the host is not ahead, or the sweep waits for nothing."""
+    gpu = Cuda()
+    begin, end = gpu.event(), gpu.event()
+    for _ in range(3):
+        begin.record()
+        gpu.delay(20.0)
+        end.record()
+        gpu.synchronize()
+    assert 19.0 < begin.elapsed_time(end) < 60.0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or clocks.external_event() is None,
+    reason="no GPU that this torch supports, or no events in graphs",
+)
+def test_events_in_a_graph_time_what_lies_between_them_in_every_replay():
+    """A matrix product of a graph takes as long between its events as by itself."""
+    a = torch.randn(4096, 4096, device="cuda")
+    marks = [clocks.external_event() for _ in range(3)]
+
+    def run():
+        marks[0].record()
+        product = a @ a
+        marks[1].record()
+        product = product @ a
+        marks[2].record()
+        return product
+
+    replay = capture(run)
+    alone = DeviceClock(Cuda())
+    alone.calibrate(lambda: a @ a)
+    alone.block(lambda: a @ a, 10)
+    wanted = sorted(alone.block(lambda: a @ a, 11))[5]
+    for _ in range(2):
+        replay()
+        torch.cuda.synchronize()
+        assert marks[0].elapsed_time(marks[1]) == pytest.approx(wanted, rel=0.3)
+        assert marks[1].elapsed_time(marks[2]) == pytest.approx(wanted, rel=0.3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_events_and_graph_replay_time_a_real_gpu():
+    """On a GPU the device clock and a replayed graph agree on one large matrix product."""
+    a = torch.randn(4096, 4096, device="cuda")
+    eager = DeviceClock(Cuda())
+    eager.calibrate(lambda: a @ a)
+    replay = capture(lambda: a @ a)
+    graph = DeviceClock(Cuda(), timer="graph")
+    graph.calibrate(replay)
+    eager.block(lambda: a @ a, 10)
+    first, second = sorted(eager.block(lambda: a @ a, 20))[10], sorted(graph.block(replay, 20))[10]
+    assert first == pytest.approx(second, rel=0.3)
+    assert not eager.mostly_starved

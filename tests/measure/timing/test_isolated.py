@@ -1,0 +1,95 @@
+"""Distinct convolutions timed alone: which they are, what runs, and how they join the layers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hpcsweep.catalog import columns
+from hpcsweep.conv import backend as backends
+from hpcsweep.measure import convolutions, models
+from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing import isolated
+from measuring import CPU, point, policy
+
+ONCE = {"layers": "unique", "warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """One bench for all tests."""
+    return Inference("cpu")
+
+
+def _isolated(wanted):
+    model = models.build(models.ModelKey.of(wanted), CPU)
+    shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
+    choices = convolutions.choose(
+        model, shapes, wanted.axes["algorithm"], policy("fallback"), backends.choose("cpu")
+    )
+    return model, isolated.measure(model, shapes.calls, choices, wanted)
+
+
+def test_resnet50_has_53_convolutions_of_23_kinds(bench):
+    """Each kind is timed once, and told for every call of equal work."""
+    done = bench.measure(point("resnet50", measure=ONCE))
+    assert len(done.layers) == done.row["conv_calls"] == 53
+    times = {}
+    for row in done.layers:
+        times.setdefault(row["unique_key"], set()).add((row["median_ms"], row["mean_ms"]))
+    assert len(times) == 23
+    assert all(len(of_key) == 1 for of_key in times.values())
+    assert {row["layer_timer"] for row in done.layers} == {"isolated"}
+    assert {row["n"] for row in done.layers} == {2}
+
+
+def test_the_rows_are_columns_and_claim_no_layer_pass(bench):
+    """No hooks ran, so their overhead is unknown; the sum of convolutions over the pass is told."""
+    done = bench.measure(point(measure=ONCE))
+    assert not columns.unknown_keys(done.row, columns.OVERALL_COLUMNS)
+    assert all(not columns.unknown_keys(row, columns.LAYER_COLUMNS) for row in done.layers)
+    assert done.row["hook_overhead_pct"] is None
+    assert "layer_pass_mean_ms" not in done.row
+    total = sum(row["median_ms"] for row in done.layers)
+    assert done.row["layer_sum_over_total"] == pytest.approx(total / done.row["median_ms"])
+    assert "__other__" not in {row["layer"] for row in done.layers}
+
+
+def test_what_is_timed_is_the_algorithm_that_was_assigned(bench):
+    """A convolution that cannot run Winograd is timed as its fallback, apart from the others."""
+    done = bench.measure(point("resnet18", input_size=64, algorithm="winograd", measure=ONCE))
+    used = {(row["unique_key"], row["algorithm_used"]) for row in done.layers}
+    assert {name for _, name in used} == {"winograd", "auto"}
+    assert 0 < done.row["algorithm_coverage_time_pct"] < 100
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
+    """The network's own shapes; each input lies somewhere else in memory."""
+    wanted = point("resnet18", input_size=64, memory_format=layout)
+    model = models.build(models.ModelKey.of(wanted), CPU)
+    shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
+    calls = [call for call in shapes.calls if call.conv is not None]
+    pool = isolated._Pool(model, calls, wanted)
+    fmt = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    for call in calls:
+        inputs = pool.inputs(call)
+        assert {tuple(x.shape) for x in inputs} == {call.inputs[0]}
+        assert all(x.is_contiguous(memory_format=fmt) for x in inputs)
+        assert len({x.data_ptr() for x in inputs}) == len(inputs) > 1
+
+
+def test_a_map_of_algorithms_is_timed_per_algorithm():
+    """Equal shapes that run different algorithms are different work."""
+    algorithm = {"layer1.0.conv1": "gemm", "default": "implicit_gemm"}
+    wanted = point("resnet18", input_size=64, algorithm=algorithm, measure=ONCE)
+    _, alone = _isolated(wanted)
+    key = alone.keys[1][0]
+    assert {used for name, used in alone.times if name == key} == {"gemm", "implicit_gemm"}
+
+
+def test_a_flushed_cache_is_allowed(bench):
+    """Cold caches are flushed before each call, as before each pass."""
+    done = bench.measure(point(cache_state="cold", measure=ONCE))
+    assert {row["n"] for row in done.layers} == {2}

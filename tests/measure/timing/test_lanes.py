@@ -1,0 +1,146 @@
+"""Lanes per device; the GPU's on a runtime whose time line is the host's clock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from hpcsweep.measure import models
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing import lanes
+from hpcsweep.measure.timing.lanes import Pass
+from hpcsweep.measure.timing.layer_timer import EventMarks
+from hpcsweep.measure.timing.loop import Fixed, collect
+from measuring import CPU, point
+
+GPU = torch.device("cuda", 0)
+
+
+class _HostEvent:
+    """Records the host's time, as if the device worked at once."""
+
+    def record(self):
+        self.at = time.perf_counter_ns()
+
+    def elapsed_time(self, end):
+        return (end.at - self.at) / 1e6
+
+
+class _HostRuntime:
+    """A device that is done as soon as it is asked."""
+
+    event = staticmethod(_HostEvent)
+
+    def synchronize(self):
+        pass
+
+    def delay(self, ms):
+        pass
+
+    def host_now(self):
+        return time.perf_counter_ns() / 1e6
+
+
+def _pass(*, with_layers=True):
+    wanted = point()
+    model = models.build(models.ModelKey.of(wanted), CPU)
+    (image,) = models.make_inputs(wanted, CPU)
+    calls = shape_pass(model, image).calls if with_layers else ()
+    prepared = []
+    return Pass(model, lambda: model(image), lambda: prepared.append(1), calls), prepared
+
+
+def _check(found, passes=4):
+    with torch.inference_mode():
+        done = collect(found.all(), Fixed(passes))
+    assert [len(times) for times in done.times] == [passes] * 2
+    assert [len(times) for times in found.layer_timer.times] == [passes] * 6
+    assert all(rest >= 0 for rest in found.layer_timer.rest(done.times[1]))
+
+
+def test_a_processor_is_timed_by_the_host():
+    """Two lanes, both by the host's clock; no device clock."""
+    work, prepared = _pass()
+    found = lanes.lanes(CPU, "eager", work)
+    _check(found)
+    assert found.timer_name == found.layer_timer.marks.timer == "host"
+    assert found.device_clock is None
+    assert len(prepared) == 8
+
+
+def test_without_calls_there_is_no_layer_lane():
+    """A point that wants no layers has the clean lane alone."""
+    work, _ = _pass(with_layers=False)
+    found = lanes.lanes(CPU, "eager", work)
+    assert found.all() == [found.clean]
+    assert found.layer_timer is None
+
+
+def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch):
+    """Calibration leaves no times behind; the layer lane knows its own, larger host time."""
+    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    work, prepared = _pass()
+    with torch.inference_mode():
+        found = lanes.lanes(GPU, "eager", work)
+    assert found.device_clock.host_ms > 0
+    assert not prepared
+    _check(found)
+    assert found.timer_name == found.layer_timer.marks.timer == "events"
+    assert found.layers.clock is not found.clean.clock
+
+
+def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch):
+    """The layer lane replays a second capture, which has the events in it."""
+    captured = []
+
+    def capture(run, around_capture=None):
+        if around_capture is None:
+            captured.append("clean")
+            return run
+        captured.append("layers")
+        with around_capture():
+            run()
+        return replay_layers
+
+    def replay_layers():
+        work.run()
+        for event in timers[-1]._pool[: timers[-1]._used]:
+            event.record()
+
+    timers = []
+
+    def marks(*arguments):
+        timers.append(EventMarks(*arguments))
+        return timers[-1]
+
+    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    monkeypatch.setattr(lanes.clocks, "capture", capture)
+    monkeypatch.setattr(lanes.clocks, "external_event", _HostEvent)
+    monkeypatch.setattr(lanes, "EventMarks", marks)
+    work, _ = _pass()
+    with torch.inference_mode():
+        found = lanes.lanes(GPU, "graph", work)
+        done = collect(found.all(), Fixed(3))
+    assert captured == ["clean", "layers"]
+    assert found.timer_name == "graph"
+    assert [len(times) for times in done.times] == [3, 3]
+    assert [len(times) for times in found.layer_timer.times] == [3] * 6
+
+
+def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkeypatch):
+    """The overall time is still there; the layer rows are missing rather than wrong."""
+    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    monkeypatch.setattr(lanes.clocks, "capture", lambda run: run)
+    monkeypatch.setattr(lanes.clocks, "external_event", lambda: None)
+    work, _ = _pass()
+    with torch.inference_mode():
+        found = lanes.lanes(GPU, "graph", work)
+    assert found.layers is found.layer_timer is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="would wait for a real GPU")
+def test_waiting_for_a_processor_is_waiting_for_nothing():
+    """Only asynchronous devices are waited for."""
+    assert lanes.synchronizer(CPU)() is None

@@ -1,0 +1,237 @@
+"""Verification: what ran is proven by the code that measures, and a lie is found out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from hpcsweep.conv.reference import backend
+from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.inference import Inference
+from hpcsweep.node import verify
+from hpcsweep.node.verify import Finding
+from measuring import point
+
+NET = "tinynets:small_vgg"  # a 3x3, and a 1x3 that Winograd cannot do
+
+
+@pytest.fixture(scope="module")
+def bench() -> Inference:
+    """Return what measures, once: it keeps its network."""
+    return Inference("cpu")
+
+
+def found(bench: verify.Bench, *points) -> list[Finding]:
+    """Verify points."""
+    return list(verify.verify(points, bench))
+
+
+def lying(monkeypatch: pytest.MonkeyPatch, algorithm: str, forward) -> None:
+    """Make an algorithm run something else under its name."""
+    family = replace(backend.FAMILIES[algorithm], forward=forward)
+    monkeypatch.setattr(backend, "FAMILIES", {**backend.FAMILIES, algorithm: family})
+
+
+@pytest.mark.parametrize("algorithm", ["gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"])
+def test_an_honest_point_is_proven(bench: Inference, algorithm: str) -> None:
+    """All calls seen, none contradicting, the output exact; and beside it the default."""
+    (finding,) = found(bench, point(NET, algorithm=algorithm))
+    assert finding.proven
+    assert finding.problems == []
+    assert [c["algorithm_used"] for c in finding.explicit] == [algorithm] * 2
+    assert finding.row["max_rel_error"] < 1e-5
+    assert finding.default["algorithm_used"] == "auto"
+    assert finding.default["median_ms"] > 0
+
+
+def test_a_fallback_is_told_with_its_reason_and_is_no_lie(bench: Inference) -> None:
+    """One of the two convolutions is none for Winograd."""
+    (finding,) = found(bench, point(NET, algorithm="winograd"))
+    assert finding.proven
+    assert len(finding.explicit) == 1
+    assert finding.reasons == {"kernel 1x3: needs 3x3": 1}
+    screen = verify.text([finding])
+    assert "1 of 2" in screen
+    assert "layers swapped: 1 (reference); calls ran: 1 winograd, 1 auto" in screen
+    assert "auto because: 1x kernel 1x3: needs 3x3" in screen
+    assert screen.endswith("proven: 1 of 1 points")
+
+
+def test_an_algorithm_that_secretly_runs_the_framework_is_found_out(
+    bench: Inference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right numbers do not help it."""
+    lying(
+        monkeypatch,
+        "winograd",
+        lambda x, weight, _shape: nn.functional.conv2d(x, weight, None, padding=1),
+    )
+    (finding,) = found(bench, point(NET, algorithm="winograd"))
+    assert not finding.proven
+    assert "0: mismatch (ran aten::conv2d)" in finding.problems[0]
+    screen = verify.text([finding])
+    assert "NOT PROVEN: 0: mismatch (ran aten::conv2d)" in screen
+    assert screen.endswith("proven: 0 of 1 points")
+
+
+def test_an_algorithm_that_computes_something_else_is_found_out(
+    bench: Inference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right operators do not help it."""
+    honest = backend.FAMILIES["gemm"].forward
+    lying(monkeypatch, "gemm", lambda *args: honest(*args) * 1.01)
+    (finding,) = found(bench, point(NET, algorithm="gemm"))
+    assert not finding.proven
+    assert "from float64" in finding.problems[0]
+
+
+def test_the_default_is_measured_once_per_input(bench: Inference) -> None:
+    """Algorithms of one network and input share it, and it is itself a point if asked for."""
+    measured = []
+
+    class Counting:
+        """Notes what is measured."""
+
+        def measure(self, point, tries=0) -> Measured:
+            """Note the point and measure it."""
+            measured.append((point.axes["input_size"], point.axes["algorithm"]))
+            return bench.measure(point, tries)
+
+    points = [
+        point(NET, input_size=size, algorithm=name)
+        for name in ("gemm", "auto", "fft")
+        for size in (16, 20)
+    ]
+    findings = found(Counting(), *points)
+    assert measured == [(s, a) for s in (16, 20) for a in ("auto", "gemm", "fft")]
+    assert [f.point.axes["algorithm"] for f in findings] == ["gemm", "auto", "fft"] * 2
+    assert all(f.proven for f in findings)
+    screen = verify.text(findings)
+    assert screen.count("tinynets:small_vgg, ") == 2
+    assert screen.count("1.00x") >= 2
+    assert screen.endswith("proven: 6 of 6 points")
+
+
+def test_every_check_is_on_whatever_the_sweep_says(bench: Inference) -> None:
+    """A sweep may leave the evidence out of its points; verification may not."""
+    off = {"evidence": False, "numerics": False, "layers": False, "iterations": 100}
+    (finding,) = found(bench, point(NET, algorithm="gemm", measure=off))
+    assert finding.proven
+    assert finding.row["n"] == verify.CHECKS["iterations"]
+    assert finding.row["max_rel_error"] is not None
+
+
+def test_a_map_of_algorithms_tells_its_idle_patterns(bench: Inference) -> None:
+    """By name and by shape; the misspelt one matches nothing."""
+    request = {"0": "winograd", "*_1x3_*": "gemm", "layr1": "fft"}
+    (finding,) = found(bench, point(NET, algorithm=request))
+    assert finding.proven
+    assert [c["algorithm_used"] for c in finding.convolutions] == ["winograd", "gemm"]
+    assert finding.idle_patterns == ["layr1"]
+    assert "patterns that match no convolution: layr1" in verify.text([finding])
+
+
+def test_every_layer_is_told_on_request(bench: Inference) -> None:
+    """One line per call: layer, what ran, why, and the evidence."""
+    findings = found(bench, point(NET, algorithm="winograd"))
+    lines = verify.text(findings, layers=True).splitlines()
+    assert any(line.split()[:2] == ["0", "winograd"] and "profiler:" in line for line in lines)
+    fallback = [line for line in lines if "auto (kernel 1x3: needs 3x3)" in line]
+    assert any(line.split()[0] == "3" and "profiler: " in line for line in fallback)
+    assert not any(line.startswith("    3  ") for line in verify.text(findings).splitlines())
+
+
+def test_a_policy_that_forbids_fallback_is_a_finding(bench: Inference) -> None:
+    """The point could not run; the others could."""
+    points = [
+        point(NET, algorithm="winograd", measure={"unsupported": policy})
+        for policy in ("skip", "error", "fallback")
+    ]
+    findings = found(bench, *points)
+    skipped, failed, ran = findings
+    assert skipped.refusal is not None
+    assert skipped.refusal.startswith("unsupported: 1 of 2 convolutions cannot run as asked")
+    assert failed.refusal is not None
+    assert failed.refusal.startswith("error: 1 of 2 convolutions")
+    assert ran.proven
+    assert verify.text(findings).endswith("proven: 1 of 3 points, 2 could not run")
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (Unsupported("no float16 here"), "unsupported: no float16 here"),
+        (OutOfMemory(1 << 30, 1 << 31), "oom: out of memory (peak 1.00 GiB, limit 2.00 GiB)"),
+        (RuntimeError("cannot\nsecond line"), "error: cannot"),
+    ],
+)
+def test_a_point_that_cannot_run_does_not_stop_the_next(problem: Exception, told: str) -> None:
+    """Nor does a default that cannot run."""
+
+    class Failing:
+        """Fails on every point."""
+
+        def measure(self, point, tries=0) -> Measured:
+            """Fail."""
+            raise problem
+
+    findings = found(Failing(), point(NET, algorithm="gemm"), point(NET, algorithm="fft"))
+    assert [f.refusal for f in findings] == [told, told]
+    assert not any(f.proven for f in findings)
+    assert told in verify.text(findings)
+
+
+def test_calls_without_evidence_are_not_proven() -> None:
+    """A profiler that loses events proves nothing."""
+    conv = {"algorithm_used": "gemm", "backend": "reference", "layer": "a", "unique_key": "k"}
+    layers = [{**conv, "algorithm_evidence": "none", "fallback_reason": None}]
+    row = {"flags": "", "max_rel_error": 0.0}
+    finding = Finding(point(NET, algorithm="gemm"), row, layers)
+    assert finding.problems == ["1 calls that the profiler did not see"]
+
+
+def test_times_in_doubt_are_told_with_the_flag() -> None:
+    """The proof stands; the comparison of times may not."""
+    row = {"flags": "very_noisy;fallback", "max_rel_error": 0.0, "median_ms": 2.0}
+    row |= {"conv_fallbacks": 0, "algorithm_coverage_pct": None}
+    default = {"flags": "shared_cpu", "median_ms": 1.0}
+    finding = Finding(point(NET, algorithm="gemm"), row, [], default)
+    assert finding.proven
+    told = "times are in doubt: its own very_noisy, the default's shared_cpu"
+    assert told in verify.text([finding])
+
+
+def test_many_contradictions_are_counted() -> None:
+    """A screen stays a screen."""
+    conv = {"algorithm_used": "gemm", "fallback_reason": None, "unique_key": "k"}
+    evidence = "mismatch (ran aten::conv2d); profiler: aten::conv2d"
+    layers = [{**conv, "layer": f"l{i}", "algorithm_evidence": evidence} for i in range(50)]
+    finding = Finding(point(NET, algorithm="gemm"), {"flags": ""}, layers)
+    assert len(finding.problems) == 4
+    assert finding.problems[-1] == "and 47 more calls that contradict the algorithm"
+
+
+def test_the_bench_is_left_usable(bench: Inference) -> None:
+    """Verification and measurement take turns on one bench."""
+    before = torch.get_num_threads()
+    found(bench, point(NET, algorithm="gemm"))
+    assert bench.measure(point(NET, algorithm="auto")).row["algorithm_used"] == "auto"
+    assert torch.get_num_threads() == before
+
+
+def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: Inference) -> None:
+    """One line per convolution, beside the default of the same call."""
+    (finding,) = found(bench, point(NET, algorithm="gemm"))
+    assert all(row["max_rel_error"] < 1e-5 for row in finding.convolutions)
+    heading, first, second = [
+        line.split() for line in verify.text([finding], layers=True).splitlines()[3:-2]
+    ][-3:]
+    assert heading == ["layer", "ran", "MiB", "error", "ms", "to", "auto", "seen"]
+    for line in (first, second):
+        assert line[1] == "gemm"
+        assert float(line[2]) >= 0
+        assert float(line[3]) < 1e-5
+        assert line[5].endswith("x")

@@ -1,0 +1,93 @@
+"""What a person does to a sweep in Slurm's hands: cancel parts of it, read its logs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.store import shards
+from labtools import arrays
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
+SLOW = SPEC + "measure: {sleep_ms: 1500}\n"
+SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
+SITE += "max_points_per_chunk: 3\ntime: 30\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep of two chunks, of which one can run at a time."""
+    profiles = tmp_path / "cluster_profiles"
+    profiles.mkdir()
+    (profiles / "l40.yaml").write_text(SITE.format(python=sys.executable))
+    desk = Desk(tmp_path)
+    desk.spec(SLOW, "s.yaml")
+    return desk
+
+
+def _rows(desk: Desk) -> list[str]:
+    keys = (shards.read_keys(shard.overall) for shard in desk.sweep("s").shards())
+    return [key.point_id for found in keys for key in found]
+
+
+def _env(desk: Desk) -> str:
+    return "".join(path.read_text() for path in desk.sweep("s").shards_dir.glob("*/*.env.json"))
+
+
+def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: Lab, desk: Desk):
+    """The job's own requeue must not bring it back to life; the point under way is kept."""
+    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
+    cluster.wait_for("a worker", lambda: '"device_name"' in _env(desk))
+    cluster.run("scancel", "--user=root")
+    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()))
+    (submission,) = desk.sweep("s").submissions()
+    (out,) = submission.logs.glob("slurm-*_0.out")
+    after = out.read_text().partition("CANCELLED AT")[2]
+    assert (after.count(" ok "), after.count("stopped: ")) == (1, 1), out.read_text()
+    own = [entry["job_id"] for entry in arrays(submission)]
+    # the cluster is shared, and remembers the jobs of other tests for a while
+    assert {job.state.name for job in slurm.queue(own)} == {"CANCELLED"}
+    assert 0 < len(_rows(desk)) < 6
+
+
+def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: Desk):
+    """One of two chunks, while it waits: the other runs to its end, and none of it is lost."""
+    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
+    run = desk.sweep("s")
+    (submission,) = run.submissions()
+    cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
+    done = desk.run("cancel", "s", f"{submission.id}:1")
+    assert f"{submission.id}: cancelled chunks 1;" in done.stdout, done.stderr
+    assert "nothing is live" in desk.run("cancel", "s", f"{submission.id}:1").stdout
+    told = desk.run("status", "s").stdout
+    assert f"{submission.id}:1 cancelled: by `hpcsweep cancel`" in told
+    assert "1 running" in told
+    again = desk.run("submit", "s.yaml", "--cluster", "l40")
+    assert "3 points on l40" in again.stdout
+    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=90)
+    outputs = [path.read_text() for path in run.submissions_dir.glob("*/logs/*")]
+    assert len(_rows(desk)) == len(set(_rows(desk))) == 6, (slurm.queue(), outputs)
+    assert "cancelled" not in desk.run("status", "s").stdout
+
+
+def test_the_log_of_a_job_that_never_got_to_a_worker_is_its_own_output(cluster: Lab, desk: Desk):
+    """A set-up line that fails is named; following ends with the job."""
+    bad = "extends: l40\nsetup: ['sleep 2; echo so far', 'no_such_program']\n"
+    (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
+    assert desk.run("submit", "s.yaml", "--cluster", "bad").returncode == 0
+    followed = desk.run("logs", "s", "0", "-f")
+    assert "so far" in followed.stdout, followed.stderr
+    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=60)
+    told = desk.run("logs", "s", "1").stdout
+    assert "_1.out <==" in told
+    assert "this setup line failed: no_such_program" in told
+    cluster.wait_for("the accounts", lambda: "0-1 failed: FAILED" in desk.run("status").stdout)

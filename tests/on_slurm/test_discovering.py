@@ -1,0 +1,124 @@
+"""From an unknown cluster to rows: docs/clusters.md on a real Slurm, and what was discovered."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.cli import main
+from hpcsweep.errors import Refused
+from hpcsweep.spec import profile
+from localruns import Desk
+from paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+PAGE = ROOT / "docs/clusters.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NODES = {"v100": "v100n1", "l40s": "l40sn1", "mi250": "mi250n1"}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Give an empty folder, and work in it."""
+    monkeypatch.chdir(tmp_path)
+    return Desk(tmp_path)
+
+
+def _all_over() -> bool:
+    return all(job.state.over for job in slurm.queue())
+
+
+def test_the_page_leads_from_an_unknown_cluster_to_rows(cluster: Lab, desk: Desk):
+    """Every file is written as it stands there, every command run, every line of output seen."""
+    printed = ""
+    for kind, text in BLOCK.findall(PAGE.read_text()):
+        if kind == "yaml":
+            name = text.splitlines()[0].removeprefix("# ")
+            (desk.folder / name).write_text(text)
+        elif kind == "text":
+            assert set(text.splitlines()) <= set(printed.splitlines()), printed
+        for line in text.splitlines() if kind == "console" else ():
+            cluster.wait_for("the end of the jobs", _all_over, timeout=60)
+            program, *arguments = shlex.split(line.removeprefix("$ "))
+            assert program == "hpcsweep"
+            done = desk.run(*arguments)
+            printed = done.stdout
+            wanted = Refused.exit_code if "typo" in line else 0
+            assert done.returncode == wanted, (line, done.stdout, done.stderr)
+    first = desk.sweep("first")
+    assert len(desk.rows("first")) == 60
+    assert len(first.overall.read_text().splitlines()) == 61
+    for shard in first.shards():
+        gpu = shard.submission.split("-")[-1].split(".")[0]
+        assert json.loads(shard.env.read_text())["slurm"]["SLURMD_NODENAME"] == NODES[gpu]
+
+
+def test_every_gpu_type_gets_a_profile_that_the_doctor_passes(
+    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
+):
+    """Partition, feature, GRES, time and shares are this cluster's; accounts are left open."""
+    assert not main(["cluster", "discover"], standalone_mode=False)
+    for gpu, node in NODES.items():
+        found = profile.load(gpu)
+        assert found.path.parent.name == "cluster_profiles"
+        assert (found.gpu, found.partition, found.gres) == (gpu, gpu, f"gpu:{gpu}:1")
+        assert (found.time_seconds, found.mem_mb, found.cpus_per_task) == (86400, 31 * 1024, 8)
+        assert found.account is found.qos is None
+        text = found.path.read_text()
+        assert node in text
+        assert "# account: one of lab, " in text
+        assert not main(["doctor", "--cluster", gpu], standalone_mode=False), capsys.readouterr()
+    assert profile.load("v100").constraint == "gpu2v100"
+    assert profile.load("l40s").constraint == "gpul40s"
+
+
+def test_a_profile_that_exists_is_kept(
+    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
+):
+    """Unless one says --force; --stdout and --json write nothing at all."""
+    mine = desk.folder / "site/v100.yaml"
+    mine.parent.mkdir()
+    mine.write_text("gpu: mine\n")
+    for more in ("--stdout", "--json"):
+        main(["cluster", "discover", "--out", "site", more], standalone_mode=False)
+    assert [path.name for path in mine.parent.iterdir()] == ["v100.yaml"]
+    capsys.readouterr()
+    for _ in range(2):
+        main(["cluster", "discover", "--out", "site"], standalone_mode=False)
+    out = capsys.readouterr().out
+    assert "v100.yaml: exists and was kept" in out
+    assert "mi250.yaml: unchanged" in out
+    assert mine.read_text() == "gpu: mine\n"
+    main(["cluster", "discover", "--out", "site", "--force"], standalone_mode=False)
+    assert profile.load(mine).gpu == "v100"
+
+
+def test_json_holds_what_would_be_written(
+    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
+):
+    """Pure JSON on stdout."""
+    main(["cluster", "discover", "--json"], standalone_mode=False)
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert set(found) == set(NODES)
+    assert found["l40s"]["nodes"] == ["l40sn1"]
+    assert found["l40s"]["profile"]["partition"] == "l40s"
+
+
+def test_a_closed_partition_is_not_chosen(cluster: Lab, desk: Desk):
+    """The next best one that holds the nodes is."""
+    cluster.run("scontrol", "update", "PartitionName=v100", "State=DOWN")
+    try:
+        main(["cluster", "discover"], standalone_mode=False)
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=v100", "State=UP")
+    assert profile.load("v100").partition == "all"
+    assert profile.load("l40s").partition == "l40s"

@@ -1,0 +1,154 @@
+"""The cluster that the tests start is real, private and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lab as lab_module
+from lab import NODES, Lab, LabError, Options, free_ports, processes
+
+if TYPE_CHECKING:
+    from labtools import StartCluster
+
+SCRIPT = str(Path(lab_module.__file__))
+
+
+def _run_job(cluster: Lab, out: Path, *options: str) -> str:
+    shown = "echo $SLURMD_NODENAME $SLURM_JOB_ACCOUNT $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES"
+    cluster.run("sbatch", f"--output={out}", *options, "--wrap", shown)
+    cluster.wait_for("the job's output", lambda: out.exists() and out.read_text().endswith("\n"))
+    return out.read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "node"),
+    [("gpu2v100", "v100n1"), ("gpul40s", "l40sn1"), ("mi250", "mi250n1")],
+)
+def test_a_job_runs_on_the_node_of_its_feature_and_gets_its_gpu(
+    cluster: Lab, tmp_path: Path, constraint: str, node: str
+):
+    """Partition gpu, the constraint and one GPU: the node and device variables are right."""
+    said = _run_job(
+        cluster, tmp_path / "out", "-p", "gpu", "-C", constraint, "--gres=gpu:1", "-A", "lab"
+    )
+    assert said == f"{node} lab 0"
+
+
+def test_without_accounting_jobs_run_and_sacct_is_disabled(bare_cluster: Lab, tmp_path: Path):
+    """The second kind of cluster has the same nodes but answers no question about the past."""
+    assert _run_job(bare_cluster, tmp_path / "out", "-p", "v100").startswith("v100n1")
+    asked = bare_cluster.run("sacct", check=False)
+    assert (asked.returncode, asked.stderr) == (1, "Slurm accounting storage is disabled\n")
+
+
+def test_a_killed_node_takes_its_steps_along_and_comes_back(cluster: Lab):
+    """Killing a node ends slurmd, the step and the job's processes, and nothing on other nodes."""
+    for node in ("v100n1", "l40sn1"):
+        cluster.run("sbatch", "--parsable", "-w", node, "--wrap", "sleep 600 & sleep 600")
+    cluster.wait_for("both steps", lambda: all(_sleepers(cluster, n) for n in NODES[:2]))
+    cluster.kill("v100n1")
+    assert not processes(cluster.directory, "v100n1")
+    assert len(_sleepers(cluster, "l40sn1")) == 2
+    cluster.clear()
+    assert not _sleepers(cluster, "l40sn1")
+
+
+def _sleepers(cluster: Lab, node: str) -> list[int]:
+    commands = {p: Path(f"/proc/{p}/comm") for p in processes(cluster.directory, node)}
+    return [p for p, comm in commands.items() if comm.exists() and comm.read_text() == "sleep\n"]
+
+
+def test_slurmctld_can_be_killed_and_started_again(bare_cluster: Lab):
+    """A job that ran while the controller was down is still known afterwards."""
+    saved = bare_cluster.directory / "state/job_state"
+    job = bare_cluster.run("sbatch", "--parsable", "--wrap", "sleep 600").stdout.strip()
+    submitted = time.time()
+    bare_cluster.wait_for("saved state", lambda: saved.stat().st_mtime > submitted)
+    bare_cluster.kill("slurmctld")
+    assert bare_cluster.run("scontrol", "ping", check=False).returncode == 1
+    bare_cluster.spawn("slurmctld")
+    assert bare_cluster.run("squeue", "-h", "-o", "%i").stdout.split() == [job]
+
+
+def test_options_reach_the_configuration(special_cluster: StartCluster):
+    """A special cluster has the limits that were asked for and the extra lines."""
+    lab = special_cluster(
+        accounting=False, max_array_size=8, lines=("PartitionName=extra Nodes=l40sn1",)
+    )
+    shown = lab.run("scontrol", "show", "config").stdout.split("\n")
+    assert any(line.split() == ["MaxArraySize", "=", "8"] for line in shown)
+    assert lab.run("sinfo", "-h", "-p", "extra", "-o", "%N").stdout == "l40sn1\n"
+
+
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path):
+    """A broken configuration is told with the daemon's last words; process and folder are gone."""
+    folder = tmp_path / "lab"
+    with pytest.raises(LabError, match=r"slurmctld ended[^$]*NoSuchKey"):
+        Lab(folder, Options(accounting=False, lines=("NoSuchKey=1",))).start()
+    assert not processes(folder)
+    assert not folder.exists()
+
+
+def test_a_folder_that_exists_is_neither_used_nor_removed(tmp_path: Path):
+    """Start refuses a folder with something in it; stop does not remove what start did not make."""
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(FileExistsError):
+        Lab(tmp_path).start()
+    Lab(tmp_path).stop()
+    assert (tmp_path / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_test_run_leaves_no_cluster_behind(tmp_path: Path, how: signal.Signals):
+    """The guard stops the cluster of a process that died without doing so."""
+    folder = tmp_path / "lab"
+    program = (
+        "import sys, time, pathlib, lab\n"
+        f"it = lab.Lab(pathlib.Path({str(folder)!r}), lab.Options(accounting=False)).start()\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(Path(SCRIPT).parent)},
+    )
+    with owner:
+        assert owner.stdout.readline() == b"up\n"
+        assert processes(folder)
+        owner.send_signal(how)
+    deadline = time.monotonic() + 30
+    while folder.exists() or processes(folder):
+        assert time.monotonic() < deadline, processes(folder)
+        time.sleep(0.05)
+
+
+def test_the_command_line_starts_and_stops_a_cluster_for_people(tmp_path: Path):
+    """`start` prints the line to type; two clusters do not disturb each other; `stop` ends one."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        command = [sys.executable, SCRIPT, "start", str(folder), "--no-accounting"]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert shown == f"export SLURM_CONF={folder}/slurm.conf\n"
+    subprocess.run([sys.executable, SCRIPT, "stop", str(folders[0])], check=True)
+    assert not folders[0].exists()
+    assert not processes(folders[0])
+    assert Lab(folders[1]).run("sinfo", "-h", "-p", "v100", "-o", "%N").stdout == "v100n1\n"
+    subprocess.run([sys.executable, SCRIPT, "stop", str(folders[1])], check=True)
+    assert not processes(folders[1])
+
+
+def test_ports_are_distinct_and_below_the_ephemeral_range():
+    """Ports that daemons are given do not collide with each other or with outgoing connections."""
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    assert max(ports) < 32_768

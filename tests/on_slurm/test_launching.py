@@ -1,0 +1,147 @@
+"""Sweeps on a real Slurm: sent once, run on the right node, resumed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.store import shards
+from labtools import arrays, job_numbers
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+    from labtools import StartCluster
+
+SPEC = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
+SITE = "gpu: {gpu}\npartition: gpu\nconstraint: {feature}\ngres: 'gpu:1'\npython: {python}\n"
+SITE += "max_points_per_chunk: 1\ntime: 30\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep and two profiles; its name is hostile."""
+    folder = tmp_path / "it's a desk"
+    profiles = folder / "cluster_profiles"
+    profiles.mkdir(parents=True)
+    for gpu, feature in (("v100", "gpu2v100"), ("l40", "gpul40s")):
+        text = SITE.format(gpu=gpu, feature=feature, python=sys.executable)
+        (profiles / f"{gpu}.yaml").write_text(text)
+    small = "extends: v100\naccount: small\nsetup: ['sleep 600']\n"
+    (profiles / "small.yaml").write_text(small)
+    desk = Desk(folder)
+    desk.spec(SPEC, "s.yaml")
+    return desk
+
+
+def _empty() -> bool:
+    return all(job.state.over for job in slurm.queue())
+
+
+def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
+    """Rows name profile and job; the same command finds nothing to send."""
+    for gpu in ("v100", "l40"):
+        done = desk.run("submit", "s.yaml", "--cluster", gpu)
+        assert done.returncode == 0, done.stderr
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    run = desk.sweep("s")
+    rows = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 12
+    for shard in run.shards():
+        text = shard.env.read_text()
+        assert ("v100n1" if "v100" in shard.submission else "l40sn1") in text
+        assert "CUDA_VISIBLE_DEVICES" in text or "SLURM_JOB_GPUS" in text
+        assert "SLURM_GET_USER_ENV" not in text  # a login shell of the node before each task
+    assert "nothing to send" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+
+
+def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
+    """Four of six go in, exit code 8; what waits is not sent again; cancelled chunks are."""
+    done = desk.run("submit", "s.yaml", "--cluster", "small")
+    assert done.returncode == 8, done.stderr
+    assert "4 of 6 chunks went in" in done.stderr
+    cluster.run("scancel", "--user=root")
+    cluster.wait_for("an empty queue", _empty)
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 0, done.stderr
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == 6
+
+
+def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
+    """One chunk of six points, requeued after its start; while it lives nothing is sent again."""
+    gate = desk.folder / "go"
+    wait = json.dumps(f"until [ -e {shlex.quote(str(gate))} ]; do sleep 0.1; done")
+    slow = f"extends: v100\nmax_points_per_chunk: 6\nsetup: [{wait}]\n"
+    (desk.folder / "cluster_profiles/slow.yaml").write_text(slow)
+    done = desk.run("submit", "s.yaml", "--cluster", "slow")
+    assert done.returncode == 0, done.stderr
+    running = slurm.Meaning.RUNNING
+    cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
+    assert "nothing to send (6 pending)" in desk.run("submit", "s.yaml", "--cluster", "slow").stdout
+    slurm.requeue([job.id for job in slurm.queue() if not job.state.over])
+    gate.touch()
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 6
+
+
+def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
+    """The script is shown, a misspelt partition is told, and the queue stays as it is."""
+    before = job_numbers()
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", TMPDIR=str(desk.folder))
+    assert done.returncode == 0, done.stderr
+    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
+    assert "#SBATCH --constraint=gpu2v100" in done.stdout
+    bad = "extends: v100\npartition: gpuu\n"
+    (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
+    done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
+    assert (done.returncode, "write `partition: gpu`" in done.stderr) == (5, True)
+    done = desk.run(
+        "submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-check", TMPDIR=str(desk.folder)
+    )
+    assert (done.returncode, "`partition`" in done.stderr) == (7, True)
+    assert job_numbers() <= before
+
+
+def test_arrays_are_split_where_the_cluster_caps_the_index(
+    special_cluster: StartCluster, desk: Desk
+):
+    """Six chunks at four tasks an array: two arrays, the second with an offset."""
+    lab = special_cluster(accounting=False, max_array_size=4)
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 0, done.stderr
+    (submission,) = desk.sweep("s").submissions()
+    sent = [(job["first_chunk"], job["tasks"]) for job in arrays(submission)]
+    assert sent == [(0, 4), (4, 2)]
+    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 6
+
+
+def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
+    special_cluster: StartCluster, desk: Desk
+):
+    """At MaxJobCount, of all users together: four chunks are in, and two go in when they ended."""
+    lab = special_cluster(accounting=False, max_array_size=4, max_job_count=5, min_job_age=2)
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 8, done.stderr
+    assert "4 of 6 chunks went in" in done.stderr
+    assert "MaxJobCount" in done.stderr
+    lab.wait_for("the end of the jobs", _empty, timeout=60)
+
+    def all_in() -> bool:  # slurmctld counts those that ended for a while
+        return desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+
+    lab.wait_for("room", all_in, timeout=120)
+    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
+    assert len(rows) == len({key.point_id for key in rows}) == 6

@@ -1,0 +1,164 @@
+"""sbatch took the jobs and nobody heard it: they are found again, and nothing is sent twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from labtools import arrays
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67]}\n"
+SITE = "gpu: v100\npartition: gpu\nmax_points_per_chunk: 2\ntime: 30\nmem: 500M\n"
+# A site's script in front of sbatch, which never comes back; {before} and {after} it was asked.
+WRAPPER = """#!/bin/bash
+echo $$ >{folder}/pid
+{before}
+{sbatch} "$@"
+{after}
+"""
+HANG = "touch {folder}/reached; exec sleep 600"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep of two chunks, and a profile for each launcher."""
+    profiles = tmp_path / "desk/cluster_profiles"
+    profiles.mkdir(parents=True)
+    for launcher in ("sbatch", "submitit"):
+        text = f"{SITE}launcher: {launcher}\npython: {json.dumps(sys.executable)}\n"
+        (profiles / f"{launcher}.yaml").write_text(text)
+    gate = json.dumps(f"until [ -e {shlex.quote(str(tmp_path / 'desk/go'))} ]; do sleep 0.1; done")
+    (profiles / "gated.yaml").write_text(f"extends: sbatch\nsetup: [{gate}]\n")
+    desk = Desk(tmp_path / "desk")
+    desk.spec(SPEC, "s.yaml")
+    return desk
+
+
+def _open_the_gate(desk: Desk) -> None:
+    """Let the jobs of profile `gated` measure."""
+    (desk.folder / "go").touch()
+
+
+def _submit_and_die(
+    lab: Lab, desk: Desk, launcher: str, how: signal.Signals, *, accepted: bool
+) -> None:
+    """Let sbatch hang, before or after it was heard, and end `hpcsweep submit` meanwhile."""
+    folder = desk.folder / "site"
+    folder.mkdir()
+    hang, where = HANG.format(folder=shlex.quote(str(folder))), shlex.quote(str(folder))
+    words = {"after": hang, "before": ""} if accepted else {"after": "", "before": hang}
+    script = WRAPPER.format(folder=where, sbatch=shutil.which("sbatch"), **words)
+    (folder / "sbatch").write_text(script)
+    (folder / "sbatch").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        submitting = desk.start("submit", "s.yaml", "--cluster", launcher)
+    lab.wait_for("sbatch", (folder / "reached").exists)
+    submitting.send_signal(how)
+    submitting.communicate(timeout=30)
+    if how is signal.SIGKILL or launcher == "submitit":  # nobody ended the site's script
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+
+
+def _over() -> bool:
+    return all(job.state.over for job in slurm.queue())
+
+
+def _finish(lab: Lab, desk: Desk, launcher: str) -> None:
+    """Submit until all is measured; every point must have been measured once."""
+    lab.wait_for("the end of the jobs", _over, timeout=90)
+    done = desk.run("submit", "s.yaml", "--cluster", launcher)
+    assert "nothing to send (4 ok)" in done.stdout, done.stdout + done.stderr
+    rows = [row["point_id"] for row in desk.rows("s")]
+    assert len(rows) == len(set(rows)) == 4
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_jobs_whose_id_nobody_heard_are_found_and_not_sent_again(
+    cluster: Lab, desk: Desk, launcher: str, how: signal.Signals
+):
+    """`hpcsweep submit` was killed while sbatch answered; the next one finds the array.
+
+    submitit names the files of a job by its id, so those cannot run: they are cancelled here.
+    """
+    _submit_and_die(cluster, desk, launcher, how, accepted=True)
+    told = desk.run("submit", "s.yaml", "--cluster", launcher)
+    assert "sbatch's answer was lost; 2 chunks went in as " in told.stdout, told.stderr
+    assert "nothing to send (" in told.stdout
+    (submission,) = desk.sweep("s").submissions()
+    assert len(arrays(submission)) == 1
+    if launcher == "submitit":
+        assert "cancelled chunks 0-1" in desk.run("cancel", "s").stdout
+        cluster.wait_for("the end of the jobs", _over)
+        assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", launcher).stdout
+    _finish(cluster, desk, launcher)
+
+
+def test_jobs_that_never_went_in_are_sent(cluster: Lab, desk: Desk):
+    """It was killed before sbatch was heard: nothing is in the queue, so everything is sent."""
+    _submit_and_die(cluster, desk, "sbatch", signal.SIGKILL, accepted=False)
+    told = desk.run("submit", "s.yaml", "--cluster", "sbatch")
+    assert "sbatch's answer was lost; 2 chunks did not go in" in told.stdout
+    assert "4 points on v100" in told.stdout
+    _finish(cluster, desk, "sbatch")
+
+
+def test_jobs_whose_id_nobody_heard_can_be_cancelled(cluster: Lab, desk: Desk):
+    """`status` says that they may be there; `cancel` finds them; then they are sent again."""
+    _submit_and_die(cluster, desk, "gated", signal.SIGKILL, accepted=True)
+    assert "sbatch's answer was lost" in desk.run("status", "s").stdout
+    done = desk.run("cancel", "s")
+    assert "2 chunks went in as " in done.stdout, done.stderr
+    assert "cancelled chunks 0-1" in done.stdout
+    cluster.wait_for("the end of the jobs", _over)
+    assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", "sbatch").stdout
+    _finish(cluster, desk, "sbatch")
+
+
+def test_while_slurm_is_silent_they_count_as_live(bare_cluster: Lab, desk: Desk):
+    """Nothing is sent twice because of silence."""
+    _submit_and_die(bare_cluster, desk, "gated", signal.SIGKILL, accepted=True)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = "/nonexistent"
+    try:
+        told = desk.run("submit", "s.yaml", "--cluster", "gated", "--no-check")
+    finally:
+        os.environ["PATH"] = path
+    assert "nothing to send (4 pending)" in told.stdout, told.stderr
+    _open_the_gate(desk)
+    again = desk.run("submit", "s.yaml", "--cluster", "gated")
+    assert "2 chunks went in as " in again.stdout, again.stderr
+    _finish(bare_cluster, desk, "gated")
+
+
+def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_one(
+    cluster: Lab, desk: Desk
+):
+    """Its points were sent again: both jobs run, and every point is measured once."""
+    assert desk.run("submit", "s.yaml", "--cluster", "gated").returncode == 0
+    (first,) = desk.sweep("s").submissions()
+    number = arrays(first)[0]["job_id"]
+    cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
+    cluster.run("scancel", number)
+    cluster.wait_for("the end of the jobs", _over)
+    assert "4 points" in desk.run("submit", "s.yaml", "--cluster", "gated").stdout
+    slurm.requeue([f"{number}_0", f"{number}_1"])
+    _open_the_gate(desk)
+    cluster.wait_for("its start", lambda: len(first.attempts(0)) > 0, timeout=90)
+    _finish(cluster, desk, "gated")
+    assert "sent again in a newer submission" in desk.run("logs", "s", f"{first.id}:0").stdout

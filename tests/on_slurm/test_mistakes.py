@@ -1,0 +1,326 @@
+"""Mistakes in a profile are told before the queue: on a real Slurm, which confirms each of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.cli import main
+from hpcsweep.errors import Refused, ResultsError, SchedulerError
+from hpcsweep.preflight import checks
+from hpcsweep.spec import profile
+from labtools import arrays, job_numbers
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lab import Lab
+
+SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64]}\n"
+GOOD = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
+MORE_PARTITIONS = (
+    "PartitionName=small Nodes=ALL AllowAccounts=small",
+    "PartitionName=few Nodes=ALL AllowQos=few",
+    "PartitionName=shut Nodes=ALL State=INACTIVE",
+    "PartitionName=tiny Nodes=ALL MaxMemPerNode=1000 MaxCPUsPerNode=2",
+    "PartitionName=wide Nodes=ALL MinNodes=2",
+)
+# What a profile says otherwise than GOOD; what is told; what to write instead.
+MISTAKES = {
+    "partition": ("partition: gpuu", "no partition 'gpuu'", "write `partition: gpu`"),
+    "down": ("partition: closed", "closed is DOWN", "another with its nodes: all"),
+    "inactive": ("partition: shut", "shut is INACTIVE", "another with its nodes: all"),
+    "feature": ("constraint: gpu2v10", "'gpu2v100'?", "write `constraint: gpu2v100`"),
+    "either feature": (
+        "constraint: gpul40|gpu2v100",
+        "no feature 'gpul40'",
+        "write `constraint: gpul40s|gpu2v100`",
+    ),
+    "both features": (
+        "constraint: gpul40s&gpu2v10",
+        "no feature 'gpu2v10'",
+        "write `constraint: gpul40s&gpu2v100`",
+    ),
+    "same feature": (
+        "constraint: '[gpul40s|mi25O]'",
+        "no feature 'mi25O'",
+        "write `constraint: [gpul40s|mi250]`",
+    ),
+    "counted feature": ("constraint: gpu2v1*1", "'gpu2v1'", "write `constraint: gpu2v100*1`"),
+    "no such node": (
+        "constraint: gpul40s&gpu2v100",
+        "no node has constraint gpul40s&gpu2v100",
+        "sinfo",
+    ),
+    "gres name": ("gres: 'gpuu:1'", "no gres 'gpuu'", "write `gres: gpu:1`"),
+    "gres type": ("gres: 'gpu:v10:1'", "no gpu type 'v10'", "write `gres: gpu:v100:1`"),
+    "gres count": ("gres: 'gpu:v100:9'", "more than any node has (2)", "write `gres: gpu:v100:2`"),
+    "account": ("account: labb", "no account 'labb'", "write `account: lab`"),
+    "qos": ("qos: fw", "no qos 'fw'", "write `qos: few`"),
+    "nodelist": ("nodelist: v100n2", "no node 'v100n2'", "write `nodelist: v100n1`"),
+    "nodes of nodelist": ("nodelist: 'v100n1,l40sn1'", "names 2 nodes", "name one node"),
+    "exclude": ("exclude: 'v100n[2-3]'", "no node 'v100n3'", "write `exclude: v100n1`"),
+    "all excluded": ("exclude: v100n1", "no node has both", "`constraint` and `exclude`"),
+    "mem": ("mem: 63G", "more than a node", "write `mem: 64000M` or less"),
+    "mem of partition": ("partition: tiny\nmem: 2G", "MaxMemPerNode", "write `mem: 1000M`"),
+    "cpus": ("cpus_per_task: 17", "more than a node", "write `cpus_per_task: 16` or less"),
+    "cpus of partition": (
+        "partition: tiny\ncpus_per_task: 4\nmem: 500M",
+        "MaxCPUsPerNode",
+        "write `cpus_per_task: 2`",
+    ),
+    "nodes": ("nodes: 2", "2 nodes are wanted and 1 match", "write `nodes: 1`"),
+    "few nodes": ("partition: wide", "1 are under MinNodes", "use another partition: all"),
+    "time": ("partition: short\ntime: '2:00:00'", "00:30:00", 'write `time: "00:30:00"` or less'),
+    "time of qos": ("qos: brief\ntime: 60", "limit of QOS brief", 'write `time: "00:10:00"`'),
+    "account of partition": ("partition: small", "does not take account lab", "`account: small`"),
+    "qos of partition": ("partition: few", "does not take QOS normal", "write `qos: few`"),
+    "gres elsewhere": (
+        "partition: mi250\nconstraint: null\ngres: 'gpu:v100:1'",
+        "no node of partition mi250 has gres gpu:v100:1; v100n1 in",
+        "write `partition: v100`",
+    ),
+    "feature elsewhere": (
+        "partition: l40s",
+        "no node of partition l40s has constraint gpu2v100; v100n1 in",
+        "write `partition: v100`",
+    ),
+    "gres with feature": (
+        "gres: 'gpu:l40s:1'",
+        "no node has both",
+        "is on l40sn1, with gpul40s\n  -> make `gres` and `constraint` go together",
+    ),
+    "verbatim": ("sbatch_options: ['-p gpuu']", "no partition 'gpuu'", "write `partition: gpu`"),
+}
+
+
+@pytest.fixture(scope="module")
+def _partitions(_shared: Lab) -> Iterator[None]:
+    """Give the shared cluster a few more partitions, as a site's administrator would."""
+    for line in MORE_PARTITIONS:
+        _shared.run("scontrol", "create", *line.split())
+    yield
+    for line in MORE_PARTITIONS:
+        _shared.run("scontrol", "delete", line.split()[0])
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Give a folder with a sweep and a good profile, and work in it."""
+    (tmp_path / "cluster_profiles").mkdir()
+    (tmp_path / "cluster_profiles/good.yaml").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    desk = Desk(tmp_path)
+    desk.spec(SPEC, "s.yaml")
+    return desk
+
+
+def _write(desk: Desk, text: str, name: str = "bad") -> None:
+    (desk.folder / f"cluster_profiles/{name}.yaml").write_text(f"extends: good\n{text}\n")
+
+
+def _hpcsweep(*arguments: str) -> int:
+    """Run a command in this process: there are many of them here."""
+    return main(arguments, standalone_mode=False) or 0
+
+
+@pytest.mark.usefixtures("_partitions")
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_before_anything_enters_the_queue(cluster: Lab, desk: Desk, name: str):
+    """Refused, with what was found and what to write; no trace is left of the submission."""
+    text, found, advice = MISTAKES[name]
+    _write(desk, text)
+    before = job_numbers()
+    with pytest.raises(Refused) as caught:
+        _hpcsweep("submit", "s.yaml", "--cluster", "bad")
+    told = str(caught.value)
+    assert found in told
+    assert advice in told
+    assert "--no-check" in told
+    assert job_numbers() <= before
+    assert desk.sweep("s").submissions() == []
+
+
+@pytest.mark.usefixtures("_partitions")
+def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
+    """Slurm itself is asked, with --no-check: it refuses, or lets the job wait for ever."""
+    waiting = {}
+    for number, (name, (text, _, _)) in enumerate(MISTAKES.items()):
+        _write(desk, text)
+        desk.spec(SPEC.replace("name: s", f"name: s{number}"), "n.yaml")
+        try:
+            _hpcsweep("submit", "n.yaml", "--cluster", "bad", "--no-check")
+        except SchedulerError:
+            continue
+        (submission,) = desk.sweep(f"s{number}").submissions()
+        waiting[arrays(submission)[0]["job_id"]] = name
+    assert len(waiting) > 4  # Slurm takes some of them
+
+    def left() -> list[str]:
+        """Return the jobs that run, or that wait for something that waiting may bring."""
+        listed = slurm.queue(list(waiting))
+        return [
+            f"{waiting[str(job.id.job)]}: {job.state.name} {job.reason}"
+            for job in listed
+            if job.state.name != "PENDING" or not slurm.in_vain(job.reason)
+        ]
+
+    cluster.wait_for("reasons", lambda: not left(), timeout=20)
+
+
+def test_every_launcher_of_slurm_is_checked(cluster: Lab, desk: Desk):
+    """Also where submitit would write the script."""
+    _write(desk, "launcher: submitit\npartition: gpuu")
+    with pytest.raises(Refused, match="write `partition: gpu`"):
+        _hpcsweep("submit", "s.yaml", "--cluster", "bad")
+    assert desk.sweep("s").submissions() == []
+
+
+def test_a_mistake_has_its_line_and_an_exit_code(cluster: Lab, desk: Desk):
+    """Also in a dry run; on stderr, without a traceback."""
+    _write(desk, "partition: gpuu\nmem: 900G")
+    before = job_numbers()
+    for more in ([], ["--dry-run"]):
+        done = desk.run("submit", "s.yaml", "--cluster", "bad", *more)
+        assert done.returncode == Refused.exit_code
+        assert "cluster_profiles/bad.yaml:2: partition: no partition 'gpuu'" in done.stderr
+        assert "cluster_profiles/bad.yaml:3: mem: 900G" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert job_numbers() <= before
+
+
+def test_a_good_profile_is_sent_and_asked_about_once(
+    cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    """One round of questions per submit; none where there is nothing to send."""
+    asked = []
+    describe = slurm.describe
+    monkeypatch.setattr("hpcsweep.slurm.describe", lambda: asked.append(1) or describe())
+    for _ in range(2):
+        assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
+    assert len(asked) == 1
+
+
+def test_one_bad_profile_keeps_all_of_them_out_of_the_queue(cluster: Lab, desk: Desk):
+    """Unless it has nothing to send: what is on its way is not judged again."""
+    _write(desk, "gpu: l40\npartition: gpuu")
+    before = job_numbers()
+    both = ["submit", "s.yaml", "--cluster", "good", "--cluster", "bad"]
+    with pytest.raises(Refused, match=r"bad\.yaml:3: partition"):
+        _hpcsweep(*both)
+    assert job_numbers() <= before
+    assert desk.sweep("s").submissions() == []
+    _write(desk, "partition: gpuu")  # of the same GPU, so that there is nothing left for it
+    assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
+    assert _hpcsweep(*both) == 0
+
+
+def test_nodes_out_of_service_are_a_warning(cluster: Lab, desk: Desk, capsys):
+    """The jobs go in and wait; the administrator's reason is shown."""
+    cluster.run("scontrol", "update", "nodename=v100n1", "state=drain", "reason=a new fan")
+    assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
+    out = capsys.readouterr().out
+    assert "warning: nodes: 1 of 3 match" in out
+    assert "v100n1: a new fan" in out
+    assert _hpcsweep("doctor", "--cluster", "good") == 0
+
+
+def test_a_cluster_without_accounts_is_checked_without_them(
+    bare_cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
+):
+    """One line about what could not be asked; the rest is told as ever."""
+    _write(desk, "account: phys")
+    assert _hpcsweep("submit", "s.yaml", "--cluster", "bad") == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("warning:")]
+    assert "account: not checked: sacctmgr: accounting is disabled" in line
+    desk.spec(SPEC.replace("[64]", "[65]"), "s.yaml")
+    _write(desk, "account: phys\npartition: gpuu")
+    with pytest.raises(Refused, match="write `partition: gpu`"):
+        _hpcsweep("submit", "s.yaml", "--cluster", "bad", "--dry-run")
+
+
+def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, desk: Desk):
+    """One that hangs costs one patience, not one for each question; one that is dead, nothing."""
+    (pid,) = (int(p.read_text()) for p in bare_cluster.directory.glob("run/slurmctld.pid"))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        hung = slurm.describe(timeout=0.5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    bare_cluster.kill("slurmctld")
+    dead = slurm.describe()
+    for described, why in ((hung, slurm.Why.NO_ANSWER), (dead, slurm.Why.DOWN)):
+        answers = [described.config, described.nodes, described.partitions, described.qos]
+        assert [answer.why for answer in answers] == [why] * 4
+    (finding,) = checks.examine(profile.load("good"), dead)
+    assert (finding.level, finding.detail) == (
+        "warn",
+        "not checked: scontrol: slurmctld cannot be reached",
+    )
+
+
+def test_results_that_cannot_be_written_are_told_first(cluster: Lab, desk: Desk):
+    """Nothing is in the queue whose rows would be lost."""
+    (desk.folder / "file").write_text("")
+    before = job_numbers()
+    with pytest.raises(ResultsError, match="cannot be written"):
+        _hpcsweep("--results", "file/results", "submit", "s.yaml", "--cluster", "good")
+    assert job_numbers() <= before
+    assert _hpcsweep("--results", "file/x", "doctor", "--cluster", "good") == Refused.exit_code
+
+
+def test_a_missing_log_folder_is_told(cluster: Lab, desk: Desk):
+    """Slurm would take the job, fail it and leave no word."""
+    _write(desk, f"sbatch_options: ['--output={desk.folder}/absent/%j.out']")
+    with pytest.raises(Refused, match=r"bad.yaml:2: logs: .*/absent: No such file") as caught:
+        _hpcsweep("submit", "s.yaml", "--cluster", "bad")
+    assert "make the folder" in str(caught.value)
+    assert _hpcsweep("doctor", "--cluster", "bad") == Refused.exit_code
+
+
+def test_the_doctor_says_what_is_well_too(
+    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
+):
+    """Limits of the partition, how many nodes match, how many are idle; as text and as JSON."""
+    assert _hpcsweep("doctor", "--cluster", "good", "--json") == 0
+    found = {one["what"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["partition"]["detail"] == "gpu: UP, time up to 1-00:00:00"
+    assert "1 of 3 match" in found["nodes"]["detail"]
+    assert "1 idle (v100n1)" in found["nodes"]["detail"]
+    assert "yours: " in found["account"]["detail"]
+    assert found["qos"]["detail"].startswith("normal")
+    assert "sharing" in found
+    _write(desk, "partition: gpuu")
+    assert _hpcsweep("doctor", "--cluster", "bad") == Refused.exit_code
+    out = capsys.readouterr().out
+    assert "fail  partition" in out
+    assert "-> write `partition: gpu`" in out
+
+
+def test_shipped_profiles_are_compared_with_a_cluster_that_has_other_gpus(
+    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
+):
+    """The H200 is not on this cluster: told by its feature, not by two days in the queue."""
+    assert profile.load("h200").constraint == "gpuh200"
+    assert _hpcsweep("doctor", "--cluster", "h200") == Refused.exit_code
+    assert "no feature 'gpuh200'" in capsys.readouterr().out
+
+
+def test_a_cluster_without_a_default_partition_wants_one(cluster: Lab, desk: Desk):
+    """Without one, and without `partition`, nothing could be sent."""
+    _write(desk, "partition: null")
+    assert _hpcsweep("doctor", "--cluster", "bad") == 0
+    cluster.run("scontrol", "update", "PartitionName=all", "Default=NO")
+    try:
+        with pytest.raises(Refused, match="this cluster has no default"):
+            _hpcsweep("submit", "s.yaml", "--cluster", "bad")
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=all", "Default=YES")

@@ -1,0 +1,146 @@
+"""The job script on a real Slurm: rehearsed, requeued, cancelled, in a hostile folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.store import shards
+from labtools import arrays
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from hpcsweep.store.rundir import SubmissionDir
+    from lab import Lab
+
+SPEC = """\
+name: s
+workload: noop
+axes: {model: [resnet18], input_size: {start: 1, stop: 12, num: 12}}
+measure: {sleep_ms: 200}
+"""
+SITE = "partition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
+NSYS = """#!/bin/bash
+for word in "$@"; do case $word in --output=*) report=${word#--output=} ;; esac; done
+while [ "$1" != bash ]; do shift; done
+"$@"
+echo report >"${report//%%/%}"
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep and a profile."""
+    return furnished(tmp_path / "desk")
+
+
+def furnished(folder: Path, more: str = "") -> Desk:
+    """Return a folder with a sweep of twelve points in one chunk, and a profile."""
+    (folder / "cluster_profiles").mkdir(parents=True)
+    text = f"gpu: v100\n{SITE}python: {json.dumps(sys.executable)}\n{more}"
+    (folder / "cluster_profiles/v100.yaml").write_text(text)
+    desk = Desk(folder)
+    desk.spec(SPEC, "s.yaml")
+    return desk
+
+
+def empty() -> bool:
+    """Say whether no job waits or runs."""
+    return all(job.state.over for job in slurm.queue())
+
+
+def submitted(cluster: Lab, desk: Desk, rows: int, **env: str) -> SubmissionDir:
+    """Submit, and return when some rows are there."""
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", **env)
+    assert done.returncode == 0, done.stderr
+    (submission,) = desk.sweep("s").submissions()
+    cluster.wait_for("rows", lambda: len(ids(submission)) >= rows)
+    return submission
+
+
+def ids(submission: SubmissionDir) -> list[str]:
+    """Return the point of every row, over all attempts."""
+    found = submission.attempts(0)
+    return [key.point_id for shard in found for key in shards.read_keys(shard.overall)]
+
+
+def log(submission: SubmissionDir) -> str:
+    """Return what the job printed."""
+    (file,) = submission.logs.glob("slurm-*.out")
+    return file.read_text()
+
+
+def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk: Desk):
+    """Byte for byte, but for the submission's id and the time; results and queue stay empty."""
+    env = {"TMPDIR": str(desk.folder)}
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
+    assert done.returncode == 0, done.stderr
+    assert empty()
+    assert not desk.results.exists()
+    assert "s on v100: 12 points in 1 chunk," in done.stdout
+    assert re.search(r"expected: \d+ s on v100 \(", done.stdout)
+    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
+    draft = Path(re.search(r"files would be sent: (.*)", done.stdout)[1])
+    submission = submitted(cluster, desk, rows=0)
+    for name in ("job.sbatch", "chunks.jsonl", "manifest.json"):
+        drafted = (draft / name).read_text().replace(draft.name, submission.id)
+        sent = (submission.path / name).read_text()
+        if name == "manifest.json":
+            drafted, sent = without_time(drafted), without_time(sent)
+        assert drafted == sent
+    assert (draft / "job.sbatch").read_text() in done.stdout
+
+
+def without_time(manifest: str) -> str:
+    """Return a manifest's text without the line that says when it was made."""
+    return "".join(
+        line for line in manifest.splitlines(keepends=True) if '"created_at"' not in line
+    )
+
+
+def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Desk):
+    """Same job id, next attempt, no point twice, one log with both, and the count of restarts."""
+    submission = submitted(cluster, desk, rows=2)
+    cluster.run("scancel", "-b", "--signal=USR1", arrays(submission)[0]["job_id"])
+    cluster.wait_for("the second attempt", lambda: len(submission.attempts(0)) == 2)
+    cluster.wait_for("the end of the job", empty)
+    assert len(ids(submission)) == len(set(ids(submission))) == 12
+    first, second = (json.loads(shard.env.read_text()) for shard in submission.attempts(0))
+    assert (first["state"], first["reason"]) == ("stopped", "SIGUSR1")
+    assert second["state"] == "done"
+    assert "SLURM_RESTART_COUNT" not in first["slurm"]
+    assert second["slurm"]["SLURM_RESTART_COUNT"] == "1"
+    assert first["slurm"]["SLURM_JOB_ID"] == second["slurm"]["SLURM_JOB_ID"]
+    assert log(submission).index("attempt 0") < log(submission).index("attempt 1")
+
+
+def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
+    """It finishes its point and does not put itself back into the queue; submit continues."""
+    submission = submitted(cluster, desk, rows=2)
+    cluster.run("scancel", arrays(submission)[0]["job_id"])
+    cluster.wait_for("the end of the attempt", lambda: "stopped" in log(submission))
+    cluster.wait_for("the end of the job", empty)
+    assert 2 <= len(ids(submission)) < 12
+    assert len(submission.attempts(0)) == 1
+    assert "points on v100" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+
+
+def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_path: Path):
+    """Blanks, quotes, substitutions, percent signs: the report lies beside the shard."""
+    folder = tmp_path / 'it\'s a 100% "hostile" $(touch pwned) `folder` #1, ünï'
+    desk = furnished(folder, "wrapper: nsys\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nsys").write_text(NSYS)
+    (tmp_path / "bin/nsys").chmod(0o755)
+    submission = submitted(cluster, desk, 12, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    cluster.wait_for("the end of the job", empty)
+    assert (submission.shards / "0.0.nsys-rep").read_text() == "report\n"
+    assert "12/12 profiled" in log(submission)
+    assert list(tmp_path.rglob("pwned")) == []

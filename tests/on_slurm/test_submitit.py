@@ -1,0 +1,274 @@
+"""Sweeps on a real Slurm through submitit: the same chunks, rows and journal as through sbatch."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.store import shards
+from labtools import arrays, job_numbers
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from hpcsweep.store.rundir import SubmissionDir
+    from lab import Lab
+    from labtools import StartCluster
+
+SIX = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
+SLOW = """\
+name: s
+workload: noop
+axes: {model: [resnet18], input_size: {start: 1, stop: 20, num: 20}}
+measure: {sleep_ms: 100}
+"""
+SITE = f"""\
+launcher: submitit
+gpu: {{gpu}}
+partition: gpu
+constraint: {{feature}}
+gres: 'gpu:1'
+python: {sys.executable}
+max_points_per_chunk: 1
+cpus_per_task: 2
+kill_wait: 1
+signal_lead: 20
+time: 30
+"""
+# Where submitit unpickled something, its modules are written down when it ends.
+WITNESS = """\
+import atexit, json, os, sys
+def note():
+    if "hpcsweep.submit.launchers.via_submitit" in sys.modules:
+        with open(f"{os.environ['WITNESS']}/{os.getpid()}.json", "w") as file:
+            json.dump(sorted(sys.modules), file)
+atexit.register(note)
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep and two profiles; its name is hostile."""
+    folder = tmp_path / 'it\'s a "desk"'
+    desk = Desk(folder)
+    (folder / "cluster_profiles").mkdir(parents=True)
+    for gpu, feature in (("v100", "gpu2v100"), ("l40", "gpul40s")):
+        profile(desk, gpu, SITE.format(gpu=gpu, feature=feature))
+    desk.spec(SIX, "s.yaml")
+    return desk
+
+
+def profile(desk: Desk, name: str, text: str) -> None:
+    """Write a profile; one that says little extends v100."""
+    text = text if "gpu:" in text else f"extends: v100\n{text}"
+    (desk.folder / f"cluster_profiles/{name}.yaml").write_text(text)
+
+
+def submit(desk: Desk, gpu: str = "v100", *more: str) -> SubmissionDir:
+    """Submit the sweep; return the newest submission."""
+    done = desk.run("submit", "s.yaml", "--cluster", gpu, *more)
+    assert done.returncode == 0, done.stderr
+    return desk.sweep("s").submissions()[-1]
+
+
+def over() -> bool:
+    """Say whether nothing waits or runs."""
+    return all(job.state.over for job in slurm.queue())
+
+
+def tries(desk: Desk) -> Counter[str]:
+    """Return how many rows each point has."""
+    return Counter(
+        k.point_id for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)
+    )
+
+
+def log(submission: SubmissionDir) -> str:
+    """Return what the submission's jobs printed."""
+    return "".join(path.read_text() for path in submission.submitit.glob("*.out"))
+
+
+def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
+    """Rows, journal and environment are those of any launcher; GPUs are what was asked for."""
+    for gpu in ("v100", "l40"):
+        submission = submit(desk, gpu)
+        (sent,) = arrays(submission)
+        assert (sent["first_chunk"], sent["tasks"]) == (0, 6)
+    again = desk.run("submit", "s.yaml", "--cluster", "l40").stdout
+    assert "nothing to send" in again
+    cluster.wait_for("the end of the jobs", over, timeout=90)
+    assert sorted(tries(desk).values()) == [1] * 12
+    for shard in desk.sweep("s").shards():
+        seen = json.loads(shard.env.read_text())["slurm"]
+        assert seen["SLURMD_NODENAME"] == ("v100n1" if "v100" in shard.submission else "l40sn1")
+        assert seen["SLURM_STEP_GPUS"] in {"0", "1"}
+        assert (seen["SLURM_NTASKS"], seen["SLURM_CPUS_PER_TASK"]) == ("1", "2")
+        assert seen["SLURM_ARRAY_JOB_ID"]
+    assert "nothing to send" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+
+
+def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, tmp_path: Path):
+    """And on the node submitit loads its launcher, but nothing of the submitting side."""
+    (tmp_path / "sitecustomize.py").write_text(WITNESS)
+    profile(desk, "seen", f"env: {{PYTHONPATH: {tmp_path}, WITNESS: {tmp_path}}}\n")
+    submit(desk, "seen")
+    bare_cluster.wait_for("the end of the jobs", over, timeout=60)
+    assert sorted(tries(desk).values()) == [1] * 6
+    notes = list(tmp_path.glob("*.json"))
+    assert len(notes) == 6
+    for note in notes:
+        loaded = set(json.loads(note.read_text()))
+        assert "submitit" in loaded
+        heavy = {
+            "pandas",
+            "pydantic",
+            "jinja2",
+            "yaml",
+            "torch",
+            "hpcsweep.submit.script",
+            "hpcsweep.spec.profile",
+        }
+        assert not loaded & heavy
+
+
+def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk):
+    """On submitit's signal the point ends and the job is requeued; no point is lost."""
+    desk.spec(SLOW, "s.yaml")
+    profile(desk, "one", "max_points_per_chunk: 20\n")
+    submission = submit(desk, "one")
+    (sent,) = arrays(submission)
+    cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
+    cluster.run("scancel", "--signal=USR2", sent["job_id"])
+    cluster.wait_for("the end of the job", over, timeout=60)
+    assert sorted(tries(desk).values()) == [1] * 20
+    first, second = submission.attempts(0)
+    assert json.loads(first.env.read_text())["reason"] == "SIGUSR2"
+    assert json.loads(second.env.read_text())["state"] == "done"
+
+
+def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk):
+    """The supervisor stops by itself before the deadline; that asks for a checkpoint, too."""
+    desk.spec(SLOW, "s.yaml")
+    soon = 'test -n "$SLURM_RESTART_COUNT" || HPCSWEEP_DEADLINE=$(( $(date +%s) + 3 ))'
+    profile(desk, "one", f"max_points_per_chunk: 20\nsetup: [{json.dumps(soon)}]\n")
+    submission = submit(desk, "one")
+    cluster.wait_for("the end of the job", over, timeout=60)
+    assert sorted(tries(desk).values()) == [1] * 20
+    assert len(submission.attempts(0)) == 2
+
+
+def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: Lab, desk: Desk):
+    """What was measured stays; the same command sends the rest."""
+    desk.spec(SLOW, "s.yaml")
+    profile(desk, "one", "max_points_per_chunk: 20\n")
+    (sent,) = arrays(submit(desk, "one"))
+    cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
+    cluster.run("scancel", sent["job_id"])
+    cluster.wait_for("the end of the job", over)
+    states = {job.state.name for job in slurm.queue([sent["job_id"]])}
+    assert states == {"CANCELLED"}
+    assert 3 <= len(tries(desk)) < 20
+    submit(desk, "one")
+    cluster.wait_for("the end of the job", over, timeout=90)
+    assert sorted(tries(desk).values()) == [1] * 20
+
+
+def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
+    """Four of six go in, exit code 8; what did not go in leaves no pickle."""
+    profile(desk, "small", "account: small\nsetup: ['sleep 600']\n")
+    done = desk.run("submit", "s.yaml", "--cluster", "small")
+    assert done.returncode == 8, done.stderr
+    assert "4 of 6 chunks went in" in done.stderr
+    (submission,) = desk.sweep("s").submissions()
+    assert sum(job["tasks"] for job in arrays(submission)) == 4
+    pickles = [path.name for path in submission.submitit.glob("*.pkl")]
+    assert len(pickles) == 4
+    assert all(re.fullmatch(r"\d+_\d+_submitted.pkl", name) for name in pickles)
+    cluster.run("scancel", "--user=root")
+    cluster.wait_for("an empty queue", over)
+    submit(desk, "v100")
+    cluster.wait_for("the end of the jobs", over, timeout=90)
+    assert sorted(tries(desk).values()) == [1] * 6
+
+
+def test_arrays_are_split_and_an_array_of_one_is_an_array(
+    special_cluster: StartCluster, desk: Desk
+):
+    """Six chunks at five tasks an array; the one that is left is listed as a task, too."""
+    lab = special_cluster(accounting=False, max_array_size=5)
+    submission = submit(desk)
+    sent = [(job["first_chunk"], job["tasks"]) for job in arrays(submission)]
+    assert sent == [(0, 5), (5, 1)]
+    tasks = {job.id.key for job in slurm.queue()}
+    assert {(int(arrays(submission)[1]["job_id"]), 0)} < tasks
+    lab.wait_for("the end of the jobs", over, timeout=60)
+    assert sorted(tries(desk).values()) == [1] * 6
+
+
+def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: Desk):
+    """With exit code 5, before any Python starts."""
+    profile(desk, "bad", "max_points_per_chunk: 6\nsetup: ['no_such_tool --x']\n")
+    submission = submit(desk, "bad")
+    cluster.wait_for("the end of the job", over)
+    assert "this setup line failed: no_such_tool --x" in log(submission)
+    (sent,) = arrays(submission)
+    shown = cluster.run("scontrol", "show", "job", f"{sent['job_id']}_0").stdout
+    assert "ExitCode=5:0" in shown
+
+
+def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):
+    """The script of the first array, word for word but for the submission's name."""
+    more = "['--comment=\"two words\"', --nice 7, --no-kill]"
+    profile(desk, "full", f"qos: normal\nmem: 512M\narray_throttle: 3\nsbatch_options: {more}\n")
+    before = job_numbers()
+    done = desk.run("submit", "s.yaml", "--cluster", "full", "--dry-run", TMPDIR=str(desk.folder))
+    assert done.returncode == 0, done.stderr
+    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
+    assert job_numbers() <= before
+    submission = submit(desk, "full")
+    (script,) = submission.submitit.glob("*_submission.sh")
+    text = script.read_text()
+    draft = Path(re.search(r"files would be sent: (.*)", done.stdout)[1])
+    assert text.replace(submission.id, draft.name).strip() in done.stdout
+    for option in ("array=0-5%3", "mem=512M", "qos=normal", "comment='two words'", "nice=7"):
+        assert f"#SBATCH --{option}\n" in text
+    assert "#SBATCH --no-kill\n" in text
+    assert "#SBATCH --signal=USR2@20\n" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("time: null\n", "`time` is missing"),
+        ("sbatch_options: ['-H']\n", "write it as --name=value"),
+        ("wrapper: nsys\n", "needs launcher: sbatch"),
+    ],
+)
+def test_what_submitit_cannot_take_is_refused(cluster: Lab, desk: Desk, text: str, told: str):
+    """With the file's name, exit code 2, and nothing left behind."""
+    profile(desk, "odd", text)
+    done = desk.run("submit", "s.yaml", "--cluster", "odd")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert desk.sweep("s").submissions() == []
+
+
+def test_a_folder_whose_name_slurm_would_expand_is_refused(cluster: Lab, desk: Desk):
+    """A per cent sign stands for a job's number, to Slurm and to submitit."""
+    done = desk.run("--results", "100%j", "submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 2
+    assert "'%'" in done.stderr
+
+
+def test_a_refusal_of_slurm_is_told_in_its_words(cluster: Lab, desk: Desk):
+    """The profile's key is named, and nothing is left behind."""
+    profile(desk, "typo", "partition: gpuu\n")
+    done = desk.run("submit", "s.yaml", "--cluster", "typo", "--no-check")
+    assert (done.returncode, "`partition`" in done.stderr) == (7, True)
+    assert desk.sweep("s").submissions() == []

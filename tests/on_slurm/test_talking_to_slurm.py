@@ -1,0 +1,470 @@
+"""hpcsweep.slurm against a real Slurm: what is sent arrives, what is asked is answered."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.errors import SchedulerError
+from hpcsweep.slurm import CouldNotAsk, JobId, LimitReached, Meaning, Rejected, Unanswered, Why
+from labtools import job_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hpcsweep.slurm import JobState
+    from lab import Lab
+    from labtools import StartCluster
+
+    Send = Callable[..., JobId]
+
+HOSTILE = "a 'b' \"c\" $d\n|e,;é"
+
+
+@pytest.fixture
+def since() -> datetime:
+    """Give the time before everything that a test submits."""
+    return datetime.now(timezone.utc)
+
+
+@pytest.fixture
+def send(tmp_path: Path) -> Send:
+    """Give a function that submits shell text, without an output file."""
+
+    def submit(text: str, *options: str) -> JobId:
+        script = tmp_path / "job.sh"
+        script.write_text(f"#!/bin/sh\n#SBATCH --output=/dev/null\n{text}\n")
+        return slurm.submit(script, options=options)
+
+    return submit
+
+
+def _poll(ask: Callable[[], list[JobState] | CouldNotAsk], until: Callable[..., bool]):
+    """Ask again until the answer is as awaited; the last answer is told if it never is."""
+    deadline = time.monotonic() + 60
+    while True:
+        answer = ask()
+        if not isinstance(answer, CouldNotAsk) and until(answer):
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.1)
+
+
+def _queued(ids: Sequence[JobId], meaning: Meaning, count: int = 1) -> list[JobState]:
+    """Wait until the queue shows so many tasks with this meaning, and return them."""
+
+    def of(answer: list[JobState]) -> list[JobState]:
+        return [job for job in answer if job.state.meaning is meaning]
+
+    return of(_poll(lambda: slurm.queue(ids), lambda answer: len(of(answer)) == count))
+
+
+def _all_over(ids: Sequence[JobId], since: datetime, count: int) -> list[JobState]:
+    """Wait for the accounts, which lag, to say that so many tasks are over."""
+    return _poll(
+        lambda: slurm.accounting(ids, since),
+        lambda answer: len(answer) == count and all(job.state.over for job in answer),
+    )
+
+
+def test_a_script_in_a_hostile_folder_is_submitted_and_runs_there(cluster: Lab, tmp_path: Path):
+    """Blanks, quotes and a newline in paths and names are nobody's shell syntax."""
+    folder = tmp_path / HOSTILE
+    folder.mkdir()
+    script = folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --output=out.txt\npwd; echo done\n")
+    job = slurm.submit(script, options=["--job-name", HOSTILE], cwd=folder)
+    assert job == JobId.of(job.job)
+    out = folder / "out.txt"
+    cluster.wait_for("output", lambda: out.exists() and out.read_text().endswith("done\n"))
+    assert out.read_text() == f"{folder}\ndone\n"
+
+
+def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send: Send):
+    """Twenty tasks, two at a time: 18 wait for the throttle, 2 run on the right node."""
+    array = send("sleep 600", "--array=0-19%2", "-p", "gpu", "-C", "gpul40s", "-J", "a|b, c")
+    running = _queued([array], Meaning.RUNNING, 2)
+    listed = slurm.queue([array])
+    waiting = [job for job in listed if job not in running]
+    assert sorted(job.id.task for job in listed) == list(range(20))
+    assert {(job.nodes, job.partition, job.name) for job in running} == {
+        ("l40sn1", "gpu", "a|b, c")
+    }
+    assert all(job.started and job.reason == "" and job.ended is None for job in running)
+    assert {(job.state.name, job.reason) for job in waiting} == {("PENDING", "JobArrayTaskLimit")}
+    assert all(job.started is None and job.nodes == "" for job in waiting)
+
+
+def test_the_queue_is_asked_by_job_or_by_user(cluster: Lab, send: Send):
+    """By default it is this user's; a job that is not asked for is not told."""
+    first, second = send("sleep 600"), send("sleep 600")
+    assert {job.id.job for job in slurm.queue([first])} == {first.job}
+    assert {first.job, second.job} <= {job.id.job for job in slurm.queue()}
+    assert slurm.queue(user="nobody") == []
+
+
+def test_the_accounts_tell_how_each_task_ended(cluster: Lab, send: Send, since: datetime):
+    """Exit codes, node and times of an array whose tasks end differently."""
+    array = send("exit $((SLURM_ARRAY_TASK_ID % 3))", "--array=0-19", "-p", "v100")
+    ended = {job.id.task: job for job in _all_over([array], since, 20)}
+    assert {task: job.exit_code for task, job in ended.items()} == {t: t % 3 for t in range(20)}
+    assert {job.state.meaning for t, job in ended.items() if t % 3} == {Meaning.FAILED}
+    assert {job.state.meaning for t, job in ended.items() if not t % 3} == {Meaning.DONE}
+    assert {job.nodes for job in ended.values()} == {"v100n1"}
+    assert all(since - timedelta(seconds=2) < job.ended for job in ended.values())
+    assert all(job.submitted <= job.started <= job.ended for job in ended.values())
+
+
+def test_waiting_tasks_are_told_one_by_one_by_the_accounts_too(
+    cluster: Lab, send: Send, since: datetime
+):
+    """Sacct lists them as one long range, which Slurm would cut short at 64 characters."""
+    tasks = list(range(0, 300, 3))
+    array = send("true", f"--array={slurm.task_list(tasks)}", "--hold")
+    told = _poll(lambda: slurm.accounting([array], since), len)
+    assert [job.id.task for job in told] == tasks
+    assert {(job.state.name, job.nodes, job.started) for job in told} == {("PENDING", "", None)}
+
+
+def test_jobs_that_slurm_does_not_know_are_simply_missing(
+    cluster: Lab, send: Send, since: datetime
+):
+    """Unknown ids are no error, alone or among known ones."""
+    known = send("sleep 600")
+    for unknown in (["999999"], ["999998", "999999_3"]):
+        assert slurm.queue(unknown) == []
+        assert slurm.accounting(unknown, since) == []
+    assert [job.id.job for job in slurm.queue(["999999", known])] == [known.job]
+    slurm.cancel(["999999"])
+
+
+def test_a_survey_keeps_the_better_word_on_each_task(cluster: Lab, send: Send, since: datetime):
+    """The queue for what lives, the accounts for what is over."""
+    over, alive = send("exit 7"), send("sleep 600")
+    _all_over([over], since, 1)
+    _queued([alive], Meaning.RUNNING)
+    survey = slurm.survey([over, alive, "999999"], since)
+    assert survey.unanswered == ()
+    told = {key: (job.state.name, job.source, job.exit_code) for key, job in survey.jobs.items()}
+    assert told == {over.key: ("FAILED", "sacct", 7), alive.key: ("RUNNING", "squeue", None)}
+
+
+def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
+    cluster: Lab, send: Send, since: datetime
+):
+    """The survey says that it waits, although an attempt of it is over."""
+    job = send("sleep 600", "-p", "mi250")
+    _queued([job], Meaning.RUNNING)
+    slurm.requeue([job])
+    _queued([job], Meaning.PENDING)
+    slurm.requeue([job])  # waits already: no error
+    told = _poll(lambda: slurm.attempts([job], since), lambda answer: len(answer) == 2)
+    assert [attempt.state.meaning for attempt in told] == [Meaning.REQUEUED, Meaning.PENDING]
+    assert told[0].nodes == "mi250n1"
+    assert not slurm.survey([job], since).jobs[job.key].state.over
+
+
+def test_what_may_not_be_requeued_is_an_error(cluster: Lab, send: Send):
+    """A job that forbade it, and one that nobody knows."""
+    job = send("sleep 600", "--no-requeue")
+    _queued([job], Meaning.RUNNING)
+    with pytest.raises(SchedulerError, match="presently disabled"):
+        slurm.requeue([job])
+    with pytest.raises(SchedulerError, match="Invalid job id"):
+        slurm.requeue(["999999"])
+
+
+def test_single_tasks_of_an_array_are_cancelled(cluster: Lab, send: Send):
+    """A task, a range of tasks, or all: the others go on."""
+    array = send("sleep 600", "--array=0-9", "-p", "v100")
+    _queued([array], Meaning.RUNNING, 10)
+    slurm.cancel([JobId.of(array.job, 9), f"{array}_[2,5-7]"])
+    gone = _queued([array], Meaning.CANCELLED, 5)
+    assert sorted(job.id.task for job in gone) == [2, 5, 6, 7, 9]
+    slurm.cancel([array])
+    _queued([array], Meaning.CANCELLED, 10)
+
+
+def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
+    cluster: Lab, send: Send, since: datetime
+):
+    """Neither the queue nor the accounts know them afterwards: absence is not a state."""
+    array = send("true", "--array=0-9", "--hold")
+    slurm.cancel([f"{array}_[2,5-7]"])
+    left = [0, 1, 3, 4, 8, 9]
+    assert sorted(job.id.task for job in slurm.queue([array])) == left
+    told = _poll(lambda: slurm.accounting([array], since), lambda answer: len(answer) > 1)
+    assert [job.id.task for job in told] == left
+
+
+def test_a_signal_reaches_the_batch_shell(cluster: Lab, send: Send, tmp_path: Path):
+    """Cancelling with a signal does not cancel; the script's handler decides."""
+    ready = tmp_path / "ready"
+    job = send(f"trap 'exit 3' USR1\ntouch {ready}\nwhile :; do sleep 0.1; done", "-p", "l40s")
+    cluster.wait_for("the handler", ready.exists)
+    slurm.cancel([job], signal="USR1", batch_only=True)
+    (ended,) = _queued([job], Meaning.FAILED)
+    assert ended.reason == "NonZeroExitCode"
+
+
+def test_the_name_of_a_cluster_goes_with_the_id(cluster: Lab, send: Send, since: datetime):
+    """`sbatch --parsable` says `12;lab` when a cluster was named; every question then names it."""
+    job = send("sleep 600", "--clusters=lab")
+    assert job.cluster == "lab"
+    running = _queued([job], Meaning.RUNNING)
+    assert [one.id.cluster for one in running] == ["lab"]
+    assert _poll(lambda: slurm.accounting([job], since), len)[0].id.cluster == "lab"
+    slurm.requeue([job])
+    slurm.cancel([job])
+    _queued([job], Meaning.CANCELLED)
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        (["-p", "nosuch"], "partition"),
+        (["-C", "nosuch"], "constraint"),
+        (["--gres=foo:1"], "gres"),
+        (["--gres=gpu:a100:1"], ""),
+        (["-p", "mi250", "-C", "gpu2v100"], ""),
+        (["-q", "nosuch"], "qos"),
+        (["-A", "nosuch"], "account"),
+        (["--mem=900G"], "mem"),
+        (["-q", "brief", "-t", "1:00:00"], "time"),
+        (["-t", "soon"], "time"),
+        (["-w", "nosuch"], "exclude"),
+        (["--array=0-1001"], "array"),
+        (["--array=5-2"], "array"),
+        (["--nosuch=1"], "nosuch"),
+        (["--dependency=bogus:1"], "dependency"),
+    ],
+)
+def test_a_script_that_slurm_refuses_is_told_by_key(
+    cluster: Lab, send: Send, options: list[str], option: str
+):
+    """The same key whether it is submitted or only tried, and nothing is in the queue."""
+    with pytest.raises(Rejected) as caught:
+        send("true", *options)
+    assert caught.value.option == option
+    assert slurm.queue() == [] or all(job.state.over for job in slurm.queue())
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\r\ntrue\r\n", "true\n", None])
+def test_what_is_no_script_is_told(cluster: Lab, tmp_path: Path, text: str | None):
+    """DOS line ends, no #! line, no file at all."""
+    script = tmp_path / "job.sh"
+    if text is not None:
+        script.write_bytes(text.encode())
+    with pytest.raises(Rejected) as caught:
+        slurm.submit(script)
+    assert caught.value.option == "script"
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        (["-q", "few"], "QOSMaxSubmitJobPerUserLimit"),
+        (["-A", "small"], "AssocMaxSubmitJobLimit"),
+    ],
+)
+def test_a_limit_on_submitted_jobs_is_told_by_name(
+    cluster: Lab, send: Send, options: list[str], limit: str
+):
+    """What fits goes in, what does not is a `LimitReached`."""
+    send("sleep 600", "--array=0-2", *options)
+    with pytest.raises(LimitReached) as caught:
+        send("sleep 600", "--array=0-2", *options)
+    assert caught.value.limit == limit
+
+
+def test_a_full_cluster_does_not_make_us_wait_for_ever(
+    special_cluster: StartCluster, tmp_path: Path
+):
+    """At MaxJobCount sbatch would retry for minutes; we stop, and nothing went in."""
+    special_cluster(accounting=False, max_job_count=5)
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\nsleep 600\n")
+    slurm.submit(script, options=["--array=0-3", "--hold"])
+    with pytest.raises(LimitReached) as caught:
+        slurm.submit(script, options=["--array=0-3", "--hold"], patience=1)
+    assert caught.value.limit == "MaxJobCount"
+    assert len(slurm.queue()) == 4
+
+
+def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: Lab, tmp_path: Path):
+    """Node, partition and a time for a good one; the refusal for a bad one."""
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH -p gpu -C gpul40s --gres=gpu:1\ntrue\n")
+    before = job_numbers()
+    found = slurm.would_accept(script)
+    assert (found.nodes, found.partition) == ("l40sn1", "gpu")
+    assert abs(found.start - datetime.now(timezone.utc)) < timedelta(days=2)
+    with pytest.raises(Rejected) as caught:
+        slurm.would_accept(script, options=["-p", "nosuch"])
+    assert caught.value.option == "partition"
+    with pytest.raises(LimitReached):
+        slurm.would_accept(script, options=["-q", "few", "--array=0-9"])
+    assert job_numbers() <= before
+
+
+def test_what_is_accepted_and_never_runs_is_told_by_its_reason(cluster: Lab, send: Send):
+    """A time above the partition's limit and a closed partition are accepted all the same."""
+    jobs = [send("true", "-p", "short", "-t", "2:00:00"), send("true", "-p", "closed")]
+    reasons = ["PartitionDown", "PartitionTimeLimit"]  # at first another may be told
+    waiting = _poll(
+        lambda: slurm.queue(jobs), lambda answer: sorted(j.reason for j in answer) == reasons
+    )
+    assert all(slurm.in_vain(job.reason) for job in waiting)
+
+
+def test_a_lost_node_is_the_clusters_fault_and_named(cluster: Lab, send: Send, since: datetime):
+    """NODE_FAIL is not charged, and its node is to be excluded."""
+    job = send("sleep 600", "-p", "l40s", "--no-requeue")
+    _queued([job], Meaning.RUNNING)
+    cluster.run("scontrol", "update", "nodename=l40sn1", "state=down", "reason=a test")
+    (lost,) = _all_over([job], since, 1)
+    assert (lost.state.name, lost.state.meaning) == ("NODE_FAIL", Meaning.INFRASTRUCTURE)
+    assert lost.state.node_at_fault
+    assert slurm.hostnames(lost.nodes) == ("l40sn1",)
+
+
+def test_a_preempted_job_is_not_charged_and_its_node_is_not_at_fault(
+    cluster: Lab, send: Send, since: datetime
+):
+    """A job of higher priority takes the place of one in a partition that gives way."""
+    low = send("sleep 600", "-p", "lowcancel", "-w", "v100n1", "--exclusive")
+    _queued([low], Meaning.RUNNING)
+    send("sleep 600", "-p", "v100")
+    (gone,) = _all_over([low], since, 1)
+    assert (gone.state.name, gone.state.meaning) == ("PREEMPTED", Meaning.INFRASTRUCTURE)
+    assert not gone.state.node_at_fault
+
+
+def test_slurmctld_down_is_an_answer_in_bounded_time(
+    bare_cluster: Lab, send: Send, since: datetime
+):
+    """Each question says that nobody answered; each order raises; nothing waits for 19 s."""
+    job = send("sleep 600")
+    script = bare_cluster.directory / "job.sh"
+    script.write_text("#!/bin/sh\ntrue\n")
+    bare_cluster.kill("slurmctld")
+    questions = {
+        "squeue": slurm.queue([job], timeout=0.5),
+        "scontrol": slurm.config(timeout=0.5),
+        "sinfo": slurm.nodes(timeout=0.5),
+        "sbatch": slurm.would_accept(script, timeout=0.5),
+    }
+    for program, answer in questions.items():
+        assert isinstance(answer, CouldNotAsk)
+        assert (answer.program, answer.why) == (program, Why.NO_ANSWER)
+    with pytest.raises(Unanswered):
+        slurm.submit(script, timeout=0.5)
+    for order in (slurm.cancel, slurm.requeue):
+        with pytest.raises(SchedulerError, match="no answer"):
+            order([job], timeout=0.5)
+    assert slurm.hostnames("n[1-2]") == ("n1", "n2")
+
+
+def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send, since: datetime):
+    """The survey holds what squeue knows, and says that the accounts are disabled."""
+    job = send("sleep 600")
+    _queued([job], Meaning.RUNNING)
+    survey = slurm.survey([job], since)
+    assert survey.jobs[job.key].state.name == "RUNNING"
+    (unasked,) = survey.unanswered
+    assert (unasked.program, unasked.why) == ("sacct", Why.DISABLED)
+    assert str(unasked) == "sacct: accounting is disabled"
+    for answer in (slurm.qos(), slurm.associations(), slurm.attempts([job], since)):
+        assert isinstance(answer, CouldNotAsk)
+        assert answer.why is Why.DISABLED
+
+
+def test_slurmdbd_down_is_told_and_the_queue_still_answers(
+    cluster: Lab, send: Send, since: datetime
+):
+    """A database that is down is not the same as no accounts at all."""
+    job = send("sleep 600")
+    _queued([job], Meaning.RUNNING)
+    cluster.kill("slurmdbd")
+    survey = slurm.survey([job], since)
+    assert survey.jobs[job.key].source == "squeue"
+    assert [answer.why for answer in survey.unanswered] == [Why.DOWN]
+    assert isinstance(slurm.qos(), CouldNotAsk)
+
+
+def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
+    """Slurm's own library names each base state and each flag; none of them is unknown here."""
+    library = next(Path("/usr/lib").glob("*/slurm*/libslurmfull.so"), None)
+    if library is None:
+        pytest.skip("libslurmfull.so is not where Debian has it")
+    program = (
+        "import ctypes\n"
+        f"slurm = ctypes.CDLL({str(library)!r})\n"
+        "for name in (slurm.job_state_string, slurm.job_state_string_compact):\n"
+        "    name.restype = ctypes.c_char_p\n"
+        "    print(*(name(bits).decode() for bits in [*range(32), *(1 << n for n in range(32))]))\n"
+    )
+    long, short = cluster.run(sys.executable, "-c", program).stdout.splitlines()
+    told = [slurm.state_of(word) for word in long.split()]
+    assert told == [slurm.state_of(word) for word in short.split()]
+    assert {state.name for state in told if state.meaning is Meaning.UNKNOWN} == {"?"}
+    assert len({state.name for state in told}) > 20
+
+
+def test_nodes_are_described_as_configured(cluster: Lab):
+    """Feature, GPUs, CPUs, memory and partitions of each node; all of them usable."""
+    found = {node.name: node for node in slurm.nodes()}
+    assert set(found) == {"v100n1", "l40sn1", "mi250n1"}
+    node = found["v100n1"]
+    assert (node.features, node.cpus, node.memory_mb) == (("gpu2v100",), 16, 64000)
+    assert [(g.name, g.type, g.count) for g in node.gres] == [("gpu", "v100", 2)]
+    assert {"gpu", "v100", "short", "closed"} <= set(node.partitions)
+    assert "l40s" not in node.partitions
+    assert all(node.usable and node.reason == "" for node in found.values())
+
+
+def test_a_drained_node_is_not_usable_and_says_why(cluster: Lab):
+    """The administrator's reason is kept."""
+    cluster.run("scontrol", "update", "nodename=mi250n1", "state=drain", "reason=fan, broken | x")
+    (node,) = (node for node in slurm.nodes() if node.name == "mi250n1")
+    assert (node.state, node.usable, node.reason) == ("drained", False, "fan, broken | x")
+    cluster.run("scontrol", "update", "nodename=mi250n1", "state=resume")
+
+
+def test_partitions_are_described_with_their_limits(cluster: Lab):
+    """Time limits in seconds, state, default, and None for no limit."""
+    found = {partition.name: partition for partition in slurm.partitions()}
+    assert [name for name, partition in found.items() if partition.default] == ["all"]
+    assert (found["gpu"].max_time_s, found["short"].max_time_s) == (86400, 1800)
+    assert (found["gpu"].state, found["closed"].state) == ("UP", "DOWN")
+    assert (found["gpu"].max_nodes, found["gpu"].allow_accounts) == (None, ())
+    assert found["low"].settings["PriorityTier"] == "1"
+    assert slurm.hostnames(found["v100"].nodes) == ("v100n1",)
+
+
+def test_the_configuration_is_read_with_its_limits(cluster: Lab):
+    """Values are verbatim; numbers are read where asked."""
+    found = slurm.config()
+    assert found["ClusterName"] == "lab"
+    assert slurm.number(found["MaxArraySize"]) == 1001
+    assert slurm.number(found["MinJobAge"]) == 300
+    assert slurm.number(found["TaskProlog"]) is None
+
+
+def test_qos_and_accounts_are_read(cluster: Lab):
+    """What this user may ask for, and the limits that come with it."""
+    qos = {one.name: one for one in slurm.qos()}
+    assert (qos["few"].max_submit_jobs_per_user, qos["few"].max_wall_s) == (5, None)
+    assert qos["brief"].max_wall_s == 600
+    assert qos["few"].flags == ("DenyOnLimit",)
+    mine = {one.account: one for one in slurm.associations(cluster="lab")}
+    assert (mine["small"].max_submit_jobs, mine["lab"].max_submit_jobs) == (4, None)
+    assert set(mine["lab"].qos) == {"normal", "few", "brief"}
+    assert mine["lab"].default_qos == "normal"
+    assert slurm.associations("nobody-of-that-name") == []

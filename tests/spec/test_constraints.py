@@ -1,0 +1,257 @@
+"""What is right line by line and wrong together: each complaint has line, key and a way out."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep.errors import SpecError
+from hpcsweep.spec import sweep_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = """\
+workload: inference
+axes:
+  model: [resnet18, resnet50]
+  input_size: [64, 128, 224]
+  batch_size: [1, 2, 4]
+  algorithm: [gemm, winograd]
+"""  # six lines, so what is added begins in line 7
+
+
+def _load(folder: Path, text: str) -> sweep_file.Sweep:
+    path = folder / "sweep.yaml"
+    path.write_text(text)
+    return sweep_file.load(path)
+
+
+def _complaint(folder: Path, text: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        _load(folder, dedent(text))
+    found = str(caught.value)
+    assert found.startswith(f"{folder / 'sweep.yaml'}:")
+    assert len(found.splitlines()) <= 2
+    return found.removeprefix(f"{folder / 'sweep.yaml'}:")
+
+
+@pytest.mark.parametrize(
+    ("added", "wanted"),
+    [
+        # exclude
+        ("exclude: [{gpu: l40}]", "7: exclude[0].gpu: gpu is no axis of this sweep, which has"),
+        ("exclude:\n  - {algoritm: gemm}", "8: exclude[0].algoritm: unknown axis, axes of"),
+        ("exclude:\n  - {algoritm: gemm}", "did you mean 'algorithm'?"),
+        (
+            "exclude: [{input_size: 65}]",
+            "7: exclude[0].input_size: input_size has no 65, it has 64, 128, 224",
+        ),
+        ("exclude: [{model: resnet5}]", "did you mean 'resnet50'?"),
+        ("exclude: [{algorithm: fft}]", "algorithm has no 'fft', it has gemm, winograd"),
+        ("exclude: [{algorithm: wino}]", "found 'wino', allowed are auto"),
+        ("exclude: [{input_size: {lt: 64}}]", "exclude[0]: matches no combination"),
+        ("exclude:\n  - {model: resnet18}\n  - {model: resnet50}", "empty sweep: every"),
+        ("exclude: [{}]", "7: exclude[0]: found an empty map"),
+        ("exclude: [{input_size: {}}]", "found an empty map, allowed are lt, le, gt, ge, not"),
+        ("exclude: [{input_size: {less: 65}}]", "input_size.less: unknown comparison"),
+        ("exclude: [{input_size: {lt: small}}]", "input_size.lt: found 'small', needs a number"),
+        ("exclude: [{algorithm: {lt: gemm}}]", "unknown comparison, allowed are not"),
+        ("exclude: [{input_size: {not: 64, lt: 9}}]", "`not` stands alone"),
+        ("exclude: [{input_size: []}]", "found an empty list, needs one value or more"),
+        ("exclude: [{algorithm: [{conv1: gemm}]}]", "found a map, needs a value of algorithm"),
+        # zip
+        ("zip: [[model]]", "7: zip[0]: needs two axes or more"),
+        ("zip: [[model, input_size]]", "model has 2, input_size has 3 values; what moves together"),
+        ("zip: [[model, dtype]]", "zip[0][1]: dtype has no values under `axes`, needs model"),
+        ("zip: [[model, dtyp]]", "unknown axis"),
+        (
+            "zip:\n  - [model, algorithm]\n  - [algorithm, model]",
+            "9: zip[1][0]: algorithm is named already in line 8",
+        ),
+        # when
+        ("when: [{if: {gpu: l40}, axes: {seed: [1]}}]", "when[0].if.gpu: gpu is no axis"),
+        ("when: [{if: {model: resnet18}, axes: {}}]", "when[0].axes: found an empty map"),
+        ("when: [{if: {model: resnet34}, axes: {seed: [1]}}]", "model has no 'resnet34'"),
+        ("when: [{if: {model: resnet18}, axes: {seed: [1, 1]}}]", "seed[1]: 1 is repeated"),
+        ("when: [{if: {input_size: {gt: 224}}, axes: {seed: [1]}}]", "when[0]: matches no"),
+        (
+            (
+                "when:\n  - {if: {model: resnet18}, axes: {seed: [1]}}\n"
+                "  - {if: {seed: 1}, axes: {dtype: [float16]}}"
+            ),
+            "9: when[1].if.seed: seed is set by a rule itself (line 8)",
+        ),
+        (
+            "zip: [[model, algorithm]]\nwhen: [{if: {input_size: 64}, axes: {model: [vgg16]}}]",
+            "8: when[0].axes.model: model moves with a zip group",
+        ),
+        # include
+        ("include: [{input_size: 64}]", "7: include[0]: `model` is missing"),
+        ("include: [{model: resnet19}]", "include[0].model: found 'resnet19', needs a torchvision"),
+        ("include: [{model: resnet18, input_size: big}]", "found 'big', needs a whole number"),
+        (
+            "include:\n  - {model: resnet34}\n  - {model: resnet34, algorithm: auto}",
+            "9: include[1]: the same point as in line 8",
+        ),
+        (
+            "include: [{model: resnet18, algorithm: gemm}]",
+            "7: include[0]: the axes have this point already",
+        ),
+        (
+            "include: [{model: inception_v3, input_size: 74}]",
+            "7: include[0].input_size: found 74, inception_v3 needs at least 75",
+        ),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_named_with_its_line(
+    tmp_path: Path, added: str, wanted: str
+) -> None:
+    """File, line, key, what was found, what is allowed, the nearest spelling."""
+    assert wanted in _complaint(tmp_path, HEAD + added + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            """\
+            workload: inference
+            axes:
+              model: [resnet18, vgg16]
+              input_size: [16, 64, 31]
+            exclude:
+              - {model: vgg16, input_size: 16}
+            """,
+            "4: axes.input_size[2]: found 31, vgg16 needs at least 32; correct the size or",
+        ),
+        (
+            """\
+            workload: inference
+            axes:
+              model: [vgg16]
+              input_size: {start: 8, stop: 64, num: 8}
+            """,
+            "4: axes.input_size: found 8, vgg16 needs at least 32",
+        ),
+        (
+            """\
+            workload: inference
+            axes:
+              model: [resnet18, vit_b_16]
+            when:
+              - if: {model: vit_b_16}
+                axes:
+                  input_size: [224, 256]
+            """,
+            "7: when[0].axes.input_size[1]: found 256, vit_b_16 takes 224 only",
+        ),
+    ],
+)
+def test_an_image_that_does_not_fit_its_network_is_told_before_anything_runs(
+    tmp_path: Path, text: str, wanted: str
+) -> None:
+    """The size that really occurs with the model is named where it is written."""
+    assert wanted in _complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """\
+        workload: inference
+        axes:
+          model: [resnet18, vgg16]
+          input_size: [16, 64]
+        exclude: [{model: vgg16, input_size: {lt: 32}}]
+        """,
+        """\
+        workload: inference
+        axes:
+          model: [vit_b_16]
+          input_size: [384]
+          weights: [IMAGENET1K_SWAG_E2E_V1]
+        """,
+        """\
+        workload: inference
+        axes:
+          model: ["my.package:network"]
+          input_size: [3]
+        """,
+        """\
+        workload: noop
+        axes:
+          model: [vgg16]
+          input_size: [1]
+        """,
+    ],
+)
+def test_a_size_that_is_excluded_or_unknown_to_matter_is_no_reason_to_complain(
+    tmp_path: Path, text: str
+) -> None:
+    """Excluded combinations, weights with sizes of their own, own networks, no-op points."""
+    assert _load(tmp_path, dedent(text)).workload in {"inference", "noop"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("workload: noop\n", ":1: axes: an empty sweep: has no axes"),
+        ("workload: noop\naxes: {}\n", ":2: axes: an empty sweep: has no axes"),
+        ("workload: noop\naxes: {seed: [1]}\n", ":2: axes: `model` is missing"),
+        ("workload: noop\naxes:\n  model: [a, a]\n", ":3: axes.model[1]: 'a' is repeated"),
+        (
+            (
+                "workload: noop\naxes:\n  model: [a]\n"
+                "  input_size: {start: 1, stop: 4000, step: 1}\n"
+                "  batch_size: {start: 1, stop: 4000, step: 1}\n"
+            ),
+            ":2: axes: 16,000,000 combinations, at most 10,000,000 in one sweep",
+        ),
+        (
+            (
+                "workload: noop\naxes:\n  model: [a]\n"
+                "  input_size: {start: 1, stop: 100000000000, step: 1}\n"
+            ),
+            ":4: axes.input_size.step: 100,000,000,000 values, at most 1,000,000 on one axis",
+        ),
+        (
+            (
+                "workload: noop\naxes:\n  model: [a, b]\n  seed: [1, 1]\nzip: [[model, seed]]\n"
+                "include: [{model: a, seed: 1}]\n"
+            ),
+            ":6: include[0]: the axes have this point already",
+        ),
+        (
+            "workload: noop\naxes:\n  model: [a, a]\n  seed: [1, 1]\nzip: [[model, seed]]\n",
+            ":5: zip[0]: rows 1 and 2 are the same point",
+        ),
+    ],
+)
+def test_a_sweep_is_neither_empty_nor_endless_nor_does_it_repeat_itself(
+    tmp_path: Path, text: str, wanted: str
+) -> None:
+    """Counted, not enumerated."""
+    assert wanted in ":" + _complaint(tmp_path, text)
+
+
+def test_a_zipped_axis_may_repeat_values(tmp_path: Path) -> None:
+    """Rows must differ, columns need not."""
+    text = "workload: noop\naxes:\n  model: [a, a, b]\n  seed: [1, 2, 1]\nzip: [[model, seed]]\n"
+    assert list(_load(tmp_path, text).space.axes["model"]) == ["a", "a", "b"]
+
+
+def test_points_can_be_named_one_by_one_without_any_axis(tmp_path: Path) -> None:
+    """`include` alone is a sweep."""
+    sweep = _load(tmp_path, "workload: noop\ninclude: [{model: a}, {model: a, seed: 1}]\n")
+    assert [point["seed"] for point in sweep.include] == [0, 1]
+
+
+def test_a_failure_to_inject_names_axes_and_values_of_the_sweep(tmp_path: Path) -> None:
+    """A misspelt axis would silently inject nothing."""
+    text = (
+        "workload: noop\naxes: {model: [a]}\nmeasure:\n  fail:\n    - {when: {modl: a}, how: oom}\n"
+    )
+    assert "5: measure.fail[0].when.modl: unknown axis" in _complaint(tmp_path, text)

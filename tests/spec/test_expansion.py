@@ -1,0 +1,244 @@
+"""Sweep to points: order, selection, samples, ids, and what `expand --json` shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpcsweep.errors import UsageError
+from hpcsweep.spec import expansion as plan
+from hpcsweep.spec import sweep_file
+from paths import GOLDEN, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDS = GOLDEN / "point_ids.json"
+
+
+def _sweep(folder: Path, raw: dict[str, Any]) -> sweep_file.Sweep:
+    path = folder / "here.yaml"
+    path.write_text(json.dumps({"workload": "noop", **raw}))
+    return sweep_file.load(path)
+
+
+@pytest.fixture
+def gemm() -> sweep_file.Sweep:
+    """Return the shipped sweep of three algorithms on three GPUs."""
+    return sweep_file.load(ROOT / "sweeps" / "resnet152_gemm.yaml")
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> sweep_file.Sweep:
+    """Return ten million combinations, some of them excluded."""
+    sizes = {"start": 1, "stop": 1000, "step": 1}
+    axes = {"model": ["a"], "input_size": sizes, "batch_size": sizes, "seed": list(range(10))}
+    return _sweep(tmp_path, {"axes": axes, "exclude": [{"input_size": {"gt": 999}, "seed": 9}]})
+
+
+def _values(points: Any, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(point.axes[name] for name in names) for point in points]
+
+
+def test_the_model_changes_slowest_then_the_axes_as_declared(tmp_path: Path) -> None:
+    """So a worker keeps its network; included points come last."""
+    raw = {
+        "axes": {"batch_size": [1, 2], "model": ["b", "a"], "seed": [3, 1]},
+        "include": [{"model": "b", "seed": 7}],
+    }
+    points = plan.expand(_sweep(tmp_path, raw))
+    assert _values(points, "model", "batch_size", "seed") == [
+        ("b", 1, 3), ("b", 1, 1), ("b", 2, 3), ("b", 2, 1),
+        ("a", 1, 3), ("a", 1, 1), ("a", 2, 3), ("a", 2, 1),
+        ("b", 1, 7),
+    ]  # fmt: skip
+
+
+def test_a_point_has_every_axis_and_every_setting_of_its_workload(tmp_path: Path) -> None:
+    """What the file leaves out is there with its default."""
+    raw = {"axes": {"model": ["a"]}, "measure": {"sleep_ms": 3}}
+    (point,) = plan.expand(_sweep(tmp_path, raw))
+    assert point.workload == "noop"
+    assert point.axes["input_size"] == 224
+    assert point.axes["gpu"] is None
+    assert point.measure == {"sleep_ms": 3, "fail": ()}
+
+
+def test_the_shipped_sweep_has_exactly_the_sizes_of_the_study_it_repeats(
+    gemm: sweep_file.Sweep,
+) -> None:
+    """A hundred sizes, three algorithms, three GPUs, without the one that MIOpen lacks."""
+    points = list(plan.expand(gemm))
+    sizes = list(dict.fromkeys(size for (size,) in _values(points, "input_size")))
+    assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
+    assert len(points) == 800
+    assert ("mi250", "implicit_precomp_gemm") not in _values(points, "gpu", "algorithm")
+
+
+def test_a_profile_takes_the_points_of_its_gpu(gemm: sweep_file.Sweep) -> None:
+    """They are the sweep's own points, so their ids are, too."""
+    whole = {point.point_id for point in plan.expand(gemm)}
+    taken = plan.expand(gemm, gpu="l40")
+    assert set(_values(taken, "gpu")) == {("l40",)}
+    assert len(taken) == 300
+    assert {point.point_id for point in taken} <= whole
+    assert len(plan.expand(gemm, gpu="h200")) == 0
+    assert list(plan.expand(gemm, gpu="h200")) == []
+
+
+def test_a_sweep_without_gpus_takes_the_profile_s(tmp_path: Path) -> None:
+    """The same sweep on two GPUs is two sets of points."""
+    sweep = _sweep(tmp_path, {"axes": {"model": ["a", "b"]}})
+    v100, l40 = plan.expand(sweep, gpu="v100"), plan.expand(sweep, gpu="l40")
+    assert _values(v100, "model", "gpu") == [("a", "v100"), ("b", "v100")]
+    assert not {point.point_id for point in v100} & {point.point_id for point in l40}
+
+
+def test_a_rehearsal_collapses_gpus_into_the_device_that_is_here(gemm: sweep_file.Sweep) -> None:
+    """Each size and algorithm once, under ids that no GPU's point has."""
+    rehearsal = plan.expand(gemm, rehearse="cpu")
+    assert set(_values(rehearsal, "gpu")) == {("cpu",)}
+    assert len(rehearsal) == len(set(_values(rehearsal, "input_size", "algorithm"))) == 300
+    real = {point.point_id for point in plan.expand(gemm)}
+    assert not real & {point.point_id for point in rehearsal}
+
+
+def test_a_rehearsal_keeps_what_any_gpu_would_run(tmp_path: Path) -> None:
+    """Algorithms that only one GPU has are rehearsed once; included doubles vanish."""
+    raw = {
+        "axes": {"model": ["a"], "gpu": ["v100", "mi250"], "algorithm": ["auto", "fft"]},
+        "when": [{"if": {"gpu": "mi250"}, "axes": {"algorithm": ["auto", "winograd"]}}],
+        "include": [{"model": "a", "algorithm": "fft"}, {"model": "a", "algorithm": "gemm"}],
+    }
+    rehearsal = plan.expand(_sweep(tmp_path, raw), rehearse="cpu")
+    wanted = [("auto",), ("fft",), ("winograd",), ("gemm",)]
+    assert _values(rehearsal, "algorithm") == wanted
+    assert [t.points for t in rehearsal.rules() if t.rule.kind == "include"] == [0, 1]
+
+
+def test_a_larger_sample_reuses_the_smaller_one(gemm: sweep_file.Sweep) -> None:
+    """One size per algorithm and GPU, then ten with both ends, each part of the next."""
+    one, ten, every = (
+        {point.point_id for point in plan.expand(gemm, sample=n)} for n in (1, 10, None)
+    )
+    assert (len(one), len(ten), len(every)) == (8, 80, 800)
+    assert one < ten < every
+    sizes = {size for (size,) in _values(plan.expand(gemm, sample=10), "input_size")}
+    assert {224, 512} < sizes
+    assert set(_values(plan.expand(gemm, sample=1), "input_size")) == {(224,)}
+
+
+def test_a_sample_thins_sizes_and_batches_and_nothing_else(tmp_path: Path) -> None:
+    """Models and algorithms stay; axes that move together are thinned together."""
+    raw = {
+        "axes": {
+            "model": ["a", "b"],
+            "input_size": [8, 16, 24],
+            "batch_size": [4, 2, 1],
+            "algorithm": ["auto", "gemm"],
+        },
+        "zip": [["input_size", "batch_size"]],
+    }
+    sample = plan.expand(_sweep(tmp_path, raw), sample=2)
+    assert set(_values(sample, "input_size", "batch_size")) == {(8, 4), (24, 1)}
+    assert len(sample) == len(list(sample)) == 8
+
+
+@pytest.mark.parametrize("arguments", [{"sample": 0}, {"gpu": "l40", "rehearse": "cpu"}])
+def test_arguments_that_mean_nothing_are_refused(
+    gemm: sweep_file.Sweep, arguments: dict[str, Any]
+) -> None:
+    """A message, and not an empty sweep."""
+    with pytest.raises(UsageError):
+        plan.expand(gemm, **arguments)
+
+
+def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
+    """In the order of the file, with its line, its text and its number of combinations."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        "workload: noop\n"
+        "axes:\n"
+        "  model: [a, b]\n"
+        "  input_size: [8, 16]\n"
+        "  batch_size: [1, 2]\n"
+        "  gpu: [l40, mi250]\n"
+        "zip: [[input_size, batch_size]]\n"
+        "when:\n"
+        "  - if: {gpu: mi250}\n"
+        "    axes: {algorithm: [gemm, winograd]}\n"
+        "exclude:\n"
+        "  - {model: b, gpu: l40}\n"
+        "  - {input_size: {gt: 8}, model: b}\n"
+        "include:\n"
+        "  - {model: c}\n"
+    )
+    expansion = plan.expand(sweep_file.load(path))
+    # a: 2 on l40, 4 on mi250; b: 2 on l40 (gone), of 4 on mi250 two are too large
+    assert len(expansion) == 2 + 4 + 2 + 1
+    assert [touched.to_json() for touched in expansion.rules()] == [
+        {"rule": "zip", "line": 7, "text": '["input_size","batch_size"]', "points": 8},
+        {
+            "rule": "when",
+            "line": 9,
+            "text": '{"axes":{"algorithm":["gemm","winograd"]},"if":{"gpu":"mi250"}}',
+            "points": 6,
+        },
+        {"rule": "exclude", "line": 12, "text": '{"gpu":"l40","model":"b"}', "points": 2},
+        {"rule": "exclude", "line": 13, "text": '{"input_size":{"gt":8},"model":"b"}', "points": 3},
+        {"rule": "include", "line": 15, "text": '{"model":"c"}', "points": 1},
+    ]
+
+
+def test_the_json_of_an_expansion_has_flat_points(gemm: sweep_file.Sweep) -> None:
+    """The total, the rules, and as many points as asked for: id and axes side by side."""
+    found = json.loads(json.dumps(plan.expand(gemm, gpu="l40").to_json()))
+    assert set(found) == {"points_total", "rules", "notes", "points"}
+    assert found["points_total"] == 300
+    assert len(found["points"]) == 10
+    first = found["points"][0]
+    assert len(first["point_id"]) == 16
+    assert (first["model"], first["input_size"], first["gpu"]) == ("resnet152", 224, "l40")
+    assert len(plan.expand(gemm, gpu="l40").to_json(limit=None)["points"]) == 300
+
+
+def test_ten_million_points_are_counted_and_begun_without_making_them(
+    large: sweep_file.Sweep,
+) -> None:
+    """Neither the number of points nor the first of them needs the others."""
+    tracemalloc.start()
+    expansion = plan.expand(large)
+    assert len(expansion) == 10_000_000 - 1000
+    assert [point.axes["seed"] for point in expansion.first(3)] == [0, 1, 2]
+    deque((point for point, _ in zip(expansion, range(20_000), strict=False)), maxlen=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000
+
+
+def test_an_expansion_can_be_walked_twice_and_at_once(gemm: sweep_file.Sweep) -> None:
+    """Nothing of one walk is shared with another, so points never change afterwards."""
+    expansion = plan.expand(gemm)
+    pairs = list(zip(expansion, expansion, strict=True))
+    assert all(one == other and one.axes is not other.axes for one, other in pairs)
+    assert len({one.point_id for one, _ in pairs}) == 800
+
+
+@pytest.mark.parametrize("case", json.loads(IDS.read_text()), ids=lambda case: case["why"])
+def test_ids_never_change(tmp_path: Path, case: dict[str, Any]) -> None:
+    """Rows of earlier releases are found again: these ids were written down once."""
+    points = plan.expand(_sweep(tmp_path, case["sweep"]))
+    assert [point.point_id for point in points] == case["ids"]
+
+
+def test_planning_needs_the_standard_library_alone() -> None:
+    """Whoever has a sweep can expand it without pydantic, YAML or torch."""
+    code = "import sys, hpcsweep.spec.expansion; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pydantic", "yaml", "torch", "numpy"} & set(done.stdout.split())

@@ -1,0 +1,282 @@
+"""Cluster profiles: what they hold, what they extend, and how they complain."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import ValidationError
+
+from hpcsweep.catalog.gpus import by_device_name
+from hpcsweep.errors import ProfileError
+from hpcsweep.spec import lookup, profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHIPPED = ("v100", "l40", "mi250", "h200")
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Write profiles; return the path of the last."""
+    for name, text in files.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def complaint_about(folder: Path, **files: str) -> str:
+    """Return the complaint about the last file, without its folder."""
+    path = write(folder, **files)
+    with pytest.raises(ProfileError) as caught:
+        profile.load(path)
+    text = str(caught.value)
+    assert text.count("\n") <= 1
+    return text.replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_shipped_profiles_ask_for_what_their_clusters_ask_for(name: str) -> None:
+    """One GPU, 16 GB, 4 CPUs and a day in the partition `gpu`, from the base they extend."""
+    found = profile.load(name)
+    assert found.extends == "base"
+    assert (found.name, found.gpu, found.launcher) == (name, name, "sbatch")
+    assert (found.partition, found.gres, found.mem, found.cpus_per_task) == (
+        "gpu",
+        "gpu:1",
+        "16G",
+        4,
+    )
+    assert found.time_seconds == 24 * 3600
+    assert found.mem_mb == 16 * 1024
+    assert found.array_throttle == 8
+    assert found.env == {"OMP_NUM_THREADS": "4"}
+
+
+def test_the_constraints_are_those_that_the_sites_know() -> None:
+    """The features of the two NVIDIA nodes as published."""
+    assert profile.load("v100").constraint == "gpu2v100"
+    assert profile.load("l40").constraint == "gpul40s"
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("v100", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"),
+        ("l40", "NVIDIA L40S", "NVIDIA L4"),
+        ("l40", "NVIDIA L40", "Tesla V100-SXM2-16GB"),
+        ("mi250", "AMD Instinct MI250X/MI250", "AMD Instinct MI300X"),
+        ("h200", "NVIDIA H200", "NVIDIA H100 80GB HBM3"),
+    ],
+)
+def test_a_profile_knows_its_gpu_by_name(name: str, right: str, wrong: str) -> None:
+    """Results from another GPU are refused on the node."""
+    pattern = profile.load(name).gpu_name
+    assert re.search(pattern, right)
+    assert not re.search(pattern, wrong)
+    assert by_device_name(right, 104) is not None
+
+
+def test_the_local_profile_needs_no_scheduler() -> None:
+    """And takes whatever device is there."""
+    found = profile.load("local")
+    assert (found.launcher, found.gpu, found.gpu_name, found.workers) == ("local", None, "", 1)
+
+
+def test_later_keys_win_and_null_takes_away(tmp_path: Path) -> None:
+    """Lists are replaced, the environment is merged name by name, over three generations."""
+    path = write(
+        tmp_path,
+        a="gpu: x\npartition: p\nsetup: [one, two]\nenv: {A: 1, B: 2}\nmem: 8G\n",
+        b="extends: a\nsetup: [three]\nenv: {B: 3}\n",
+        c="extends: b\npartition: null\nmem: 4G\ntime: 90\n",
+    )
+    found = profile.load(path)
+    assert found.partition is None
+    assert found.setup == ["three"]
+    assert found.env == {"A": "1", "B": "3"}
+    assert (found.gpu, found.mem, found.time, found.time_seconds) == ("x", "4G", "90", 5400)
+    assert (found.name, found.path) == ("c", path)
+
+
+def test_every_field_has_a_default_that_a_cluster_accepts(tmp_path: Path) -> None:
+    """A profile of two lines is enough."""
+    found = profile.load(write(tmp_path, a="gpu: l40\n"))
+    assert found.launcher == "sbatch"
+    assert found.time_seconds is None
+    assert found.mem_mb is None
+    assert (found.signal_lead, found.kill_wait, found.nodes) == (120, 30.0, 1)
+    assert (found.wrapper, found.modules, found.sbatch_options) == ("none", [], [])
+
+
+def test_all_fields_are_read(tmp_path: Path) -> None:
+    """Each with a value of its own."""
+    text = """
+launcher: sbatch
+gpu: l40
+gpu_name: "L40S?$"
+min_memory_gb: 40
+partition: gpu
+constraint: "gpul40s&ib"
+gres: gpu:l40s:1
+time: 1-12:00:00
+mem: 16G
+cpus_per_task: 4.0
+nodes: 1
+nodelist: n[1-3]
+exclude: n7
+account: lab
+qos: long
+array_throttle: 8
+sbatch_options: [--exclusive, "--mail-type=END"]
+modules: [cuda/12.4, gcc]
+setup: ["source /etc/site.sh"]
+conda: hpcsweep
+env: {OMP_NUM_THREADS: 4, WORDS: "a 'b' $c"}
+wrapper: nsys
+workers: 2
+kill_wait: 60
+signal_lead: 300
+chunk_minutes: null
+max_points_per_chunk: 50
+"""
+    found = profile.load(write(tmp_path, a=text))
+    assert found.time_seconds == 36 * 3600
+    assert found.sbatch_options == ["--exclusive", "--mail-type=END"]
+    assert found.env == {"OMP_NUM_THREADS": "4", "WORDS": "a 'b' $c"}
+    assert (found.cpus_per_task, found.min_memory_gb, found.chunk_minutes) == (4, 40.0, None)
+    assert set(found.model_dump()) == set(profile.ProfileFile.model_fields) | {"name", "path"}
+
+
+def test_a_profile_is_frozen(tmp_path: Path) -> None:
+    """Nobody changes where a submission runs once it is read."""
+    found = profile.load(write(tmp_path, a="gpu: l40\n"))
+    with pytest.raises(ValidationError):
+        found.partition = "other"
+
+
+def test_paths_are_relative_to_the_file_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs run elsewhere; `~` is the home here; a bare program is found on the node."""
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "sub").mkdir()
+    write(tmp_path, base="gpu: l40\nvenv: envs/torch\n")
+    write(tmp_path / "sub", child="extends: ../base.yaml\npython: python3.11\n")
+    found = profile.load(tmp_path / "sub" / "child.yaml")
+    assert found.venv == str(tmp_path / "envs" / "torch")
+    assert found.python == "python3.11"
+    other = profile.load(write(tmp_path, other="gpu: l40\npython: ~/bin/python\n"))
+    assert other.python == "/home/me/bin/python"
+    absolute = profile.load(write(tmp_path, absolute="gpu: l40\nvenv: /opt/x/../y\n"))
+    assert absolute.venv == "/opt/y"
+
+
+def test_a_profile_may_extend_the_one_of_its_own_name_that_it_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipped l40 with another partition, still called l40."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster_profiles").mkdir()
+    write(tmp_path / "cluster_profiles", l40="extends: l40\npartition: mine\n")
+    found = profile.load("l40")
+    assert (found.partition, found.constraint, found.mem) == ("mine", "gpul40s", "16G")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("gpu: l40\npartion: gpu\n", ":2: partion: unknown key, allowed are extends, launcher"),
+        ("gpu: l40\npartion: gpu\n", "did you mean 'partition'?"),
+        ("gpu: l40\nlauncher: sbatsh\n", ":2: launcher: found 'sbatsh', allowed are sbatch, "),
+        ("gpu: l40\nlauncher: sbatsh\n", "did you mean 'sbatch'?"),
+        ("gpu: l40\nwrapper: nvprof\n", ":2: wrapper: found 'nvprof', allowed are none, nsys"),
+        ("gpu: l40\ntime: 24h\n", ":2: time: found '24h', needs a time limit: MM, MM:SS"),
+        ("gpu: l40\ntime: true\n", ":2: time: found true, needs text"),
+        ("gpu: l40\nmem: 16\n", ":2: mem: found 16, needs text"),
+        ("gpu: l40\nmem: '16'\n", ":2: mem: found '16', needs memory: a whole number with K, M"),
+        ("gpu: l40\ncpus_per_task: four\n", ":2: cpus_per_task: found 'four', needs a whole"),
+        ("gpu: l40\ncpus_per_task: true\n", ":2: cpus_per_task: found true, needs a whole number"),
+        ("gpu: l40\ncpus_per_task: 0\n", ":2: cpus_per_task: found 0, needs at least 1"),
+        ("gpu: l40\nworkers: 1.5\n", ":2: workers: found 1.5, needs a whole number"),
+        ("gpu: l40\nmin_memory_gb: 0\n", ":2: min_memory_gb: found 0, needs more than 0"),
+        ("gpu: l40\nkill_wait: .inf\n", ":2: kill_wait: found '.inf', needs a number"),
+        ("gpu: l40\ngpu_name: '('\n", ":2: gpu_name: found '(', needs a regular expression"),
+        ("gpu: a/b\n", ":1: gpu: found 'a/b', needs letters, digits"),
+        (
+            "gpu: l40\nsetup: module load cuda\n",
+            ":2: setup: found 'module load cuda', needs a list",
+        ),
+        ("gpu: l40\nsetup:\n  - ok\n  - 5\n", ":4: setup[1]: found 5, needs text"),
+        ("gpu: l40\nsetup:\n  - |\n    two\n    lines\n", ":3: setup[0]: found 'two\\nlines\\n', "),
+        ("gpu: l40\npartition: ''\n", ":2: partition: found '', needs one line of text"),
+        ("gpu: l40\nsbatch_options: [exclusive]\n", ":2: sbatch_options[0]: found 'exclusive', "),
+        ("gpu: l40\nenv: {A: true}\n", ":2: env.A: found true, needs text; quote it"),
+        ("gpu: l40\nenv: {A B: x}\n", ":2: env: found a map, needs NAME: text"),
+        ("gpu: l40\nenv: [A=x]\n", ":2: env: found a list, needs a map of keys to values"),
+        ("gpu: l40\nconda: a\nvenv: b\n", ":3: venv: `conda` and `venv` exclude each other"),
+        (
+            "gpu: l40\ntime: '1'\n",
+            ":2: time: a time limit of 60 s ends before `signal_lead`, 120 s",
+        ),
+        ("partition: gpu\n", ":1: `gpu` is missing: the value of the axis `gpu`"),
+        ("gpu: l40\nextends: basis\n", ":2: extends: basis: no such name in cluster_profiles/"),
+        ("gpu: l40\nextends: bsae\n", "did you mean 'base'?"),
+        ("gpu: l40\nextends: 5\n", ":2: extends: found 5, needs text"),
+        ("gpu: l40\ngpu: l40s\n", ":2: gpu: repeated key, first in line 1"),
+        ("gpu: l40\nenv:\n\tA: 1\n", ":3: a tab; YAML indents with spaces"),
+        ("gpu: !!python/name:os.system l40\n", ":1: tag !!python/name:os.system is not allowed"),
+        ("", ": is empty"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_key(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    """One or two lines: what was found, what is allowed, what is near."""
+    said = complaint_about(tmp_path, a=text)
+    assert said.startswith("a.yaml:")
+    assert complaint in said
+
+
+def test_a_mistake_in_the_base_is_told_where_it_is(tmp_path: Path) -> None:
+    """The file and line of the one that is extended."""
+    said = complaint_about(tmp_path, root="mem: 16G\nnoods: 2\n", child="extends: root\ngpu: l40\n")
+    assert said.startswith("root.yaml:2: noods: unknown key")
+    assert said.endswith("did you mean 'nodes'?")
+
+
+def test_profiles_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+    """The circle is named."""
+    said = complaint_about(tmp_path, x="extends: z\n", z="extends: y\n", y="extends: x\ngpu: a\n")
+    assert said == "z.yaml:1: extends: goes in a circle: y extends x extends z extends y"
+
+
+def test_the_base_alone_serves_no_gpu() -> None:
+    """And says so, instead of submitting jobs that take no point."""
+    with pytest.raises(ProfileError, match="`gpu` is missing"):
+        profile.load("base")
+
+
+def test_a_file_name_that_names_no_profile_is_refused(tmp_path: Path) -> None:
+    """The name becomes part of folder names."""
+    path = tmp_path / "my profile.yaml"
+    path.write_text("gpu: l40\n")
+    with pytest.raises(ProfileError, match="found 'my profile', needs letters"):
+        profile.load(path)
+
+
+def test_an_unknown_profile_lists_those_that_exist() -> None:
+    """With the nearest spelling."""
+    with pytest.raises(ProfileError) as caught:
+        profile.load("v10")
+    text = str(caught.value)
+    assert text.startswith("v10: no such name in cluster_profiles/; there are ")
+    assert all(name in text for name in SHIPPED)
+    assert text.endswith("did you mean 'v100'?")
+
+
+def test_the_names_are_those_of_the_files() -> None:
+    """What completion offers."""
+    assert {"base", "local", *SHIPPED} <= set(profile.names())
+    assert profile.names() == list(lookup.names(lookup.PROFILES))

@@ -1,0 +1,439 @@
+"""Sweep files: what they mean, and what bad ones are told."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep.errors import SpecError
+from hpcsweep.spec import expansion as plan
+from hpcsweep.spec import lookup, sweep_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcsweep.spec.space import Sweep
+
+HEAD = "workload: inference\naxes:\n  model: [resnet18]\n"  # three lines
+NOOP = "workload: noop\naxes: {model: [anything], batch_size: [1, 2]}\n"  # two lines
+
+
+def load(folder: Path, text: str) -> Sweep:
+    """Write and load."""
+    path = folder / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    return sweep_file.load(path)
+
+
+def complaint_about(folder: Path, text: str) -> str:
+    """Return the complaint about a file, without its folder; it has one or two lines."""
+    with pytest.raises(SpecError) as caught:
+        load(folder, text)
+    said = str(caught.value)
+    assert said.count("\n") <= 1
+    return said.replace(f"{folder}/", "")
+
+
+def test_a_file_of_three_lines_is_a_sweep(tmp_path: Path) -> None:
+    """Everything else has a default; the name is the file's."""
+    sweep = load(tmp_path, HEAD)
+    assert (sweep.name, sweep.workload, sweep.point_timeout) == ("a", "inference", 600.0)
+    assert sweep.description == ""
+    assert (sweep.measure["warmup"], sweep.measure["iterations"]) == (10, 20)
+    assert sweep.text == HEAD
+    assert sweep.path == tmp_path / "a.yaml"
+    [point] = plan.expand(sweep)
+    assert point.axes["input_size"] == 224
+    assert point.axes["gpu"] is None
+
+
+def test_a_sweep_is_frozen(tmp_path: Path) -> None:
+    """What was read is what is submitted."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load(tmp_path, HEAD).name = "other"
+
+
+def test_the_name_is_the_files_own_or_the_callers(tmp_path: Path) -> None:
+    """A copy called sweep.yaml in a results folder keeps the folder's name."""
+    path = tmp_path / "sweep.yaml"
+    path.write_text(HEAD)
+    assert sweep_file.load(path).name == "sweep"
+    assert sweep_file.load(path, name="resnet18_sizes").name == "resnet18_sizes"
+    path.write_text("name: my-sweep_2.1\n" + HEAD)
+    assert sweep_file.load(path, name="other").name == "my-sweep_2.1"
+
+
+def test_the_shipped_sweeps_keep_their_file_names() -> None:
+    """So that `hpcsweep status NAME` is what one types."""
+    shipped = lookup.names(lookup.SWEEPS)
+    assert {
+        "quickstart",
+        "resnet152_gemm",
+        "resnet152_implicit_precomp_gemm",
+        "amd_resnet_baseline",
+        "nn_perf_roofline",
+        "resnet18_cifar10_five_experiments",
+        "resnet50_cifar100_variants",
+        "resnet50_unique_layers",
+        "vgg16_all_algorithms",
+    } <= set(shipped)
+    assert [sweep_file.load(path).name for path in shipped.values()] == list(shipped)
+
+
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        ("quickstart", 12),
+        ("resnet152_gemm", 800),
+        ("resnet152_implicit_precomp_gemm", 200),
+        ("amd_resnet_baseline", 10),
+        ("nn_perf_roofline", 4),
+        ("resnet18_cifar10_five_experiments", 9),
+        ("resnet50_cifar100_variants", 5),
+        ("resnet50_unique_layers", 240),
+        ("vgg16_all_algorithms", 20 * (3 * 10 + 7)),
+    ],
+)
+def test_the_shipped_sweeps_have_the_points_that_they_promise(name: str, points: int) -> None:
+    """Counted, then enumerated."""
+    expansion = plan.expand(sweep_file.load(name))
+    assert len(expansion) == points == sum(1 for _ in expansion)
+
+
+@pytest.mark.parametrize("name", ["resnet152_gemm", "resnet152_implicit_precomp_gemm"])
+def test_the_hundred_sizes_are_the_published_ones(name: str) -> None:
+    """To the integer, batch 1, 10 passes of warm-up and 20 that count."""
+    sweep = sweep_file.load(name)
+    sizes = sorted({point.axes["input_size"] for point in plan.expand(sweep)})
+    assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
+    assert {point.axes["batch_size"] for point in plan.expand(sweep)} == {1}
+    assert (sweep.measure["warmup"], sweep.measure["iterations"]) == (10, 20)
+
+
+def test_an_amd_gpu_is_not_asked_for_an_algorithm_that_its_library_lacks() -> None:
+    """By an exclude in one shipped sweep, by a rule in the other."""
+    gemm = {
+        p.axes["algorithm"] for p in plan.expand(sweep_file.load("resnet152_gemm"), gpu="mi250")
+    }
+    assert gemm == {"gemm", "implicit_gemm"}
+    vgg = plan.expand(sweep_file.load("vgg16_all_algorithms"), gpu="mi250")
+    assert "implicit_precomp_gemm" not in {point.axes["algorithm"] for point in vgg}
+
+
+def test_the_quickstart_compares_algorithms_at_several_sizes() -> None:
+    """Three sizes or more, four algorithms or more, on whatever is there."""
+    axes = sweep_file.load("quickstart").space.axes
+    assert list(axes["model"]) == ["resnet18"]
+    assert len(axes["input_size"]) >= 3
+    assert len(axes["algorithm"]) >= 4
+    assert "gpu" not in axes
+
+
+def test_values_keep_their_types(tmp_path: Path) -> None:
+    """Whole floats become integers where integers are meant, and nothing else changes."""
+    sweep = load(
+        tmp_path,
+        HEAD + "  input_size: [224.0, 256]\n  tf32: [true, false]\n  num_threads: [null, 4]\n"
+        "measure: {iterations: 5.0, target: 1, stop: adaptive}\n",
+    )
+    sizes = sweep.space.axes["input_size"]
+    assert list(map(repr, sizes)) == ["224", "256"]
+    assert list(sweep.space.axes["tf32"]) == [True, False]
+    assert list(sweep.space.axes["num_threads"]) == [None, 4]
+    assert repr(sweep.measure["iterations"]) == "5"
+    assert sweep.measure["target"] == 1.0
+
+
+def test_ranges_have_both_ends(tmp_path: Path) -> None:
+    """By number, by step, upwards and downwards."""
+    sweep = load(
+        tmp_path,
+        HEAD + "  input_size: {start: 32, stop: 64, num: 5}\n"
+        "  batch_size: {start: 9, stop: 1, step: -4}\n  seed: {start: 0, stop: 5, step: 2}\n",
+    )
+    assert list(sweep.space.axes["input_size"]) == [32, 40, 48, 56, 64]
+    assert list(sweep.space.axes["batch_size"]) == [9, 5, 1]
+    assert list(sweep.space.axes["seed"]) == [0, 2, 4]
+
+
+def test_an_algorithm_may_be_a_map_of_layers(tmp_path: Path) -> None:
+    """Patterns to names; the map is one value of the axis."""
+    sweep = load(
+        tmp_path, HEAD + "  algorithm:\n    - gemm\n    - {'layer1.*': fft, default: auto}\n"
+    )
+    assert sweep.space.axes["algorithm"][1] == {"layer1.*": "fft", "default": "auto"}
+    assert len({point.point_id for point in plan.expand(sweep)}) == 2
+
+
+def test_networks_of_ones_own_are_named_by_package_and_factory(tmp_path: Path) -> None:
+    """What it takes is not known here, so any size is left to it."""
+    sweep = load(
+        tmp_path,
+        "workload: inference\naxes: {model: ['my.nets:tiny', vit_b_16]}\n"
+        "include: [{model: 'my.nets:tiny', input_size: 8}]\n",
+    )
+    assert len(plan.expand(sweep)) == 3
+
+
+def test_the_weights_of_a_fixed_network_may_bring_their_own_size(tmp_path: Path) -> None:
+    """A ViT is built for the size of the weights that are asked for."""
+    text = "workload: inference\naxes: {model: [vit_b_16], input_size: [384], weights: [%s]}\n"
+    assert load(tmp_path, text % "IMAGENET1K_SWAG_E2E_V1")
+    assert "takes 224 only" in complaint_about(tmp_path, text % "random")
+
+
+def test_a_noop_takes_any_name_as_a_model_and_any_size(tmp_path: Path) -> None:
+    """It measures nothing, so nothing can be too small for it."""
+    sweep = load(tmp_path, "workload: noop\naxes: {model: [vit_b_16, x y], input_size: [1]}\n")
+    assert len(plan.expand(sweep)) == 2
+
+
+def test_a_noop_fails_as_it_is_told(tmp_path: Path) -> None:
+    """The injections are kept as written and are part of the points."""
+    text = NOOP + (
+        "measure:\n  sleep_ms: 20\n  fail:\n"
+        "    - {when: {batch_size: [2], gpu: cpu}, how: crash, attempts: 1}\n    - {how: oom}\n"
+    )
+    sweep = load(tmp_path, text)
+    assert sweep.measure == {
+        "sleep_ms": 20.0,
+        "fail": (
+            {"when": {"batch_size": [2], "gpu": "cpu"}, "how": "crash", "attempts": 1},
+            {"how": "oom"},
+        ),
+    }
+
+
+def test_no_failures_are_the_same_as_none_mentioned(tmp_path: Path) -> None:
+    """An empty list does not change the points."""
+    plain = [point.point_id for point in plan.expand(load(tmp_path, NOOP))]
+    empty = [p.point_id for p in plan.expand(load(tmp_path, NOOP + "measure: {fail: []}\n"))]
+    assert plain == empty
+
+
+def test_the_time_limit_of_a_point_is_not_part_of_it(tmp_path: Path) -> None:
+    """Nor are its name and description: they do not change the number."""
+    plain = [point.point_id for point in plan.expand(load(tmp_path, HEAD))]
+    other = load(tmp_path, HEAD + "point_timeout: 5\nname: other\ndescription: |\n  two\n  lines\n")
+    assert [point.point_id for point in plan.expand(other)] == plain
+    assert other.point_timeout == 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        # keys
+        (HEAD + "exlude: []\n", ":4: exlude: unknown key, allowed are name, description"),
+        (HEAD + "exlude: []\n", "did you mean 'exclude'?"),
+        (HEAD + "zipp: []\nincude: []\n", "\n(and 1 more of this kind)"),
+        (HEAD + "axes: {}\n", ":4: axes: repeated key, first in line 2"),
+        (HEAD + "  inputsize: [224]\n", ":4: axes.inputsize: unknown axis"),
+        (HEAD + "  inputsize: [224]\n", "did you mean 'input_size'?"),
+        (HEAD + "when:\n  - {iff: {}, axes: {}}\n", ":5: when[0].iff: unknown key, allowed are if"),
+        (
+            "axes: {model: [resnet18]}\n",
+            ":1: workload: is missing, allowed are inference, training",
+        ),
+        # names of things
+        ("workload: inferense\n", ":1: workload: found 'inferense', allowed are inference"),
+        ("workload: inferense\n", "did you mean 'inference'?"),
+        (HEAD.replace("18", "81"), ":3: axes.model[0]: found 'resnet81', needs a torchvision"),
+        (HEAD.replace("18", "81"), "did you mean 'resnet18'?"),
+        (HEAD + "  algorithm:\n  - gemm\n  - wingrad\n", ":6: axes.algorithm[1]: found 'wingrad'"),
+        (HEAD + "  algorithm:\n  - gemm\n  - wingrad\n", "did you mean 'winograd'?"),
+        (
+            HEAD + "  algorithm: [{'l*': gem}]\n",
+            ":4: axes.algorithm[0].l*: found 'gem', allowed are",
+        ),
+        (
+            HEAD + "  algorithm: [{'l*': 5}]\n",
+            ":4: axes.algorithm[0].l*: found 5, needs an algorithm",
+        ),
+        (HEAD + "  algorithm: [{}]\n", ":4: axes.algorithm[0]: found an empty map"),
+        (HEAD + "  algorithm: [{' ': gemm}]\n", "found an empty layer pattern"),
+        (HEAD + "  dtype: [float23]\n", ":4: axes.dtype[0]: found 'float23', allowed are float32"),
+        (HEAD + "  dtype: [float23]\n", "did you mean 'float32'?"),
+        (HEAD + "  gpu: [a b]\n", ":4: axes.gpu[0]: found 'a b', needs letters, digits"),
+        # types
+        (
+            HEAD + "  batch_size: [big]\n",
+            ":4: axes.batch_size[0]: found 'big', needs a whole number",
+        ),
+        (HEAD + "  batch_size: ['4']\n", ":4: axes.batch_size[0]: found '4', needs a whole number"),
+        (
+            HEAD + "  batch_size: [true]\n",
+            ":4: axes.batch_size[0]: found true, needs a whole number",
+        ),
+        (HEAD + "  batch_size: [1.5]\n", ":4: axes.batch_size[0]: found 1.5, needs a whole number"),
+        (HEAD + "  batch_size: [null]\n", ":4: axes.batch_size[0]: found nothing, needs a whole"),
+        (HEAD + "  batch_size: [[1]]\n", ":4: axes.batch_size[0]: found a list, needs a whole"),
+        (HEAD + "  batch_size: [0]\n", ":4: axes.batch_size[0]: found 0, needs at least 1"),
+        (HEAD + "  batch_size: 4\n", ":4: axes.batch_size: found 4, needs a list or {start"),
+        (
+            HEAD + "  dtype: float32\n",
+            ":4: axes.dtype: found 'float32', needs a list, such as [float32]",
+        ),
+        (HEAD + "  tf32: [1]\n", ":4: axes.tf32[0]: found 1, needs true or false"),
+        (HEAD + "  dtype: [32]\n", ":4: axes.dtype[0]: found 32, needs one of float32"),
+        (HEAD + "  weights: ['']\n", ":4: axes.weights[0]: found '', needs text"),
+        (HEAD + "  batch_size: []\n", ":4: axes.batch_size: found an empty list, needs one value"),
+        (HEAD + "  batch_size:\n", ":4: axes.batch_size: found nothing, needs a list or"),
+        ("workload: inference\naxes: [a]\n", ":2: axes: found a list, needs a map of keys"),
+        ("workload: [inference]\n", ":1: workload: found a list, allowed are inference"),
+        (HEAD + "zip: [model]\n", ":4: zip[0]: found 'model', needs a list"),
+        (HEAD + "exclude: {gpu: l40}\n", ":4: exclude: found a map, needs a list"),
+        (HEAD + "include: [resnet50]\n", ":4: include[0]: found 'resnet50', needs a map"),
+        (HEAD + "point_timeout: soon\n", ":4: point_timeout: found 'soon', needs a number"),
+        (HEAD + "point_timeout: 0\n", ":4: point_timeout: found 0, needs more than 0"),
+        (HEAD + "description: 5\n", ":4: description: found 5, needs text; quote it"),
+        # ranges
+        (HEAD + "  seed: {start: 1, stop: 9, nmu: 2}\n", ":4: axes.seed.nmu: unknown key, allowed"),
+        (HEAD + "  seed: {start: 1, stop: 9}\n", ":4: axes.seed: `num` is missing; a range has"),
+        (HEAD + "  seed: {start: 1, stop: 9, num: 2, step: 1}\n", ":4: axes.seed.num: unknown key"),
+        (HEAD + "  seed: {start: 1, stop: 9, num: 20}\n", "only 9 integers in 1..9"),
+        (HEAD + "  seed: {start: 1, stop: 9, step: 0}\n", ":4: axes.seed.step: found 0, needs a"),
+        (HEAD + "  seed: {start: 9, stop: 1, step: 1}\n", "does not lead from 9 to 1"),
+        (
+            HEAD + "  seed: {start: a, stop: 1, step: 1}\n",
+            ":4: axes.seed.start: found 'a', needs a",
+        ),
+        (
+            HEAD + "  dtype: {start: 1, stop: 9, num: 2}\n",
+            ":4: axes.dtype: found a map, needs a list",
+        ),
+        # repetition and emptiness
+        (
+            HEAD + "  seed:\n  - 1\n  - 2\n  - 1\n",
+            ":7: axes.seed[2]: 1 is repeated, first in line 5",
+        ),
+        (HEAD + "  seed: [1, 1.0]\n", ":4: axes.seed[1]: 1 is repeated"),
+        ("workload: inference\n", ":1: axes: an empty sweep: has no axes"),
+        (HEAD + "exclude: [{model: resnet18}]\n", ":2: axes: an empty sweep: every combination"),
+        (
+            HEAD + "include: [{model: resnet18}]\n",
+            ":4: include[0]: the axes have this point already",
+        ),
+        (
+            HEAD + "include:\n- {model: alexnet}\n- {model: alexnet, batch_size: 1}\n",
+            ":6: include[1]: the same point as in line 5",
+        ),
+        # sizes
+        (
+            "workload: inference\naxes:\n  model: [inception_v3]\n  input_size: [299, 32]\n",
+            ":4: axes.input_size[1]: found 32, inception_v3 needs at least 75",
+        ),
+        (
+            "workload: inference\naxes:\n  model: [vit_b_16]\n  input_size: [256]\n",
+            ":4: axes.input_size[0]: found 256, vit_b_16 takes 224 only",
+        ),
+        (
+            HEAD + "include:\n- {model: alexnet, input_size: 40}\n",
+            ":5: include[0].input_size: found 40, alexnet needs at least 63",
+        ),
+        # names that leave the results folder
+        ("name: ../up\n" + HEAD, ":1: name: found '../up', needs letters, digits"),
+        ("name: a/b\n" + HEAD, ":1: name: found 'a/b'"),
+        ("name: .hidden\n" + HEAD, ":1: name: found '.hidden'"),
+        ("name: -rf\n" + HEAD, ":1: name: found '-rf'"),
+        ("name: a..b\n" + HEAD, ":1: name: found 'a..b'"),
+        ("name: 'a\\\n" + HEAD, "not YAML"),
+        ("name: " + "x" * 200 + "\n" + HEAD, ":1: name: found 'xxx"),
+        ("name: 5\n" + HEAD, ":1: name: found 5, needs text; quote it"),
+        # settings
+        (HEAD + "measure: {warmups: 3}\n", ":4: measure.warmups: unknown key, allowed are warmup"),
+        (HEAD + "measure: {warmups: 3}\n", "did you mean 'warmup'?"),
+        (HEAD + "measure: {sleep_ms: 3}\n", ":4: measure.sleep_ms: means nothing to inference"),
+        (NOOP + "measure: {iterations: 3}\n", ":3: measure.iterations: means nothing to noop"),
+        (HEAD + "measure: {iterations: many}\n", ":4: measure.iterations: found 'many', needs a"),
+        (
+            HEAD + "measure: {iterations: true}\n",
+            ":4: measure.iterations: found true, needs a whole",
+        ),
+        (HEAD + "measure: {iterations: 0}\n", ":4: measure.iterations: found 0, needs at least 1"),
+        (HEAD + "measure: {layers: yes}\n", ":4: measure.layers: found 'yes', allowed are true, f"),
+        (HEAD + "measure: {layers: 1}\n", ":4: measure.layers: found 1, needs a name, or true"),
+        (HEAD + "measure: {stop: fix}\n", ":4: measure.stop: found 'fix', allowed are fixed, adap"),
+        (HEAD + "measure: [layers]\n", ":4: measure: found a list, needs a map"),
+        # injected failures
+        (
+            NOOP + "measure: {fail: [{how: crsh}]}\n",
+            ":3: measure.fail[0].how: found 'crsh', allowed",
+        ),
+        (NOOP + "measure: {fail: [{how: crsh}]}\n", "did you mean 'crash'?"),
+        (NOOP + "measure: {fail: [{when: {}}]}\n", ":3: measure.fail[0].how: is missing"),
+        (NOOP + "measure: {fail: [{how: oom, atempts: 1}]}\n", "did you mean 'attempts'?"),
+        (NOOP + "measure: {fail: [{how: oom, attempts: 0}]}\n", "found 0, needs at least 1"),
+        (NOOP + "measure: {fail: [{how: oom, when: {modle: a}}]}\n", "did you mean 'model'?"),
+        (
+            NOOP + "measure: {fail: [{how: oom, when: {batch_size: 3}}]}\n",
+            ":3: measure.fail[0].when.batch_size: batch_size has no 3, it has 1, 2",
+        ),
+        (NOOP + "measure: {fail: [{how: oom, when: {model: [anythin]}}]}\n", "mean 'anything'?"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_key(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    """One or two lines: what was found, what is allowed, what is near."""
+    said = complaint_about(tmp_path, text)
+    assert said.startswith("a.yaml:")
+    assert complaint in said
+
+
+@pytest.mark.parametrize("last", ["step: 1", "num: 100000000000"])
+def test_an_axis_of_ten_to_the_eleven_values_is_refused_at_once(tmp_path: Path, last: str) -> None:
+    """By arithmetic, not by trying."""
+    text = f"{HEAD}  batch_size: {{start: 1, stop: 100000000000, {last}}}\n"
+    said = complaint_about(tmp_path, text)
+    assert said.startswith("a.yaml:4: axes.batch_size")
+    assert "100,000,000,000" in said
+
+
+def test_a_sweep_of_too_many_points_is_refused_at_once(tmp_path: Path) -> None:
+    """Each axis is fine, their product is not."""
+    many = "{start: 1, stop: 5000, step: 1}"
+    text = f"workload: noop\naxes: {{model: [a], input_size: {many}, batch_size: {many}}}\n"
+    assert "25,000,000 combinations, at most 10,000,000" in complaint_about(tmp_path, text)
+
+
+def test_bad_files_are_complained_about_like_bad_content(tmp_path: Path) -> None:
+    """A directory, a missing file, an unknown name: the same kind of error."""
+    for name in (tmp_path, tmp_path / "none.yaml", "nosuchsweep", ""):
+        with pytest.raises(SpecError, match=r"is a directory|no such"):
+            sweep_file.load(name)
+
+
+def test_an_unknown_sweep_lists_those_that_exist() -> None:
+    """With the nearest spelling."""
+    with pytest.raises(SpecError, match=r"there are .*quickstart, .*; did you mean 'quickstart'"):
+        sweep_file.load("quikstart")
+
+
+def test_a_file_name_that_names_no_sweep_needs_a_name_inside(tmp_path: Path) -> None:
+    """The complaint says why the file's name matters."""
+    path = tmp_path / "my sweep.yaml"
+    path.write_text(HEAD)
+    with pytest.raises(SpecError, match="the file's name is the sweep's, where it has no `name`"):
+        sweep_file.load(path)
+    path.write_text("name: fine\n" + HEAD)
+    assert sweep_file.load(path).name == "fine"
+
+
+def test_every_rule_is_kept_with_its_line(tmp_path: Path) -> None:
+    """For tallies: zips, rules, excludes, includes."""
+    sweep = load(
+        tmp_path,
+        HEAD + "  batch_size: [1, 2]\n  seed: [1, 2]\n  gpu: [l40, v100]\n"
+        "zip:\n  - [batch_size, seed]\n"
+        "when:\n  - if: {gpu: l40}\n    axes: {dtype: [float16]}\n"
+        "exclude:\n  - {gpu: v100, batch_size: {gt: 1}}\n"
+        "include:\n  - {model: alexnet}\n",
+    )
+    assert [(rule.kind, rule.index, rule.line) for rule in sweep.rules] == [
+        ("zip", 0, 8),
+        ("when", 0, 10),
+        ("exclude", 0, 13),
+        ("include", 0, 15),
+    ]

@@ -1,0 +1,153 @@
+"""Paths, manifests and files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import files
+from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.store import rundir
+from hpcsweep.store.rundir import RunDir, ShardPath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2025, 3, 4, 5, 6, 7, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    """Return a results folder that does not exist yet."""
+    return RunDir(tmp_path / "results" / "demo")
+
+
+def test_a_submission_is_named_by_time_and_profile_and_never_reused(run: RunDir) -> None:
+    """Two within a second are told apart."""
+    first, second = (rundir.new_submission(run, "l40", NOW) for _ in range(2))
+    assert (first.id, second.id) == ("20250304-050607-l40", "20250304-050607-l40.2")
+    assert first.logs.is_dir()
+    assert first.shards.is_dir()
+    assert first.run == run
+
+
+def test_a_submission_counts_once_its_manifest_is_written(run: RunDir) -> None:
+    """A submit that was killed half way left a folder without one."""
+    submission = rundir.new_submission(run, "l40", NOW)
+    assert run.submissions() == []
+    files.write_json(submission.manifest, {"layout": rundir.LAYOUT})
+    assert run.submissions() == [submission]
+    assert submission.read_manifest() == {"layout": rundir.LAYOUT}
+
+
+def test_a_newer_layout_is_refused(run: RunDir) -> None:
+    """It says which, and what to do."""
+    submission = rundir.new_submission(run, "l40", NOW)
+    files.write_json(submission.manifest, {"layout": rundir.LAYOUT + 1})
+    with pytest.raises(ResultsError, match=r"written by a newer hpcsweep .*update hpcsweep"):
+        submission.read_manifest()
+
+
+def test_shards_are_found_in_one_order_and_nothing_else_is(run: RunDir) -> None:
+    """By submission, chunk and attempt, as numbers."""
+    for name in ("b/2.0", "b/10.0", "a/0.1", "a/0.0", "b/2.10", "b/2.9"):
+        path = run.shards_dir / f"{name}.overall.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for name in ("a/0.0.layers.csv", "a/x.0.overall.csv", "a/.0.0.overall.csv.tmp", "stray"):
+        (run.shards_dir / name).touch()
+    found = [f"{s.submission}/{s.chunk}.{s.attempt}" for s in run.shards()]
+    assert found == ["a/0.0", "a/0.1", "b/2.0", "b/2.9", "b/2.10", "b/10.0"]
+    attempts = run.submission("b").attempts(2)
+    assert [shard.attempt for shard in attempts] == [0, 9, 10]
+
+
+def test_a_run_without_shards_has_none(run: RunDir) -> None:
+    """Not even a folder."""
+    assert run.shards() == []
+    assert run.submissions() == []
+
+
+def test_the_files_of_an_attempt_lie_side_by_side(tmp_path: Path) -> None:
+    """Named by chunk and attempt."""
+    shard = ShardPath(tmp_path, 3, 1)
+    names = [path.name for path in (shard.overall, shard.layers, shard.samples, shard.env)]
+    assert names == ["3.1.overall.csv", "3.1.layers.csv", "3.1.samples.csv", "3.1.env.json"]
+
+
+def test_an_unknown_sweep_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    """And with all that there are."""
+    (tmp_path / "resnet152_gemm" / "submissions").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"did you mean 'resnet152_gemm'"):
+        rundir.open_run(tmp_path, "resnet125_gemm")
+    assert rundir.open_run(tmp_path, "resnet152_gemm").name == "resnet152_gemm"
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "/etc"])
+def test_no_name_leaves_the_results(tmp_path: Path, name: str) -> None:
+    """A sweep's name is a folder's name."""
+    with pytest.raises(UsageError):
+        rundir.open_run(tmp_path, name)
+
+
+def test_replacing_shows_the_old_file_until_the_end(tmp_path: Path) -> None:
+    """A reader never sees half of one."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with files.replacing(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_replacement_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
+    """Whatever went wrong."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(UnicodeEncodeError), files.replacing(path) as file:
+        file.write("half of it \ud800".encode())
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    """As a message about results, not a traceback."""
+    with pytest.raises(ResultsError, match="cannot be written"), files.replacing(tmp_path / "a/b"):
+        pass
+
+
+def test_replaced_files_have_the_rights_that_others_have(tmp_path: Path) -> None:
+    """A temporary file is private; a table is for the group, as the umask says."""
+    before = os.umask(0o027)
+    try:
+        with files.replacing(tmp_path / "file"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b""])
+def test_json_that_is_none_is_told_with_its_file(tmp_path: Path, content: bytes) -> None:
+    """Damaged, or of another kind."""
+    path = tmp_path / "manifest.json"
+    path.write_bytes(content)
+    with pytest.raises(ResultsError, match=r"manifest\.json"):
+        files.read_json(path)
+
+
+def test_the_journal_survives_a_torn_last_line(run: RunDir) -> None:
+    """The launcher was killed while it wrote."""
+    submission = rundir.new_submission(run, "l40", NOW)
+    assert submission.read_jobs() == []
+    submission.append_job({"job_id": "1"})
+    submission.append_job({"job_id": "2"})
+    with submission.jobs.open("ab") as file:
+        file.write(b'{"job_id": "3')
+    assert [entry["job_id"] for entry in submission.read_jobs()] == ["1", "2"]
+    submission.append_job({"job_id": "4"})
+    assert [entry["job_id"] for entry in submission.read_jobs()] == ["1", "2", "4"]

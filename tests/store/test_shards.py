@@ -1,0 +1,304 @@
+"""Shards: what a writer leaves at any moment, and what a reader makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import resultsfolder
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import shards
+from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.shards import Blocks, ShardWriter
+from resultsfolder import commit, layer_of, row_of
+
+if TYPE_CHECKING:
+    from hpcsweep.point import Point
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> list[Point]:
+    """Return some points."""
+    return resultsfolder.points_of(tmp_path)
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> ShardPath:
+    """Return the files of an attempt, none of them made."""
+    folder = tmp_path / "shards" / "s1"
+    folder.mkdir(parents=True)
+    return ShardPath(folder, 0, 0)
+
+
+@pytest.fixture
+def full(shard: ShardPath, points: list[Point]) -> ShardPath:
+    """Return a shard with every point in it."""
+    with ShardWriter(shard) as writer:
+        for point in points:
+            commit(writer, point, shard)
+    return shard
+
+
+def blocks_of(shard: ShardPath, row: dict[str, str]) -> tuple[bytes, bytes]:
+    """Return the layer rows and samples that a row names."""
+    with Blocks() as blocks:
+        return (
+            blocks.read(shard.layers, int(row["layers_offset"]), int(row["layers_bytes"])),
+            blocks.read(shard.samples, int(row["samples_offset"]), int(row["samples_bytes"])),
+        )
+
+
+def test_what_is_committed_can_be_read(full: ShardPath, points: list[Point]) -> None:
+    """Rows, layer rows and samples, each with its point."""
+    found = shards.read(full)
+    assert [row["point_id"] for row in found.rows] == [point.point_id for point in points]
+    assert (found.problems, found.torn, found.left_out) == ([], False, 0)
+    layers, samples = blocks_of(full, found.rows[3])
+    rows = list(shards.parse_block(layers, LAYER_COLUMNS))
+    assert [(row["point_id"], row["layer"]) for row in rows] == [
+        (points[3].point_id, "conv1"),
+        (points[3].point_id, "fc"),
+    ]
+    assert samples.decode().splitlines() == [
+        f"{points[3].point_id},{i},{ms}" for i, ms in enumerate(("2", "2.25", "1.75"))
+    ]
+    assert found.rows[3]["layer_rows"] == "2"
+
+
+def test_the_quick_look_sees_the_same_points(full: ShardPath, points: list[Point]) -> None:
+    """`status` and `submit` count with it."""
+    keys = shards.read_keys(full.overall)
+    assert [(key.point_id, key.status) for key in keys] == [(p.point_id, "ok") for p in points]
+
+
+def test_a_shard_that_is_not_there_has_no_points(shard: ShardPath) -> None:
+    """An attempt that never began."""
+    assert shards.read_keys(shard.overall) == []
+
+
+def test_the_checksum_covers_row_layers_and_samples(full: ShardPath) -> None:
+    """One changed byte anywhere is noticed."""
+    row = shards.read(full).rows[0]
+    layers, samples = blocks_of(full, row)
+    line = row["_line"]
+    assert shards.verify_seal(line, layers, samples)
+    assert not shards.verify_seal(line.replace(b"resnet18", b"resnet50"), layers, samples)
+    assert not shards.verify_seal(line, layers.replace(b"1.5", b"1.4"), samples)
+    assert not shards.verify_seal(line, layers, samples.replace(b"2.25", b"2.24"))
+    assert not shards.verify_seal(line[:-1], layers, samples)
+
+
+def test_an_attempt_has_one_writer(full: ShardPath) -> None:
+    """Two processes never write the same shard."""
+    with pytest.raises(FileExistsError):
+        ShardWriter(full)
+
+
+def test_a_failed_point_needs_no_layers(shard: ShardPath, points: list[Point]) -> None:
+    """Its row stands alone, and its checksum holds."""
+    with ShardWriter(shard) as writer:
+        commit(writer, points[0], shard, status="oom", status_reason="3 GB over,\n\0 said torch")
+    (row,) = shards.read(shard).rows
+    assert (row["status"], row["layer_rows"]) == ("oom", "0")
+    assert row["status_reason"] == "3 GB over, said torch"
+    assert shards.verify_seal(row["_line"], b"", b"")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 17, 100])
+def test_a_torn_last_line_costs_its_point_alone(
+    full: ShardPath, points: list[Point], cut: int
+) -> None:
+    """The machine died in the middle of a write."""
+    os.truncate(full.overall, full.overall.stat().st_size - cut)
+    found = shards.read(full)
+    assert (len(found.rows), found.torn, found.problems) == (len(points) - 1, True, [])
+    assert found.size == full.overall.read_bytes().rfind(b"\n") + 1
+    assert len(shards.read_keys(full.overall)) == len(points) - 1
+
+
+def test_a_line_that_gets_its_end_later_is_read_then(full: ShardPath, points: list[Point]) -> None:
+    """Reading goes on at the byte where complete lines ended."""
+    whole = full.overall.read_bytes()
+    full.overall.write_bytes(whole[:-20])
+    before = shards.read(full)
+    full.overall.write_bytes(whole)
+    after = shards.read(full, before.size)
+    assert [row["point_id"] for row in after.rows] == [points[-1].point_id]
+    assert (after.size, after.torn) == (len(whole), False)
+    assert shards.read(full, after.size).rows == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda line: b"\0" * len(line), "NUL bytes"),
+        (lambda line: line[:40], "cells instead of"),
+        (lambda line: b"x" + line[1:], "no point id"),
+        (lambda line: line.replace(b",ok,", b",fine,", 1), "unknown status 'fine'"),
+        (lambda line: line.replace(b"resnet18", b'"resnet18'), "not CSV"),
+        (lambda line: line.replace(b"resnet18", b"resn\xfft18"), "not CSV"),
+    ],
+)
+def test_a_damaged_line_is_named_and_the_others_are_kept(
+    full: ShardPath, points: list[Point], damage, reason: str
+) -> None:
+    """With the byte where it begins, to find it in a long file, and its point if that is left."""
+    lines = full.overall.read_bytes().split(b"\n")
+    at = len(b"\n".join(lines[:3])) + 1
+    lines[3] = damage(lines[3])
+    full.overall.write_bytes(b"\n".join(lines))
+    found = shards.read(full)
+    assert len(found.rows) == len(points) - 1
+    (problem,) = found.problems
+    named = "" if reason in {"NUL bytes", "no point id"} else f" (point {points[2].point_id})"
+    assert problem.startswith(f"{full.overall}: line at byte {at}{named} left out:")
+    assert reason in problem
+    assert found.left_out == 1
+
+
+def test_without_its_header_a_shard_is_read_as_the_columns_of_today(
+    full: ShardPath, points: list[Point]
+) -> None:
+    """And it says so; the checksums still guard the cells."""
+    whole = full.overall.read_bytes()
+    full.overall.write_bytes(whole[whole.index(b"\n") + 1 :])
+    found = shards.read(full)
+    assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
+    assert found.problems == [f"{full.overall}: no header; read as the columns of this version"]
+
+
+@pytest.mark.parametrize("left", [0, 1, 30])
+def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
+    full: ShardPath, left: int
+) -> None:
+    """No point had been measured yet."""
+    os.truncate(full.overall, left)
+    found = shards.read(full)
+    assert (found.rows, found.problems, found.size) == ([], [], 0)
+    assert found.torn is bool(left)
+
+
+def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
+    """Schema versions that add columns stay readable."""
+    lines = full.overall.read_text().splitlines()
+    lines = [
+        f"{line.rpartition(',')[0]},{more},0"
+        for line, more in zip(lines, ["new", *"abcdefgh"], strict=True)
+    ]
+    full.overall.write_text("\n".join(lines) + "\n")
+    assert shards.read(full).rows[1]["new"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(-1, 10), (10**15, 10), (0, 10**15), (0, -5), (10**30, 1), (3, 10**30)]
+)
+def test_a_place_that_does_not_exist_is_damage(full: ShardPath, offset: int, length: int) -> None:
+    """A damaged row may name any place; nobody asks for a petabyte."""
+    with Blocks() as blocks, pytest.raises(ResultsError, match="damaged"):
+        blocks.read(full.layers, offset, length)
+
+
+def test_blocks_end_with_a_line_and_hold_no_nul_bytes(full: ShardPath) -> None:
+    """What a file system leaves of data that never reached the disk."""
+    whole = full.layers.read_bytes()
+    full.layers.write_bytes(whole[:300] + b"\0" * 40 + whole[340:])
+    with Blocks() as blocks:
+        with pytest.raises(ResultsError, match="damaged"):
+            blocks.read(full.layers, 0, len(whole))
+        with pytest.raises(ResultsError, match="damaged"):
+            blocks.read(full.layers, 0, 20)
+
+
+def _open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_few_files_are_open_however_many_are_read(tmp_path: Path) -> None:
+    """A thousand shards must not exhaust the file descriptors."""
+    paths = [tmp_path / f"{number}.csv" for number in range(40)]
+    for path in paths:
+        path.write_text(f"{path.name}\n")
+    with Blocks(limit=3) as blocks:
+        before = _open_files()
+        for path in paths + paths[::-1]:
+            assert blocks.read(path, 0, path.stat().st_size) == f"{path.name}\n".encode()
+        assert _open_files() <= before + 3
+    assert _open_files() == before
+
+
+def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
+    """Their rows are checked by the checksum of their point."""
+    assert shards.layer_columns_of(full) == LAYER_COLUMNS
+    whole = full.layers.read_bytes()
+    full.layers.write_bytes(b"\0" * 10 + whole[10:])
+    assert shards.layer_columns_of(full) == LAYER_COLUMNS
+    full.layers.unlink()
+    with pytest.raises(ResultsError, match="cannot be read"):
+        shards.layer_columns_of(full)
+
+
+def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:
+    """A limit on the file's size, as a quota sets it, in a process of its own."""
+    code = f"""
+import resource, sys
+sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
+import resultsfolder as rf
+from pathlib import Path
+from hpcsweep.errors import ResultsError
+from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.shards import ShardWriter
+shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
+points = rf.points_of(Path({str(shard.folder.parent)!r}))
+with ShardWriter(shard) as writer:
+    rf.commit(writer, points[0], shard)
+    size = shard.overall.stat().st_size + 50
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:
+        rf.commit(writer, points[1], shard)
+    except ResultsError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"{shard.overall}: cannot be written (File too large)" in done.stdout
+    found = shards.read(shard)
+    assert [row["point_id"] for row in found.rows] == [points[0].point_id]
+    assert (found.torn, found.problems) == (False, [])
+    layers, samples = blocks_of(shard, found.rows[0])
+    assert shards.verify_seal(found.rows[0]["_line"], layers, samples)
+
+
+def test_a_killed_writer_loses_nothing_that_it_committed(shard: ShardPath) -> None:
+    """SIGKILL right after a commit, without a close or an fsync."""
+    code = f"""
+import os, signal, sys
+sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
+import resultsfolder as rf
+from pathlib import Path
+from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.shards import ShardWriter
+shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
+writer = ShardWriter(shard)
+for point in rf.points_of(Path({str(shard.folder.parent)!r}))[:3]:
+    rf.commit(writer, point, shard)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    rows = shards.read(shard).rows
+    assert len(rows) == 3
+    assert all(shards.verify_seal(row["_line"], *blocks_of(shard, row)) for row in rows)
+
+
+def test_a_row_never_has_a_key_that_no_column_takes(shard: ShardPath, points: list[Point]) -> None:
+    """The helpers of these tests write what workers write."""
+    from hpcsweep.catalog.columns import unknown_keys
+
+    assert unknown_keys(row_of(points[0], shard), SHARD_COLUMNS) == []
+    assert unknown_keys(layer_of(points[0], "fc", 1.0), LAYER_COLUMNS) == []

@@ -1,0 +1,34 @@
+"""What tests on a real Slurm ask of its queue and of the journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep import slurm
+from lab import PATH
+
+if TYPE_CHECKING:
+    import pytest
+
+    from hpcsweep.store.rundir import SubmissionDir
+    from lab import Lab
+
+
+def job_numbers() -> set[int]:
+    """Return the number of every job that the queue knows.
+
+    Slurm forgets a job some time after its end, so "nothing went in" is `job_numbers() <= before`.
+    """
+    return {job.id.job for job in slurm.queue()}
+
+
+def arrays(submission: SubmissionDir) -> list[dict[str, Any]]:
+    """Return the journal's entries of arrays that are in the queue."""
+    return [entry for entry in submission.read_jobs() if "job_id" in entry]
+
+
+def point_at(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point every Slurm program that this process starts at a cluster."""
+    monkeypatch.setenv("PATH", PATH)
+    for name, value in lab.environment.items():
+        monkeypatch.setenv(name, value)

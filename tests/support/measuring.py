@@ -1,0 +1,50 @@
+"""Points and devices for the tests of what measures."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcsweep import catalog
+from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.point import Point
+
+CPU = torch.device("cpu")
+
+
+def policy(unsupported="fallback", workspace_mib=4096.0):
+    """Return the settings that decide on algorithms."""
+    return {"unsupported": unsupported, "workspace_mib": workspace_mib}
+
+
+class Throttled(Telemetry):
+    """A GPU that is throttled during the first so many measurements."""
+
+    watches = True
+
+    def __init__(self, times):
+        """Be throttled so many times."""
+        self.left = times + 1  # a measurement begins before it is judged
+
+    def begin(self):
+        """Count the measurements."""
+        self.left -= 1
+
+    def flags(self):
+        """Tell."""
+        return ["throttled"] if self.left > 0 else []
+
+
+def point(model="tinynets:Residual", *, measure=None, **axes):
+    """Return an inference point with defaults, on small images."""
+    values = {**catalog.axis_defaults("inference"), "model": model, "gpu": "cpu", "input_size": 32}
+    settings = {**catalog.setting_defaults("inference"), "warmup": 1, "iterations": 4}
+    return Point("inference", values | axes, settings | (measure or {}), "0123456789abcdef")
+
+
+def training(model="tinynets:Residual", *, measure=None, **axes):
+    """Return a training point: five steps on small images, steps and phases alone."""
+    values = {**catalog.axis_defaults("training"), "model": model, "gpu": "cpu", "input_size": 16}
+    values |= {"batch_size": 4, "steps_per_epoch": 5, "lr": 0.01, "num_threads": 1}
+    settings = {**catalog.setting_defaults("training"), "warmup": 1, "iterations": 3}
+    settings |= {"layers": False, "evidence": False, "numerics": False}
+    return Point("training", values | axes, settings | (measure or {}), "fedcba9876543210")

@@ -1,0 +1,133 @@
+"""Makes results folders as submit and workers leave them: real manifests, chunk files, shards."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep import files
+from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
+from hpcsweep.spec import expansion, sweep_file
+from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.rundir import RunDir, ShardPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from hpcsweep.point import Point
+    from hpcsweep.store.rundir import SubmissionDir
+
+SWEEP = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [64, 96, 128, 224]
+  algorithm: [gemm, winograd]
+"""
+
+_EXPANDED: dict[tuple[str, str], list[Point]] = {}  # a law needs hundreds of folders
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A results folder, and the points of its sweep."""
+
+    run: RunDir
+    points: list[Point]
+
+    def submit(
+        self, name: str, points: Iterable[Point] | None = None, **changes: Any
+    ) -> SubmissionDir:
+        """Record a submission of one chunk; `text` is the sweep file that it was made from."""
+        text = changes.pop("text", SWEEP)
+        submission = self.run.submission(name)
+        submission.logs.mkdir(parents=True)
+        submission.shards.mkdir(parents=True)
+        chosen = tuple(self.points if points is None else points)
+        chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, chosen, 1.0)])
+        manifest = {
+            "layout": rundir.LAYOUT,
+            "id": name,
+            "gpu": "cpu",
+            "rehearsal": True,
+            "launcher": "local",
+            "chunks": 1,
+            "spec_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        }
+        files.write_json(submission.manifest, {**manifest, **changes})
+        self.run.sweep_file.write_text(text)
+        return submission
+
+    def shard(self, submission: str, chunk: int = 0, attempt: int = 0) -> ShardPath:
+        """Return the files of an attempt."""
+        return ShardPath(self.run.shards_dir / submission, chunk, attempt)
+
+    def measure(
+        self, shard: ShardPath, points: Iterable[Point] | None = None, **cells: Any
+    ) -> None:
+        """Write an attempt: a row, two layers and three samples for each point."""
+        shard.folder.mkdir(parents=True, exist_ok=True)
+        with shards.ShardWriter(shard) as writer:
+            for point in self.points if points is None else points:
+                commit(writer, point, shard, **cells)
+
+    def tables(self) -> dict[str, bytes]:
+        """Return the merged tables."""
+        return {path.name: path.read_bytes() for path in self.paths()}
+
+    def paths(self) -> list[Path]:
+        """Return where the merged tables lie."""
+        return [self.run.overall, self.run.layers, self.run.samples]
+
+
+def commit(writer: shards.ShardWriter, point: Point, shard: ShardPath, **cells: Any) -> None:
+    """Write one point: its row, two layers, three samples (or three many `times`)."""
+    times = cells.pop("times", 1)
+    row = {**row_of(point, shard), **cells}
+    measured = row["status"] == "ok"
+    layers = [layer_of(point, name, ms) for name, ms in (("conv1", 1.5), ("fc", 0.5))]
+    writer.commit(row, layers if measured else (), [2.0, 2.25, 1.75] * times if measured else ())
+
+
+def row_of(point: Point, shard: ShardPath) -> dict[str, Any]:
+    """Return the row of a measured point."""
+    return {
+        **axis_cells(point.axes),
+        "point_id": point.point_id,
+        "status": "ok",
+        "schema_version": SCHEMA_VERSION,
+        "sweep": "demo",
+        "submission": shard.submission,
+        "chunk": shard.chunk,
+        "attempt": shard.attempt,
+        "torch_version": "2.9.0",
+        "mean_ms": 2.0,
+        "valid": True,
+    }
+
+
+def layer_of(point: Point, name: str, ms: float) -> dict[str, Any]:
+    """Return one row of the table of layers."""
+    names = ("model", "algorithm", "batch_size", "input_size", "gpu", "dtype")
+    cells = {name: point.axes[name] for name in names}
+    return {**cells, "point_id": point.point_id, "layer": name, "mean_ms": ms}
+
+
+def make(path: Path, text: str = SWEEP) -> Folder:
+    """Return a results folder without submissions."""
+    run = RunDir(path / "results" / "demo")
+    run.submissions_dir.mkdir(parents=True)
+    return Folder(run, points_of(path, text))
+
+
+def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
+    """Return a sweep's points: those for a GPU, or rehearsed on the CPU."""
+    if (text, gpu) not in _EXPANDED:
+        file = path / "demo.yaml"
+        file.write_text(text)
+        where = {"gpu": gpu} if gpu else {"rehearse": "cpu"}
+        _EXPANDED[text, gpu] = list(expansion.expand(sweep_file.load(file), **where))
+    return _EXPANDED[text, gpu]

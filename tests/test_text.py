@@ -1,0 +1,26 @@
+"""Counts in words."""
+
+from __future__ import annotations
+
+from hpcsweep import text
+
+
+def test_one_is_singular_and_thousands_have_commas():
+    """As people write them."""
+    assert [text.count(n, "point") for n in (0, 1, 2000)] == [
+        "0 points",
+        "1 point",
+        "2,000 points",
+    ]
+
+
+def test_a_tally_keeps_its_order_and_forgets_nothing():
+    """What the order does not name comes last, by name; zeros are left out."""
+    counts = {"pending": 3, "error": 1, "ok": 2, "oom": 0, "else": 1}
+    assert text.tally(counts, ("ok", "oom", "error")) == "2 ok, 1 error, 1 else, 3 pending"
+
+
+def test_a_duration_is_as_exact_as_an_estimate():
+    """Never nothing, and hours from an hour and a half on."""
+    told = [text.duration(s) for s in (0.2, 89, 90, 5399, 5400, 7_200_000)]
+    assert told == ["1 s", "89 s", "2 min", "90 min", "1.5 h", "2,000.0 h"]
