@@ -46,7 +46,6 @@ class RunDir:
 
     @property
     def name(self) -> str:
-        """Return the sweep's name."""
         return self.path.name
 
     def command(self, verb: str, *more: str) -> str:

@@ -329,7 +329,7 @@ class Allocations(TorchDispatchMode):
         self.known = {tensor.untyped_storage().data_ptr() for tensor in operands}
         self.kept: list[torch.Tensor] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: D105
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for tensor in torch.utils._pytree.tree_leaves(out):
             storage = tensor.untyped_storage()
