@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -53,11 +54,19 @@ def test_torch_is_imported_in_a_process_of_its_own(desk):
     assert found["torch import"].level == "ok"
 
 
-def test_a_gpu_without_code_in_this_torch_is_told():
-    """V100 is sm_70; builds for CUDA 13 have dropped it."""
-    seen = {"device": "Tesla V100", "capability": [7, 0], "archs": ["sm_75", "sm_90"], "cudnn": 1}
-    assert doctor._gpu_code(seen).level == "fail"
-    assert doctor._gpu_code({**seen, "capability": [7, 5]}).level == "ok"
+@pytest.mark.parametrize(
+    ("refused", "level", "told"),
+    [("", "ok", "Tesla V100"), ("torch 9.9 has no code for 'Tesla V100'", "fail", "no code")],
+)
+def test_what_torch_says_of_the_gpu_is_told(desk, monkeypatch, refused, level, told):
+    """The process answers as a worker on that machine would; here a script answers for it."""
+    seen = {"threads": 4, "mkldnn": True, "gpu": "Tesla V100 (sm_70)", "refused": refused}
+    python = desk.folder / "python"
+    python.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(seen))}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    gpu = by_what(doctor.examine(None, desk.results, deep=True))["gpu"]
+    assert (gpu.level, told in gpu.detail) == (level, True)
 
 
 def test_a_cluster_profile_needs_a_cluster(desk, monkeypatch):

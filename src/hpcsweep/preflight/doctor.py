@@ -15,7 +15,7 @@ import platform
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.preflight import checks, folders, local_device, request
@@ -28,19 +28,8 @@ if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
 
 _NEEDED: Final = ("torch", "torchvision", "pandas", "pydantic", "jinja2", "filelock")
-_BINARY: Final = re.compile(r"sm_(\d+)[a-z]?")
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
-_DEEP: Final = """
-import json, torch, torchvision
-cuda = torch.cuda.is_available()
-print(json.dumps({
-    "torch": torch.__version__, "torchvision": torchvision.__version__,
-    "device": torch.cuda.get_device_name() if cuda else "",
-    "capability": list(torch.cuda.get_device_capability()) if cuda else [],
-    "archs": torch.cuda.get_arch_list(), "cudnn": torch.backends.cudnn.version() if cuda else None,
-    "mkldnn": torch.backends.mkldnn.is_available(), "threads": torch.get_num_threads(),
-}))
-"""
+_DEEP: Final = "hpcsweep.measure.machine.torch_report"
 
 
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
@@ -103,9 +92,9 @@ def _device() -> Finding:
 
 
 def _torch() -> Iterator[Finding]:
-    """Import torch in a process of its own and say what it sees."""
+    """Import torch in a process of its own, and tell what it sees."""
     done = subprocess.run(
-        [sys.executable, "-c", _DEEP], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", _DEEP], capture_output=True, text=True, timeout=300, check=False
     )
     if done.returncode:
         words = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -114,22 +103,11 @@ def _torch() -> Iterator[Finding]:
         return
     seen = json.loads(done.stdout.splitlines()[-1])
     yield Finding("ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}")
-    if seen["device"]:
-        yield _gpu_code(seen)
-
-
-def _gpu_code(seen: dict[str, Any]) -> Finding:
-    """Check that this torch has code for the GPU: binaries serve their own major, minor and up."""
-    major, minor = seen["capability"]
-    matches = filter(None, (_BINARY.fullmatch(arch) for arch in seen["archs"]))
-    known = [divmod(int(match[1]), 10) for match in matches]
-    fits = any(theirs == major and least <= minor for theirs, least in known)
-    code = f"sm_{major}{minor}"
-    detail = f"{seen['device']} ({code}), cuDNN {seen['cudnn']}, code for {' '.join(seen['archs'])}"
-    if not fits:
+    if seen["refused"]:
         do = "install a torch build that has code for this GPU (V100 needs CUDA 12.6 or older)"
-        return Finding("fail", "gpu", detail, do)
-    return Finding("ok", "gpu", detail)
+        yield Finding("fail", "gpu", seen["refused"], do)
+    elif seen["gpu"]:
+        yield Finding("ok", "gpu", seen["gpu"])
 
 
 def _profile(profile: Profile, results: Path) -> Iterator[Finding]:

@@ -69,23 +69,31 @@ def test_the_devices_own_name_must_match_the_promise():
 @pytest.mark.parametrize(
     ("built_for", "chip", "served"),
     [
-        (["sm_75", "sm_80", "sm_90"], (7, 0), False),
-        (["sm_70", "sm_80"], (7, 0), True),
-        (["sm_80"], (8, 9), True),
-        (["sm_86"], (8, 0), False),
-        (["sm_80"], (9, 0), False),
-        (["sm_80", "compute_80"], (9, 0), True),
-        (["compute_90"], (8, 9), False),
-        (["sm_90a"], (9, 0), True),
-        (["sm_90a"], (9, 1), False),
-        (["sm_100", "sm_120"], (12, 0), True),
-        (["sm_100", "sm_120"], (10, 3), True),
-        (["gfx90a"], (9, 0), False),
+        ("sm_75 sm_80 sm_90", "sm_70", False),
+        ("sm_70 sm_80", "sm_70", True),
+        ("sm_80", "sm_89", True),
+        ("sm_86", "sm_80", False),
+        ("sm_80", "sm_90", False),
+        ("sm_80 compute_80", "sm_90", True),
+        ("compute_80", "sm_80", True),
+        ("compute_90", "sm_89", False),
+        ("sm_90a", "sm_90", True),
+        ("sm_90a", "sm_93", False),
+        ("compute_90a", "sm_100", False),
+        ("sm_100f", "sm_103", True),
+        ("sm_103f", "sm_100", False),
+        ("compute_100f", "sm_120", False),
+        ("sm_100 sm_120", "sm_120", True),
+        ("sm_100 sm_120", "sm_103", True),
+        ("gfx908 gfx90a", "gfx90a", True),
+        ("gfx908 gfx942", "gfx90a", False),
+        ("gfx90a", "sm_90", False),
+        ("sm_90", "gfx90a", False),
     ],
 )
-def test_code_for_a_chip_is_looked_up_as_cuda_does(built_for, chip, served):
-    """Machine code within a major version, portable code upwards, a trailing letter exactly."""
-    assert fit.has_code(built_for, *chip) is served
+def test_code_for_a_chip_is_looked_up_as_cuda_and_rocm_do(built_for, chip, served):
+    """Machine code within a major version, PTX upwards, a letter narrower, AMD's by name."""
+    assert fit.has_code(built_for.split(), chip) is served
 
 
 def test_a_slice_of_a_gpu_is_refused_unless_it_is_meant():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hpcsweep.measure.machine.telemetry import Telemetry
 
 HOST_KINDS: Final = ("cpu", "mps")
+_NVIDIA: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 _NEIGHBOUR_SECONDS: Final = 10.0  # a worker that was just killed is still on the GPU
 
 
@@ -48,7 +49,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
     check_slice(device.name, str(run.get("gpu_name") or ""))
     if kind == "cuda":
         _check_memory(device, run.get("min_memory_gb"))
-        _check_code(device)
+        check_code(device)
     return device
 
 
@@ -74,26 +75,34 @@ def check_slice(name: str, pattern: str) -> None:
         )
 
 
-def has_code(arch_list: Iterable[str], major: int, minor: int) -> bool:
-    """Say whether a build's list of architectures serves a compute capability.
+def chip(device: Device) -> str:
+    """Return a GPU's architecture in the words of compilers: ``sm_86``, or ``gfx90a`` for AMD."""
+    properties = torch.cuda.get_device_properties(device.torch_device)
+    if torch.version.hip:
+        return str(properties.gcnArchName).partition(":")[0]
+    return f"sm_{properties.major}{properties.minor}"
 
-    Machine code (`sm_80`) runs on its own major version from its minor on; portable code
-    (`compute_80`) on anything newer; a letter at the end (`sm_90a`) means this chip alone.
+
+def has_code(built_for: Iterable[str], wanted: str) -> bool:
+    """Say whether a torch build (its `get_arch_list`) has code for a chip.
+
+    Machine code (`sm_80`) runs on chips of its major version, from its minor version on. Portable
+    code (`compute_80`, PTX) also runs on every later chip. A letter narrows both: `90a` is for 9.0
+    alone, `100f` for its major version. AMD's code (`gfx90a`) is for the chip of that name.
+    Source: CUDA C++ programming guide, "Compute capabilities".
     """
-    for arch in arch_list:
-        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([a-z]?)", arch)
-        if not found:
-            continue
-        code = int(found[2]), int(found[3])
-        if found[4]:
-            served = code == (major, minor)
-        elif found[1] == "compute":
-            served = code <= (major, minor)
-        else:
-            served = code[0] == major and code[1] <= minor
-        if served:
-            return True
-    return False
+    return any(_serves(arch, wanted) for arch in built_for)
+
+
+def _serves(arch: str, wanted: str) -> bool:
+    code, asked = _NVIDIA.fullmatch(arch), _NVIDIA.fullmatch(wanted)
+    if not code or not asked:
+        return arch == wanted
+    theirs, own = (int(code[2]), int(code[3])), (int(asked[2]), int(asked[3]))
+    if code[4] == "a":
+        return theirs == own
+    portable = code[1] == "compute" and not code[4]
+    return theirs <= own and (portable or theirs[0] == own[0])
 
 
 def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -130,17 +139,15 @@ def _check_memory(device: Device, least_gb: float | None) -> None:
         )
 
 
-def _check_code(device: Device) -> None:
-    """Refuse a GPU that this build has no machine code for, then try one kernel."""
-    built_for = torch.cuda.get_arch_list()
-    properties = torch.cuda.get_device_properties(device.torch_device)
-    if torch.version.hip:
-        wanted = str(properties.gcnArchName).partition(":")[0]
-        served = wanted in built_for
-    else:
-        wanted = f"sm_{properties.major}{properties.minor}"
-        served = has_code(built_for, properties.major, properties.minor)
-    if built_for and not served:
+def check_code(device: Device) -> None:
+    """Check that this torch runs on a GPU: it has code for it, and the simplest kernel works.
+
+    Raises:
+        Refused: it does not.
+
+    """
+    built_for, wanted = torch.cuda.get_arch_list(), chip(device)
+    if built_for and not has_code(built_for, wanted):
         raise Refused(
             f"torch {torch.__version__} has no code for '{device.name}' ({wanted}; it has "
             f"{' '.join(built_for)}): give this profile an environment with an older or newer torch"
