@@ -1,6 +1,6 @@
 """What a convolution back-end offers, and which one serves a device.
 
-A back-end is one file of this package that offers ``create(device_type) -> Backend``. Platforms
+A back-end is one module of this package that offers ``create(device_type) -> Backend``. Platforms
 without a line in `BACKENDS` get the reference back-end.
 """
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from hpcsweep.conv.shape import ConvShape
 
-# platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to file
+# platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
 BACKENDS: Final[Mapping[str, str]] = {"cuda": "vendor.cudnn", "hip": "vendor.miopen"}
-REFERENCE: Final = "reference.backend"
+_ANYWHERE: Final = "reference.backend"
+# what the column `backend` says of the reference back-end, and of the framework's own layers
+REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
 
 
@@ -97,9 +99,8 @@ class Backend(Protocol):
 
 def choose(device_type: str) -> Backend:
     """Return the back-end of a device type as torch names it (`cpu`, `cuda`, `mps`)."""
-    module = importlib.import_module(
-        f"hpcsweep.conv.{BACKENDS.get(_platform(device_type), REFERENCE)}"
-    )
+    name = BACKENDS.get(_platform(device_type), _ANYWHERE)
+    module = importlib.import_module(f"hpcsweep.conv.{name}")
     return cast("Backend", module.create(device_type))
 
 

@@ -112,8 +112,8 @@ def test_loading_leaves_random_numbers_alone():
 def test_loaders_die_with_the_process_that_trains():
     """A worker that is killed must not leave processes behind that hold its pipes."""
     code = (
-        "from measuring import training\nfrom hpcsweep.measure import data\nimport time\n"
-        "opened = data.open_data(training(num_workers=2))\nnext(opened.epoch(0))\n"
+        "from measuring import training\nfrom hpcsweep.measure.data import loaders\nimport time\n"
+        "opened = loaders.open_data(training(num_workers=2))\nnext(opened.epoch(0))\n"
         "print(*[w.pid for w in opened.train._iterator._workers], flush=True)\ntime.sleep(60)\n"
     )
     process = subprocess.Popen(
