@@ -1,26 +1,47 @@
-"""Counts and durations in words, as every command says them."""
+"""Counts, durations and tables as text: the same words and the same columns in every command."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, noun: str) -> str:
     """Return ``1 point`` or ``2,000 points``."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
-def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:
-    """Return ``3 ok, 1 error``: what there is, in an order; what that does not name comes last."""
+def plural(noun: str) -> str:
+    """Return ``points`` for ``point``, ``launches`` for ``launch``."""
+    return f"{noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def tally(counts: Mapping[str, int], order: Iterable[str] = ()) -> str:
+    """Return ``3 ok, 1 error``: names in `order` first, then the others by name; zeros left out."""
     names = dict.fromkeys([*order, *sorted(counts)])
     return ", ".join(f"{counts[name]:,} {name}" for name in names if counts.get(name))
 
 
 def duration(seconds: float) -> str:
-    """Return ``5 s``, ``12 min`` or ``3.5 h``: what an estimate is worth."""
+    """Return ``5 s``, ``12 min`` or ``3.5 h``: as precise as an estimate is."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
+    """Return one line per row, with columns two spaces apart.
+
+    The first `left` columns are aligned left, the others right, as numbers are. Without `left`
+    every column is aligned left. All rows have the same number of cells.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if left is None or place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

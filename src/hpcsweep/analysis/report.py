@@ -16,8 +16,8 @@ import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, report_training
-from hpcsweep.analysis.terminal import aligned
 from hpcsweep.errors import UsageError
+from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset
-from hpcsweep.analysis.terminal import aligned
+from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

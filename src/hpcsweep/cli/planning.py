@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
-from hpcsweep.text import count
+from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -52,17 +51,10 @@ def _expansion_text(what: str, record: dict[str, Any]) -> str:
     if points:
         first = points[0]
         varying = [k for k in first if k in _ALWAYS or any(p[k] != first[k] for p in points)]
-        lines += ["", *columns([varying, *([str(p[k]) for k in varying] for p in points)])]
+        lines += ["", *aligned([varying, *([str(p[k]) for k in varying] for p in points)])]
     if len(points) < record["points_total"]:
         lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
     return "\n".join([*lines, *(f"note: {note}" for note in record["notes"])])
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align rows of cells for a terminal."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    template = "  ".join(f"{{:<{width}}}" for width in widths)
-    return [template.format(*row).rstrip() for row in rows]
 
 
 @click.command()

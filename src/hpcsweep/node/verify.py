@@ -22,6 +22,7 @@ from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.point import canonical_json
+from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -247,10 +248,7 @@ def _layer_table(finding: Finding) -> list[str]:
                 row["algorithm_evidence"],
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[-1] = 0
-    template = "    " + "  ".join(f"{{:<{width}}}" for width in widths)
-    return [template.format(*row).rstrip() for row in rows]
+    return [f"    {line}" for line in aligned(rows)]
 
 
 def _verdict(findings: Sequence[Finding]) -> str:

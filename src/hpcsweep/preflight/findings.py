@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcsweep.text import aligned
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,14 +32,13 @@ class Finding:
 
 def text(findings: Sequence[Finding]) -> str:
     """Return one line per finding, and a second one where there is something to do."""
-    width = max((len(finding.what) for finding in findings), default=0)
-    lines = []
+    rows = []
     for finding in findings:
         place = f" ({finding.where})" if finding.where and finding.level != "ok" else ""
-        lines.append(f"{finding.level:<4}  {finding.what:<{width}}  {finding.detail}{place}")
+        rows.append((f"{finding.level:<4}", finding.what, f"{finding.detail}{place}"))
         if finding.do:
-            lines.append(f"{'':<4}  {'':<{width}}  -> {finding.do}")
-    return "\n".join(lines)
+            rows.append(("", "", f"-> {finding.do}"))
+    return "\n".join(aligned(rows))
 
 
 def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

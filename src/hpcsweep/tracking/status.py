@@ -17,7 +17,7 @@ from hpcsweep import slurm
 from hpcsweep.catalog.columns import OK, PROFILED, STATUSES
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, ledger, rundir, shards
-from hpcsweep.text import count
+from hpcsweep.text import aligned, count
 from hpcsweep.tracking import bad_nodes as badnodes
 from hpcsweep.tracking import chunk_state, journal
 
@@ -182,12 +182,7 @@ def text(found: Sequence[SweepStatus]) -> str:
         return "no results yet; `hpcsweep submit SPEC` makes some"
     head = ("sweep", "profile", "points", "done", "pending", "running", "left", "not ok")
     rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines += [line for one in found for line in one.words()]
+    lines = [*aligned(rows), *(line for one in found for line in one.words())]
     unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
     return "\n".join([*lines, *([f"not asked: {'; '.join(unanswered)}"] if unanswered else [])])
 

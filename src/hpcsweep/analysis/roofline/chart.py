@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.figure import Figure
 
 from hpcsweep.analysis.pictures import COLOURS, plain_numbers, save
-from hpcsweep.analysis.terminal import labels
+from hpcsweep.analysis.roofline.labels import labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis.roofline import ncu, ncu_export, rocprof
 from hpcsweep.analysis.roofline import work as roofline_work
+from hpcsweep.analysis.roofline.labels import labels, shortened
 from hpcsweep.analysis.roofline.work import TOLERANCE, Export, Roofs, Work, summed
-from hpcsweep.analysis.terminal import aligned, labels, shortened
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.rundir import RunDir
+from hpcsweep.text import aligned, count, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,14 +111,14 @@ class Roofline:
 
     def _heading(self) -> list[str]:
         work, groups = self.export.work, self.groups
-        pieces = _plural(len(work), self.export.piece)
+        pieces = count(len(work), self.export.piece)
         of = "" if len(groups) == len(work) else f" of {len(groups)} names"
         peaks = [f"{unit} {self.roofs.peak(unit) / 1e12:g}" for unit in self.units]
         roofs = f"{', '.join(peaks)} TFLOP/s, {self.roofs.bandwidth / 1e9:g} GB/s"
         return [f"{self.label}: {pieces}{of}", f"roofs of {self.roofs.source}: {roofs}"]
 
     def _table(self) -> list[str]:
-        pieces = _plural(2, self.export.piece).removeprefix("2 ")
+        pieces = plural(self.export.piece)
         head = ["name", pieces, "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s", "% roof", ""]
         groups = self.groups
         names = labels((group.name for group in groups[:_SHOWN]), _NAME_WIDTH)
@@ -144,14 +145,14 @@ class Roofline:
         notes = [f"   {note}" for note in self.export.notes]
         idle = sum(not piece.total for piece in self.export.work)
         if idle:
-            notes.append(f"   {_plural(idle, self.export.piece)} without FLOPs: not in the picture")
+            notes.append(f"   {count(idle, self.export.piece)} without FLOPs: not in the picture")
         return [*notes, *self.complaints()]
 
     def complaints(self) -> list[str]:
         """Return what is above its roof, and what may be wrong."""
         if not self.above:
             return []
-        pieces = _plural(len(self.above), self.export.piece)
+        pieces = count(len(self.above), self.export.piece)
         lines = [f"!  {pieces} above the roof, which cannot be: {self._reason()}"]
         for piece in self.above[:5]:
             share = f"{100 * self.roofs.share(piece):.0f} % of its {self.roofs.bound(piece)} roof"
@@ -281,7 +282,3 @@ def _whole(number: float) -> float | int:
 
 def _cell(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"

@@ -1,4 +1,4 @@
-"""Tables for a terminal."""
+"""Short, distinct labels for kernels, whose names are the signatures of C++ templates."""
 
 from __future__ import annotations
 
@@ -6,19 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Return one line per row; the first `left` columns stand left, numbers right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    from collections.abc import Iterable
 
 
 def shortened(text: str, width: int) -> str:

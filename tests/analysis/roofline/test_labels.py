@@ -1,20 +1,13 @@
-"""Tables for a terminal: alignment, and labels short enough and still different."""
+"""Labels of kernels: short enough, and still different."""
 
 from __future__ import annotations
 
-from hpcsweep.analysis.terminal import aligned, labels, shortened
+from hpcsweep.analysis.roofline.labels import labels, shortened
 
 KERNEL = (
     "void at::native::implicit_convolve_sgemm<float, (int)128, (bool)0, at::Array<char *, {}>>"
     "(int, const T1 *, void (*)(int))"
 )
-
-
-def test_names_stand_left_and_numbers_right():
-    """The first columns are names."""
-    assert aligned([["a", "b"], ["long", "1"], ["x", "1000"]], left=1) == [
-        "a        b", "long     1", "x     1000",
-    ]  # fmt: skip
 
 
 def test_long_texts_lose_their_middle():
