@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
+from pathlib import Path
 
+import click
 import pytest
 
 from paths import ROOT
@@ -17,10 +18,11 @@ from paths import ROOT
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Build the wheel as a release would."""
+    """Build the wheel as a release does, but with the hatchling that is installed here."""
     out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)],
+        command,
         check=True,
         capture_output=True,
         timeout=300,
@@ -41,18 +43,16 @@ def test_the_wheel_carries_what_the_commands_look_up(wheel):
 def test_an_installed_wheel_runs_a_shipped_sweep_anywhere(wheel, tmp_path):
     """In an environment of its own, from a folder that holds nothing."""
     home = tmp_path / "env"
-    venv.create(home, with_pip=True)
+    venv.create(home)
     python = home / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet"]
     subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)],
-        check=True,
-        capture_output=True,
-        timeout=120,
+        [*pip, "--no-deps", "--no-index", wheel], check=True, capture_output=True, timeout=120
     )
     site = next((home / "lib").glob("python*")) / "site-packages"
-    # the dependencies of this environment, behind the installed wheel; its editable hpcsweep is
-    # found through a .pth file, which a .pth line does not follow
-    (site / "zz_dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    # The dependencies of this environment come after the installed wheel. Its editable hpcsweep
+    # does not: that is found through a .pth file, and Python follows no .pth file from here.
+    (site / "zz_dependencies.pth").write_text(f"{Path(click.__file__).parents[1]}\n")
     desk = tmp_path / "elsewhere"
     desk.mkdir()
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HPCSWEEP"))}

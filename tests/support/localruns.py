@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -47,14 +48,18 @@ class Desk:
         )
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Start hpcsweep and return at once."""
-        return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        """Start hpcsweep and return at once; SIGINT reaches it even if this process ignores it."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(
+                [*COMMAND, *map(str, arguments)],
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def sweep(self, name: str = "sweep") -> RunDir:
         """Return a sweep's results."""
