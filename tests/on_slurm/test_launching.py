@@ -11,7 +11,7 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.store import shards
-from labtools import arrays, job_numbers
+from labtools import arrays, job_numbers, requeue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     running = slurm.Meaning.RUNNING
     cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
     assert "nothing to send (6 pending)" in desk.run("submit", "s.yaml", "--cluster", "slow").stdout
-    slurm.requeue([job.id for job in slurm.queue() if not job.state.over])
+    requeue(cluster, [job.id for job in slurm.queue() if not job.state.over])
     gate.touch()
     cluster.wait_for("the end of the jobs", _empty, timeout=90)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep import slurm
-from labtools import arrays
+from labtools import arrays, requeue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_o
     cluster.run("scancel", number)
     cluster.wait_for("the end of the jobs", _over)
     assert "4 points" in desk.run("submit", "s.yaml", "--cluster", "gated").stdout
-    slurm.requeue([f"{number}_0", f"{number}_1"])
+    requeue(cluster, [f"{number}_0", f"{number}_1"])
     _open_the_gate(desk)
     cluster.wait_for("its start", lambda: len(first.attempts(0)) > 0, timeout=90)
     _finish(cluster, desk, "gated")

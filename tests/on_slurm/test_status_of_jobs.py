@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep import slurm
+from labtools import requeue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     assert (1 <= done <= len(desk.rows("s")), profile["running"]["points"]) == (True, 3)
     assert profile["points_per_second"] > 0
     assert (profile["live"], found["not_asked"]) == (6 - done, [])
-    slurm.requeue([job.id for job in slurm.queue() if not job.state.over and job.started])
+    requeue(cluster, [j.id for j in slurm.queue() if not j.state.over and j.started])
     cluster.wait_for("the requeue", lambda: "requeued" in _status(desk)["profiles"][0]["chunks"])
     cluster.wait_for("the end", _over, timeout=60)
     (profile,) = _status(desk)["profiles"]

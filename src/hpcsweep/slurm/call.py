@@ -19,7 +19,6 @@ from hpcsweep.slurm.text import last_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 TIMEOUT: Final = 10.0  # seconds for a question
 
@@ -72,17 +71,17 @@ def available() -> bool:
     return shutil.which("sbatch") is not None
 
 
-def run(command: Sequence[str], timeout: float, cwd: Path | None = None) -> Reply | CouldNotAsk:
+def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
     """Run a program to its end or to the end of our patience."""
     try:
-        with running(command, cwd) as process:
+        with running(command) as process:
             return wait(process, timeout)
     except OSError as error:
         return not_started(command[0], error)
 
 
 @contextmanager
-def running(command: Sequence[str], cwd: Path | None) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program; when the block is left, nothing of it goes on.
 
     Sites put scripts in front of Slurm's programs, so its whole group is ended: an sbatch that
@@ -91,7 +90,6 @@ def running(command: Sequence[str], cwd: Path | None) -> Iterator[subprocess.Pop
     with subprocess.Popen(
         command,
         env=environment(command[0]),
-        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 _FORM: Final = re.compile(
     r"(?P<job>\d+)"
-    r"(?:_(?:(?P<task>\d+)|\[(?P<tasks>[^\]]*)(?:\]|$)))?"
-    r"(?:\+(?P<component>\d+))?"
-    r"(?:\.(?P<step>[^;]+))?"
+    r"(?:_(?:(?P<task>\d+)|\[(?P<tasks>[^\]%]*)(?:%[^\]]*)?(?:\]|$)))?"
+    r"(?:\+\d+)?(?:\.[^;]+)?"
     r"(?:;(?P<cluster>.+))?",
     re.ASCII,
 )
@@ -37,11 +36,7 @@ class JobId:
     job: int | None = None
     task: int | None = None
     tasks: tuple[range, ...] = ()
-    throttle: int | None = None  # the %N of an array
-    component: int | None = None  # of a heterogeneous job
-    step: str = ""
     cluster: str = ""
-    complete: bool = True  # false where Slurm cut the list of tasks short
 
     @classmethod
     def of(cls, job: int, task: int | None = None, cluster: str = "") -> JobId:
@@ -61,8 +56,7 @@ class JobId:
             return self.text
         if self.tasks:
             return f"{self.job}_[{task_list(chain.from_iterable(self.tasks))}]"
-        part = "" if self.component is None else f"+{self.component}"
-        return f"{self.job}{part}" if self.task is None else f"{self.job}_{self.task}{part}"
+        return f"{self.job}" if self.task is None else f"{self.job}_{self.task}"
 
     def expand(self) -> Iterator[JobId]:
         """Yield one id per task of a range, or this id."""
@@ -82,11 +76,14 @@ def parse_id(text: str) -> JobId:
     found = _FORM.fullmatch(text)
     if not found:
         return JobId(text)
-    job, task, component = (_int(found[name]) for name in ("job", "task", "component"))
-    tasks, throttle, complete = _parse_tasks(found["tasks"])
-    step, cluster = found["step"] or "", found["cluster"] or ""
-    complete = complete and ("[" not in text or "]" in text)
-    return JobId(text, job, task, tasks, throttle, component, step, cluster, complete)
+    ranges = filter(None, map(_RANGE.fullmatch, (found["tasks"] or "").split(",")))
+    return JobId(
+        text,
+        _int(found["job"]),
+        _int(found["task"]),
+        tuple(map(_range, ranges)),
+        found["cluster"] or "",
+    )
 
 
 def task_list(tasks: Iterable[int]) -> str:
@@ -95,16 +92,6 @@ def task_list(tasks: Iterable[int]) -> str:
     runs = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
     spans = ([task for _, task in run] for _, run in runs)
     return ",".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
-
-
-def _parse_tasks(text: str | None) -> tuple[tuple[range, ...], int | None, bool]:
-    """Return ranges, throttle, and whether every item could be read."""
-    if text is None:
-        return (), None, True
-    items, _, throttle = text.partition("%")
-    ranges = [_RANGE.fullmatch(item) for item in items.split(",")]
-    read = tuple(_range(found) for found in ranges if found)
-    return read, _int(throttle), len(read) == len(ranges)
 
 
 def _range(found: re.Match[str]) -> range:

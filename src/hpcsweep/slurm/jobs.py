@@ -1,9 +1,9 @@
-"""Asks how jobs are, ends them, and sends them back to the queue.
+"""Asks squeue and sacct for the states of jobs, and cancels jobs.
 
-squeue knows what is alive (and what ended within MinJobAge); sacct knows the past, seconds late.
-Both give one row per array task. `survey` asks both at once and merges them. What neither lists may
-still be on its way into the accounts, or is an array's task that was cancelled while it waited:
-that leaves no trace anywhere (Slurm 22.05).
+squeue lists jobs that are alive (and those that ended within MinJobAge); sacct lists past jobs,
+some seconds late. Both give one row per array task. `survey` asks both at once and merges the
+answers. A task that neither lists may still be on its way into the accounts, or was cancelled while
+it waited, which leaves no trace anywhere (Slurm 22.05).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.states import Meaning, State, state_of
-from hpcsweep.slurm.text import SEPARATOR, elapsed, moment, rows
+from hpcsweep.slurm.text import SEPARATOR, moment, number, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between this machine and the accounts
 _MANY: Final = 1000  # more job ids than this make a command line too long
 
-# In squeue's letters: id, state, reason, nodes, partition, user, submitted, started, ended,
-# elapsed, and last what a user may fill with anything: the name.
-_QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%P", "%u", "%V", "%S", "%e", "%M", "%j"])
+# In squeue's letters: id, state, reason, nodes, submitted, started, ended.
+_QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e"])
 _FOLDER: Final = SEPARATOR.join(["%F", "%Z"])
-_ACCOUNTING: Final = (
-    "JobID,State,Reason,NodeList,Partition,User,Submit,Start,End,ElapsedRaw,ExitCode,JobName"
-)
+_ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +41,10 @@ class JobState:
     source: str  # squeue or sacct
     reason: str = ""  # why it waits; squeue also says why it failed
     nodes: str = ""  # Slurm's expression; `hostnames` expands it
-    partition: str = ""
-    user: str = ""
-    name: str = ""
     submitted: datetime | None = None
-    expected: datetime | None = None  # of one that waits: when Slurm thinks that it will start
     started: datetime | None = None
     ended: datetime | None = None
-    elapsed_s: float | None = None
     exit_code: int | None = None  # sacct only
-    signal: int | None = None  # sacct only; 0 where none ended it
 
 
 @dataclass(frozen=True)
@@ -66,17 +57,17 @@ class Survey:
 
 
 def queue(
-    job_ids: Iterable[JobId | str] | None = None, *, user: str = "", timeout: float = TIMEOUT
+    job_ids: Iterable[JobId | str] | None = None, *, timeout: float = TIMEOUT
 ) -> list[JobState] | CouldNotAsk:
-    """Return what the queue holds of these jobs, or of a user (by default, of this one).
+    """Return what the queue holds of these jobs, or by default of this user.
 
-    Jobs that Slurm does not know (any more) are simply not in the list.
+    Jobs that Slurm does not know (any more) are not in the list.
     """
     ids = _parsed(job_ids or ())
     wanted = _bases(ids)
     if job_ids is not None and not wanted:
         return []
-    chosen = f"--user={user or os.getuid()}"
+    chosen = f"--user={os.getuid()}"
     if wanted and len(wanted) <= _MANY:
         chosen = f"--jobs={','.join(wanted)}"
     options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
@@ -96,31 +87,35 @@ def working_folders(*, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk
     return {int(job): folder for job, folder in rows(answer, 2) if job.isdecimal()}
 
 
-def accounting(
-    job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT
-) -> list[JobState] | CouldNotAsk:
-    """Return the accounts' last word on each task of these jobs, all submitted after `since`.
-
-    The accounts lag: a job that has just ended may be running here, or be missing.
-    """
-    return _accounts(job_ids, since, [], timeout)
-
-
 def attempts(
     job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT
 ) -> list[JobState] | CouldNotAsk:
-    """Return every attempt of each task, the earlier ones of requeued tasks too, oldest first."""
-    answer = _accounts(job_ids, since, ["--duplicates"], timeout)
+    """Return every attempt of each task of these jobs, all submitted after `since`, oldest first.
+
+    Earlier attempts of requeued tasks are in the list, too. The accounts lag: a job that has just
+    ended may be running here, or be missing.
+    """
+    ids = _parsed(job_ids)
+    wanted = _bases(ids)
+    if not wanted:
+        return []
+    # Without a start time sacct forgets what ended before midnight.
+    start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
+    chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
+    options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
+    fields = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
+    answer = ask("sacct", *options, *fields, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    return sorted(answer, key=_age)
+    found = [_accounted(row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
+    return sorted(_asked_for((job for group in found for job in group), ids), key=_age)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
-    """Ask squeue and sacct at the same time and keep the better word on each task.
+    """Ask squeue and sacct at the same time and keep the better answer for each task.
 
-    The queue wins, since the accounts lag; where both say that a task is over, the accounts know
-    more (exit code, duration). The accounts tell earlier attempts, too: which node broke one.
+    squeue wins, since the accounts lag, unless both say that the task is over. The accounts also
+    list earlier attempts: they say which node broke one.
     """
     ids = _parsed(job_ids)
     with ThreadPoolExecutor(2) as pool:
@@ -138,39 +133,17 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     return Survey(jobs, unanswered, tuple(accounts))
 
 
-def cancel(
-    job_ids: Iterable[JobId | str],
-    *,
-    signal: str = "",
-    batch_only: bool = False,
-    timeout: float = TIMEOUT,
-) -> None:
-    """Cancel jobs, or send them a signal; ids that Slurm does not know are no error.
+def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
+    """Cancel jobs; ids that Slurm does not know are no error.
 
     Raises:
         SchedulerError: Slurm could not be asked, or refused.
     """
-    options = [f"--signal={signal}"] if signal else []
-    options += ["--batch"] if batch_only else []
     for cluster, targets in _by_cluster(_parsed(job_ids)).items():
         for batch in _batches(targets):
-            answer = ask("scancel", *options, *cluster, *batch, timeout=timeout)
+            answer = ask("scancel", *cluster, *batch, timeout=timeout)
             if isinstance(answer, CouldNotAsk):
                 raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
-
-
-def requeue(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
-    """Send jobs back to the queue; one that waits already is no error, a cancelled one runs again.
-
-    Raises:
-        SchedulerError: Slurm could not be asked, or refused (a job submitted with --no-requeue).
-    """
-    for cluster, targets in _by_cluster(_parsed(job_ids)).items():
-        for target in targets:
-            command = ("scontrol", *cluster, "requeue", target)
-            answer = ask(*command, timeout=timeout, harmless="is pending execution")
-            if isinstance(answer, CouldNotAsk):
-                raise SchedulerError(f"{answer}; job {target} was not requeued")
 
 
 def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | CouldNotAsk:
@@ -183,27 +156,6 @@ def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | Coul
     return answer if isinstance(answer, CouldNotAsk) else tuple(answer.split())
 
 
-def _accounts(
-    job_ids: Iterable[JobId | str], since: datetime, options: list[str], timeout: float
-) -> list[JobState] | CouldNotAsk:
-    ids = _parsed(job_ids)
-    wanted = _bases(ids)
-    if not wanted:
-        return []
-    # Without a start time sacct forgets what ended before midnight.
-    start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
-    chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
-    fields = ["-X", "-n", "-P", f"--delimiter={SEPARATOR}", f"--format={_ACCOUNTING}"]
-    answer = ask(
-        *("sacct", *fields, f"--starttime={start}", chosen, *_clusters(ids), *options),
-        timeout=timeout,
-    )
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    found = [_accounted(row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
-    return _asked_for((job for group in found for job in group), ids)
-
-
 def _age(job: JobState) -> tuple[float, float]:
     """Return what orders a task's attempts: a requeue is submitted anew, what waits comes last."""
     return (
@@ -213,51 +165,40 @@ def _age(job: JobState) -> tuple[float, float]:
 
 
 def _queued(row: list[str]) -> JobState:
-    job, state, reason, nodes, partition, user, submitted, started, ended, passed, name = row
+    job, state, reason, nodes, submitted, started, ended = row
     known = state_of(state)
-    waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
     return JobState(
         id=parse_id(job),
         state=known,
         source="squeue",
         reason=reason if reason != "None" else "",
         nodes=nodes,
-        partition=partition,
-        user=user,
-        name=name,
         submitted=moment(submitted),
-        expected=moment(started) if waits else None,
-        started=None if waits else moment(started),
+        started=None if _waits(known) else moment(started),  # before, it is a forecast
         ended=moment(ended) if known.over else None,  # before, it is the end of its time limit
-        elapsed_s=elapsed(passed),
     )
 
 
 def _accounted(row: list[str]) -> list[JobState]:
     """Read a row of sacct, which holds all waiting tasks of an array at once."""
-    job, state, reason, nodes, partition, user, submitted, started, ended, passed = row[:10]
-    exit_code, _, signal = row[10].partition(":")
+    job, state, reason, nodes, submitted, started, ended, code = row
     known = state_of(state)
-    waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
-    return [
-        JobState(
-            id=one,
-            state=known,
-            source="sacct",
-            reason=reason if waits and reason != "None" else "",  # else it is why it once waited
-            nodes="" if nodes == "None assigned" else nodes,
-            partition=partition,
-            user=user,
-            name=row[11],
-            submitted=moment(submitted),
-            started=moment(started),
-            ended=moment(ended),
-            elapsed_s=float(passed) if passed.isdecimal() else None,
-            exit_code=int(exit_code) if exit_code.isdecimal() else None,
-            signal=int(signal) if signal.isdecimal() else None,
-        )
-        for one in parse_id(job).expand()
-    ]
+    told = JobState(
+        id=JobId(job),
+        state=known,
+        source="sacct",
+        reason=reason if _waits(known) and reason != "None" else "",  # else why it once waited
+        nodes="" if nodes == "None assigned" else nodes,
+        submitted=moment(submitted),
+        started=moment(started),
+        ended=moment(ended),
+        exit_code=number(code),  # of `CODE:SIGNAL`
+    )
+    return [replace(told, id=one) for one in parse_id(job).expand()]
+
+
+def _waits(state: State) -> bool:
+    return state.meaning in {Meaning.PENDING, Meaning.REQUEUED}
 
 
 def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:

@@ -3,7 +3,7 @@
 ::
 
     SchedulerError
-    |-- Rejected      this script will never be accepted as it is; `option` is what to change
+    |-- Rejected      this script will never be accepted as it is
     |-- LimitReached  no more jobs now; the same command sends the rest later
     `-- Unanswered    nobody answered; `maybe_accepted` where the job may be in the queue
 """
@@ -17,13 +17,7 @@ from hpcsweep.errors import SchedulerError
 
 
 class Rejected(SchedulerError):
-    """Slurm refuses the script as it is; `option` names the profile's key to change, if known."""
-
-    def __init__(self, text: str, said: str, option: str = "") -> None:
-        """Keep the text for the user, Slurm's own words, and the key to change."""
-        super().__init__(text)
-        self.said = said
-        self.option = option
+    """Slurm refuses the script as it is; the message names the profile's key to change."""
 
 
 class LimitReached(SchedulerError):
@@ -107,7 +101,7 @@ def refusal(printed: str, script: str) -> SchedulerError:
         return Unanswered(f"{script}: {said}; try again later", maybe_accepted=maybe)
     option, advice = _blame(printed)
     key = f" (`{option}`)" if option else ""
-    return Rejected(f"{script}: sbatch refuses{key}: {said}\n{advice}", said, option)
+    return Rejected(f"{script}: sbatch refuses{key}: {said}\n{advice}")
 
 
 def _blame(printed: str) -> tuple[str, str]:

@@ -11,11 +11,9 @@ from hpcsweep.slurm import call
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Reply, Why
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.refusals import BUSY, Unanswered, refusal
-from hpcsweep.slurm.text import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from pathlib import Path
 
 SUBMIT_S: Final = 60.0  # for an answer to a submission, which a busy slurmctld may delay
@@ -26,17 +24,15 @@ RETRY_S: Final = 10.0  # sbatch retries for ever at MaxJobCount; we do not
 class Expectation:
     """What `sbatch --test-only` promises about a script."""
 
-    start: datetime | None
     nodes: str
     partition: str
 
 
-def submit(  # noqa: PLR0913 - what may be told to sbatch
+def submit(
     script: Path,
     *,
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
-    cwd: Path | None = None,
     timeout: float = SUBMIT_S,
     patience: float = RETRY_S,
 ) -> JobId:
@@ -50,7 +46,7 @@ def submit(  # noqa: PLR0913 - what may be told to sbatch
             the queue all the same.
     """
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
-    reply = _patiently(command, cwd, timeout, patience)
+    reply = _patiently(command, timeout, patience)
     if isinstance(reply, CouldNotAsk):
         if reply.why is Why.ABSENT:
             raise MissingDependency(str(reply))
@@ -70,7 +66,6 @@ def would_accept(
     script: Path,
     *,
     options: Sequence[str] = (),
-    cwd: Path | None = None,
     timeout: float = TIMEOUT,
 ) -> Expectation | CouldNotAsk:
     """Ask by `sbatch --test-only` whether a script would be accepted, and where it would start.
@@ -80,7 +75,7 @@ def would_accept(
             closed partition, and an output folder that is not there.
     """
     command = ["sbatch", "--test-only", *options, str(script)]
-    reply = call.run(command, timeout, cwd)
+    reply = call.run(command, timeout)
     if isinstance(reply, CouldNotAsk):
         return reply
     if reply.code != 0:
@@ -88,17 +83,14 @@ def would_accept(
         if refused is None or isinstance(refused, Unanswered):
             return call.cause("sbatch", reply, timeout)
         raise refused
-    found = re.search(r"to start at (\S+) .*? on nodes (\S+) in partition (\S+)", reply.err)
-    start, nodes, partition = found.groups() if found else ("", "", "")
-    return Expectation(moment(start), nodes, partition)
+    found = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
+    return Expectation(*(found.groups() if found else ("", "")))
 
 
-def _patiently(
-    command: list[str], cwd: Path | None, timeout: float, patience: float
-) -> Reply | CouldNotAsk:
+def _patiently(command: list[str], timeout: float, patience: float) -> Reply | CouldNotAsk:
     """Run sbatch; end it early where it says that it retries until there is room."""
     try:
-        with call.running(command, cwd) as process:
+        with call.running(command) as process:
             reply = call.wait(process, min(patience, timeout))
             if reply.code is None and not BUSY.search(reply.err):
                 reply = call.wait(process, max(0.0, timeout - patience))

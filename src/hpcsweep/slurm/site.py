@@ -71,7 +71,6 @@ class Partition:
     deny_accounts: tuple[str, ...]
     allow_qos: tuple[str, ...]
     deny_qos: tuple[str, ...]
-    nodes: str  # Slurm's expression
     settings: Mapping[str, str] = field(repr=False)  # everything, verbatim
 
 
@@ -81,8 +80,6 @@ class Qos:
 
     name: str
     max_wall_s: int | None
-    max_submit_jobs_per_user: int | None
-    max_jobs_per_user: int | None
     flags: tuple[str, ...]
 
 
@@ -94,8 +91,6 @@ class Association:
     partition: str
     qos: tuple[str, ...]
     default_qos: str
-    max_submit_jobs: int | None
-    max_jobs: int | None
     max_wall_s: int | None
 
 
@@ -129,28 +124,20 @@ def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
 
 def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
     """Return every quality of service; not all sites let users ask."""
-    fields = ("Name", "MaxWall", "MaxSubmitJobsPerUser", "MaxJobsPerUser", "Flags")
+    fields = ("Name", "MaxWall", "Flags")
     answer = _sacctmgr("qos", fields, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
     return [
-        Qos(
-            name=name,
-            max_wall_s=duration(wall),
-            max_submit_jobs_per_user=number(submit),
-            max_jobs_per_user=number(jobs),
-            flags=_names(flags),
-        )
-        for name, wall, submit, jobs, flags in answer
+        Qos(name=name, max_wall_s=duration(wall), flags=_names(flags))
+        for name, wall, flags in answer
     ]
 
 
-def associations(
-    user: str = "", cluster: str = "", *, timeout: float = TIMEOUT
-) -> list[Association] | CouldNotAsk:
-    """Return the accounts of a user (by default, of this one), on one cluster or on all."""
-    fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxSubmitJobs", "MaxJobs", "MaxWall")
-    chosen = [f"user={user or _user_name()}", *([f"cluster={cluster}"] if cluster else [])]
+def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Association] | CouldNotAsk:
+    """Return the accounts of this user, on one cluster or on all."""
+    fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxWall")
+    chosen = [f"user={_user_name()}", *([f"cluster={cluster}"] if cluster else [])]
     answer = _sacctmgr("assoc", fields, *chosen, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -160,18 +147,15 @@ def associations(
             partition=partition,
             qos=_names(qualities),
             default_qos=default,
-            max_submit_jobs=number(submit),
-            max_jobs=number(jobs),
             max_wall_s=duration(wall),
         )
-        for account, partition, qualities, default, submit, jobs, wall in answer
+        for account, partition, qualities, default, wall in answer
     ]
 
 
-def default_account(user: str = "", *, timeout: float = TIMEOUT) -> str | CouldNotAsk:
-    """Return the account that a user's jobs take where they name none; empty where unknown."""
-    chosen = user or _user_name()
-    answer = _sacctmgr("user", ("User", "DefaultAccount"), chosen, timeout=timeout)
+def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
+    """Return the account of this user's jobs where they name none; empty where unknown."""
+    answer = _sacctmgr("user", ("User", "DefaultAccount"), _user_name(), timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
     return answer[0][1] if answer else ""
@@ -224,7 +208,6 @@ def _partition(line: str) -> Partition:
         deny_accounts=_names(settings.get("DenyAccounts", "")),
         allow_qos=_names(settings.get("AllowQos", "")),
         deny_qos=_names(settings.get("DenyQos", "")),
-        nodes=settings.get("Nodes", ""),
         settings=settings,
     )
 

@@ -45,12 +45,3 @@ def duration(text: str) -> int | None:
         return units.seconds(text)
     except ValueError:
         return None
-
-
-@lru_cache(maxsize=1024)  # thousands of tasks that wait have waited as long
-def elapsed(text: str) -> float | None:
-    """Read a time that passed, in seconds; None for what is no time."""
-    try:
-        return float(units.seconds(text) or 0)
-    except ValueError:
-        return None
