@@ -19,6 +19,7 @@ from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -147,7 +148,7 @@ def sample_columns() -> str:
 
 def statuses() -> str:
     """Return the statuses of a point."""
-    return table(("status", "meaning"), ((f"`{n}`", doc) for n, doc in records.STATUSES.items()))
+    return table(("status", "meaning"), ((f"`{one}`", one.says) for one in PointStatus))
 
 
 def flags() -> str:

@@ -1,11 +1,31 @@
-"""Counts, durations and tables as text: the same words and the same columns in every command."""
+"""Counts, durations and tables as text: the same words in every command; enums of words."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from typing_extensions import Self
+
+
+class Word(str, Enum):
+    """An enum whose members are text, each with its meaning in `says`; files hold the text.
+
+    `enum.StrEnum` needs Python 3.11.
+    """
+
+    says: str
+
+    def __new__(cls, word: str, says: str = "") -> Self:  # noqa: D102 - `Enum` calls it
+        member = str.__new__(cls, word)
+        member._value_, member.says = word, says
+        return member
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 def count(number: int, noun: str) -> str:

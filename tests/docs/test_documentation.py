@@ -8,9 +8,8 @@ import pytest
 
 from hpcsweep import errors, slurm
 from hpcsweep.catalog import ALGORITHMS
-from hpcsweep.catalog.columns import STATUSES
 from hpcsweep.cli import main
-from hpcsweep.tracking import chunk_state
+from hpcsweep.store.state import ChunkState, PointStatus
 from paths import ROOT
 
 PAGES = sorted(
@@ -49,7 +48,7 @@ def test_every_algorithm_is_in_the_readme():
 def test_operations_explain_every_status_and_exit_code():
     """What is in the code is in the document."""
     text = (ROOT / "docs/operations.md").read_text()
-    assert [name for name in STATUSES if f"| `{name}` |" not in text] == []
+    assert [name for name in PointStatus if f"| `{name}` |" not in text] == []
     classes = [c for c in vars(errors).values() if isinstance(c, type)]
     codes = {c.exit_code for c in classes if issubclass(c, errors.HpcsweepError)}
     codes |= {errors.EXIT_REQUEUE, errors.EXIT_INTERRUPTED, 0}
@@ -61,9 +60,7 @@ def test_operations_explain_every_status_and_exit_code():
 def test_operations_explain_every_state_of_a_chunk_and_of_slurm():
     """With the words of the code."""
     text = (ROOT / "docs/operations.md").read_text()
-    assert [
-        name for name, says in chunk_state.STATES.items() if f"| `{name}` | {says} |" not in text
-    ] == []
+    assert [state for state in ChunkState if f"| `{state}` | {state.says} |" not in text] == []
     rows = re.findall(
         r"^\| `([A-Z_]+)` \| (\w+) \| (.+?)(; the node is avoided)? \|$", text, re.MULTILINE
     )

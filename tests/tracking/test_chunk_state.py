@@ -11,6 +11,7 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.store.rundir import RunDir, ShardPath
+from hpcsweep.store.state import ChunkState
 from hpcsweep.tracking import chunk_state, journal
 from hpcsweep.tracking.journal import Answer
 
@@ -65,21 +66,20 @@ def test_every_state_has_an_answer(submission, say, state):
     """Live if and only if Slurm's state is not over; the words are those of the table."""
     say(QUEUED.format(state=state.name, reason="Priority") + "\n")
     found = _of(submission)
-    assert found.state in chunk_state.STATES
-    assert found.live is not state.over
+    assert found.state.live is not state.over
     assert journal.ask([submission]).live_chunks(submission) == ({0} if not state.over else set())
 
 
 def test_a_word_of_a_later_slurm_is_live_and_shown(submission, say):
     """Nothing is sent twice because of it."""
     say(QUEUED.format(state="GLIDING", reason="None") + "\n")
-    assert _of(submission) == chunk_state.Standing("unknown", "Slurm says GLIDING")
+    assert _of(submission) == chunk_state.Standing(ChunkState.UNKNOWN, "Slurm says GLIDING")
 
 
 def test_waiting_in_vain_is_told(submission, say):
     """With what to change."""
     say(QUEUED.format(state="PENDING", reason="PartitionTimeLimit") + "\n")
-    assert _of(submission).in_vain == "`time` is above the partition's limit"
+    assert _of(submission).to_change == "`time` is above the partition's limit"
 
 
 def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
@@ -91,7 +91,7 @@ def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
     assert _of(submission, newest=shard).state == "lost?"
     os.utime(shard.overall, (0, 0))
     shard.env.write_text(json.dumps({"state": "refused", "reason": "wrong device"}))
-    assert _of(submission, newest=shard) == chunk_state.Standing("failed", "wrong device")
+    assert _of(submission, newest=shard) == chunk_state.Standing(ChunkState.FAILED, "wrong device")
     assert _of(submission, chunk=1).state == "unsent"
 
 

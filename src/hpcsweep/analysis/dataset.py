@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OK, OVERALL, STATUSES
+from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count, tally
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Dataset:
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
-        counts = tally(self.statuses, STATUSES)
+        counts = tally(self.statuses, PointStatus)
         orphans = f"{count(self.orphans, 'orphan')} left out" if self.orphans else ""
         return ", ".join(filter(None, (counts, orphans)))
 
@@ -102,7 +103,7 @@ def read(run: RunDir) -> Dataset:
     )
     kept = table[~orphan]
     statuses = {str(k): int(v) for k, v in kept["status"].value_counts().items()}
-    found = Dataset(run, kept[kept["status"] == OK], statuses, int(orphan.sum()))
+    found = Dataset(run, kept[kept["status"] == PointStatus.OK], statuses, int(orphan.sum()))
     if found.rows.empty:
         raise UsageError(f"{run.overall}: no measured point ({found.counts() or 'no rows'})")
     return found

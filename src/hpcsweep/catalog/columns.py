@@ -1,4 +1,4 @@
-"""The row schema: the only place where column names, statuses and flags exist.
+"""The row schema: the only place where column names and flags exist (statuses: `store.state`).
 
 `docs/results.md` is generated from the tables below, so the documentation cannot drift.
 
@@ -21,22 +21,6 @@ if TYPE_CHECKING:
 # History. A reader accepts every version that is listed here, and refuses a newer major one.
 # 1.0  first release
 SCHEMA_VERSION: Final = "1.0"
-
-OK: Final = "ok"
-OOM: Final = "oom"
-SKIPPED: Final = "skipped"
-PROFILED: Final = "profiled"
-STATUSES: Final[Mapping[str, str]] = {
-    OK: "measured",
-    OOM: "ran out of memory; `mem_peak_bytes` and `mem_limit_bytes` say how far it came",
-    "unsupported": "this machine, library or network cannot do it; `status_reason` says why",
-    "timeout": "took longer than the per-point limit",
-    "crashed": "the worker died; `status_reason` has the signal and its last words",
-    "error": "an exception; its type and message in `status_reason`, the traceback in the log",
-    SKIPPED: "not tried, since a smaller point ran out of memory (only with --skip-dominated)",
-    PROFILED: "ran under a profiler, whose report lies beside the shard; the row holds no times",
-}
-FAILED: Final = frozenset({"error", "crashed", "timeout"})
 
 STOP_REASONS: Final[Mapping[str, str]] = {
     "fixed": "the number of passes that the sweep asked for",

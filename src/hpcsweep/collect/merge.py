@@ -1,7 +1,7 @@
 """Which row of a point counts, in which order rows stand, and whether they may be compared.
 
 Pure: entries in, entries out. A point may have several rows, from attempts that were requeued,
-retried or run twice: `ok` beats everything, everything beats `profiled`, else later beats earlier.
+retried or run twice; `state.rank` decides, and where of two rows is later.
 Nothing here depends on the order in which shards are read.
 """
 
@@ -15,8 +15,10 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import MUST_AGREE, OK, PROFILED, SCHEMA_VERSION
+from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION
 from hpcsweep.errors import ResultsError
+from hpcsweep.store import state
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +51,7 @@ class Entry:
     """A row as it lies in a shard, or (`shard` None) in the merged table of the last collect."""
 
     point_id: str
-    status: str
+    status: PointStatus
     gpu: str
     versions: Versions
     order: tuple[object, ...]
@@ -64,9 +66,9 @@ class Entry:
         """Return the row's cells, in the order of `columns`."""
         return next(csv.reader([self.line.decode()]))
 
-    def rank(self) -> tuple[bool, bool, Origin]:
+    def rank(self) -> tuple[int, Origin]:
         """Return what decides between rows of one point; the largest counts."""
-        return self.status == OK, self.status != PROFILED, self.origin
+        return state.rank(self.status), self.origin
 
 
 def entry(  # noqa: PLR0913 - a record
@@ -81,7 +83,7 @@ def entry(  # noqa: PLR0913 - a record
     """Return the entry of a row, which lies in `shard` or in the merged tables."""
     return Entry(
         point_id=cells["point_id"],
-        status=cells["status"],
+        status=PointStatus(cells["status"]),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
         order=tuple(_sortable(cells.get(name, ""), n) for name, n in _NUMERIC),
@@ -154,7 +156,7 @@ def mixes(winners: Iterable[Entry]) -> list[Mix]:
     """Return the GPU types whose measured rows do not agree in `records.MUST_AGREE`."""
     counts: dict[str, Counter[Versions]] = {}
     for found in winners:
-        if found.status == OK:
+        if found.status is PointStatus.OK:
             counts.setdefault(found.gpu, Counter())[found.versions] += 1
     return [
         Mix(gpu, tuple(sorted(of.items(), key=lambda item: (-item[1], item[0]))))

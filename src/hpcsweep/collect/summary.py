@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog.columns import MUST_AGREE, STATUSES
+from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import DamagedResults
+from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count, tally
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Report:
         return DamagedResults(f"{what}; every other row was merged. Restore from a copy, or {anew}")
 
     def _head(self) -> str:
-        tail = f" ({tally(self.statuses, STATUSES)})" if self.statuses else ""
+        tail = f" ({tally(self.statuses, PointStatus)})" if self.statuses else ""
         return f"{self.sweep}: {count(self.points, 'point')}{tail}, {self.layer_rows:,} layer rows"
 
     def _details(self) -> list[str]:

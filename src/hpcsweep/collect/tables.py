@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, OK, SAMPLE_COLUMNS
+from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
 from hpcsweep.collect import merge
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -140,7 +141,7 @@ def _write_rows(
     table.writerow(columns)
     for found in winners:
         cells = picks[id(found.columns)](found.values())
-        mixed = found.status == OK and (found.gpu, found.versions) in minority
+        mixed = found.status is PointStatus.OK and (found.gpu, found.versions) in minority
         cells[flags] = merge.flags(cells[flags], mixed=mixed)
         cells[orphan] = marks.orphan(found.point_id)
         rows += int(cells[count] or 0)

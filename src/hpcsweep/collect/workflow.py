@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog.columns import STATUSES
 from hpcsweep.collect import incremental, merge, tables
 from hpcsweep.collect.incremental import Memory, Seen
 from hpcsweep.collect.orphans import membership, sweep_sha
@@ -24,6 +23,7 @@ from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.store import ledger, locks, shards
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -251,4 +251,4 @@ def _planned(run: RunDir, manifests: list[dict[str, Any]]) -> list[str]:
 
 def _tally(winners: list[Entry]) -> dict[str, int]:
     counts = Counter(entry.status for entry in winners)
-    return {status: counts[status] for status in STATUSES if counts[status]}
+    return {status: counts[status] for status in PointStatus if counts[status]}

@@ -7,7 +7,8 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__
-from hpcsweep.catalog.columns import CLOCKED, OK, PROFILED, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,7 @@ def of_point(point: Point, outcome: Mapping[str, Any], started_at: str, wall: fl
         "point_id": point.point_id,
         "status": status,
         "status_reason": outcome.get("reason", ""),
-        "valid": measured.get("valid", status == OK),
+        "valid": measured.get("valid", status == PointStatus.OK),
         "started_at": started_at,
         "wall_s": wall,
     }
@@ -60,13 +61,13 @@ def of_point(point: Point, outcome: Mapping[str, Any], started_at: str, wall: fl
 
 def without_times(row: Row, wrapper: str) -> Row:
     """Return the row of a run under a profiler: what happened, and no time that it took."""
-    happened = "" if row["status"] == OK else f"{row['status']}: {row['status_reason']}"
+    happened = "" if row["status"] == PointStatus.OK else f"{row['status']}: {row['status_reason']}"
     return {
         **{name: value for name, value in row.items() if name not in CLOCKED},
-        "status": PROFILED,
+        "status": PointStatus.PROFILED,
         "status_reason": happened,
         "profiler": wrapper,
-        "flags": ";".join(filter(None, (row.get("flags"), PROFILED))),
+        "flags": ";".join(filter(None, (row.get("flags"), "profiled"))),
         "valid": False,
     }
 

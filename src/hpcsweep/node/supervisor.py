@@ -36,16 +36,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import OOM, SKIPPED, Row
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
 from hpcsweep.node import point_row
 from hpcsweep.node.dominance import OutOfMemoryPoints
 from hpcsweep.node.stop import Stop
 from hpcsweep.node.worker_process import Died, Interrupted, TimedOut, Worker
 from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
+    from hpcsweep.catalog.columns import Row
     from hpcsweep.node.worker_process import Reply
     from hpcsweep.point import Point
     from hpcsweep.store.chunk_file import Chunk
@@ -97,15 +98,15 @@ class Attempt:
         chunk = chunk_file.read_chunk(self.submission.chunks, self.chunk_index)
         self.shard, writer = self._open_shard()
         with writer:
-            self._write_env("running", "")
+            self._write_env(AttemptState.RUNNING, "")
             try:
                 left = self._measure_all(chunk, self._todo(chunk), writer)
             except HpcsweepError as error:
-                self._write_env("refused", str(error))
+                self._write_env(AttemptState.REFUSED, str(error))
                 raise
             finally:
                 self._stop_worker()
-        ended = "stopped" if left else "done"
+        ended = AttemptState.STOPPED if left else AttemptState.DONE
         self._write_env(ended, self.stop.reason)
         self._say(f"{ended}: {self.measured} measured, {left} left {self.stop.reason}".rstrip())
         return EXIT_REQUEUE if left and not self.fenced_off else 0
@@ -138,12 +139,12 @@ class Attempt:
                 found.update(i for _, ids in chunk_file.read_ids(other.chunks) for i in ids)
         return found
 
-    def _know_what_is_too_large(self, chunk: Chunk, done: dict[str, str]) -> None:
+    def _know_what_is_too_large(self, chunk: Chunk, done: dict[str, PointStatus]) -> None:
         """Take note of what ran out of memory before: in this sweep, or earlier in this chunk."""
         run = self.manifest.get("run", {})
         self.too_large = OutOfMemoryPoints(run.get("known_oom") or ())
         for point in chunk.points:
-            if done.get(point.point_id) == OOM:
+            if done.get(point.point_id) == PointStatus.OOM:
                 self.too_large.add(point.axes)
 
     def _open_shard(self) -> tuple[ShardPath, shards.ShardWriter]:
@@ -170,7 +171,7 @@ class Attempt:
                 return len(todo) - number
             wall = time.monotonic() - began
             self.slowest = max(self.slowest, wall)
-            if outcome["status"] == OOM:
+            if outcome["status"] == PointStatus.OOM:
                 self.too_large.add(point.axes)
             common = point_row.of_attempt(self.manifest, self.shard, self.env.get("row", {}))
             row = common | point_row.of_point(point, outcome, started_at, wall)
@@ -201,7 +202,7 @@ class Attempt:
         if not self.manifest.get("run", {}).get("skip_dominated"):
             return None
         reason = self.too_large.why_skip(point.axes)
-        return {"status": SKIPPED, "reason": reason} if reason else None
+        return {"status": PointStatus.SKIPPED, "reason": reason} if reason else None
 
     def _measure(self, point: Point) -> dict[str, Any] | None:
         """Return a point's outcome, or None when it was dropped."""
@@ -240,11 +241,11 @@ class Attempt:
             outside = reply.by_signal in _FROM_OUTSIDE
             if self.stop.wanted() or (outside and not last_try):
                 return None
-            return {"status": "crashed", "reason": str(reply)}
+            return {"status": PointStatus.CRASHED, "reason": str(reply)}
         if worker:
             worker.kill()
         if isinstance(reply, TimedOut) and not self.stop.wanted():
-            return {"status": "timeout", "reason": f"no result within {limit:g} s"}
+            return {"status": PointStatus.TIMEOUT, "reason": f"no result within {limit:g} s"}
         return None
 
     def _ready_worker(self) -> Worker | None:
@@ -270,7 +271,7 @@ class Attempt:
         if hello.get("refused"):
             raise Refused(str(hello["refused"]))
         self.env = hello["env"]
-        self._write_env("running", "")
+        self._write_env(AttemptState.RUNNING, "")
         return worker
 
     def _stop_worker(self) -> None:
@@ -307,7 +308,7 @@ class Attempt:
     def _log(self) -> Path:
         return self.submission.log(self.chunk_index, self.shard.attempt)
 
-    def _write_env(self, state: str, reason: str) -> None:
+    def _write_env(self, state: AttemptState, reason: str) -> None:
         record = {
             "state": state,
             "reason": reason,

@@ -25,6 +25,7 @@ from hpcsweep import point as points
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.processes import die_with_parent
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,20 +82,20 @@ def outcome(bench: Bench, point: Point, tries: int) -> dict[str, Any]:
     try:
         measured = bench.measure(point, tries)
     except Unsupported as error:
-        return {"status": "unsupported", "reason": str(error)}
+        return {"status": PointStatus.UNSUPPORTED, "reason": str(error)}
     except (OutOfMemory, MemoryError) as error:
         row = {
             "mem_peak_bytes": getattr(error, "peak", None),
             "mem_limit_bytes": getattr(error, "limit", None),
         }
-        return {"status": "oom", "reason": str(error), "row": row}
+        return {"status": PointStatus.OOM, "reason": str(error), "row": row}
     except Exception as error:  # noqa: BLE001 - one bad point is one row
         traceback.print_exc()
         text = f"{type(error).__name__}: {_words(error)}"
         fatal = any(mark in text for mark in _STICKY)
-        return {"status": "error", "reason": text[:1000], "fatal": fatal}
+        return {"status": PointStatus.ERROR, "reason": text[:1000], "fatal": fatal}
     return {
-        "status": "ok",
+        "status": PointStatus.OK,
         "row": measured.row,
         "layers": measured.layers,
         "samples": measured.samples,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import processes
-from hpcsweep.catalog.columns import OK, PROFILED
 from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.state import PointStatus, best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ _FOREIGN_SECONDS = 600.0
 class Ledger:
     """Final statuses by point id, and the submission that will measure a live point."""
 
-    status: dict[str, str] = field(default_factory=dict)
+    status: dict[str, PointStatus] = field(default_factory=dict)
     live: dict[str, str] = field(default_factory=dict)
 
     def settled(self, again: Iterable[str] = ()) -> set[str]:
@@ -61,14 +61,10 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
     return ledger
 
 
-def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, str]:
-    """Return the status of every point with a row: `ok` beats all, later beats earlier."""
-    found: dict[str, str] = {}
-    for shard in run.shards():
-        for key in shards.read_keys(shard.overall):
-            if (key.status == PROFILED) is profiled and found.get(key.point_id) != OK:
-                found[key.point_id] = key.status
-    return found
+def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, PointStatus]:
+    """Return the status of every point with a row."""
+    keys = (key for shard in run.shards() for key in shards.read_keys(shard.overall))
+    return best(key for key in keys if (key.status is PointStatus.PROFILED) is profiled)
 
 
 def live_chunks(

@@ -19,12 +19,13 @@ import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog import columns as records
-from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, STATUSES
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _ID: Final = 16
 _HEX: Final = frozenset(b"0123456789abcdef")
-_STATUS: Final = frozenset(name.encode() for name in STATUSES)
+_STATUS: Final = {status.encode(): status for status in PointStatus}
 _SYNC_SECONDS: Final = 1.0
 _HEADER: Final = b"point_id,"
 _HEADER_LINE: Final = ",".join(SHARD_COLUMNS).encode() + b"\n"
@@ -166,12 +167,11 @@ class _Appender:
             self._fd = -1
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """What counting needs of a row."""
 
     point_id: str
-    status: str
+    status: PointStatus
 
 
 @dataclass
@@ -203,9 +203,9 @@ def read_keys(path: Path) -> list[Key]:
     keys = []
     for line in data[:end].split(b"\n"):
         if len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID]):
-            status = line[_ID + 1 : line.find(b",", _ID + 1)]
-            if status in _STATUS and b"\0" not in line:
-                keys.append(Key(line[:_ID].decode(), status.decode()))
+            status = _STATUS.get(line[_ID + 1 : line.find(b",", _ID + 1)])
+            if status and b"\0" not in line:
+                keys.append(Key(line[:_ID].decode(), status))
     return keys
 
 
@@ -357,7 +357,7 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
     point_id = row.get("point_id", "")
     if len(point_id) != _ID or not _HEX.issuperset(point_id.encode()):
         return None, "no point id"
-    if row.get("status") not in STATUSES:
+    if row.get("status", "").encode() not in _STATUS:
         return None, f"unknown status '{row.get('status')}'"
     return row, ""
 

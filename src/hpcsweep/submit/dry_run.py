@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
-from hpcsweep.catalog.columns import STATUSES
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
+from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import precheck, prepare, script, workflow
 from hpcsweep.submit.launchers import arrays, local, sbatch
 from hpcsweep.text import tally
@@ -111,6 +111,6 @@ def _rehearse(asked: Request, say: Say) -> int:
         result = local.launch(submission, asked.profile.env, lambda _status: None, lambda: None)
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
-    how = tally(result.by_status, STATUSES) or "; ".join(result.refusals)
+    how = tally(result.by_status, PointStatus) or "; ".join(result.refusals)
     say(f"dry run: nothing was submitted (rehearsal: {how})")
     return result.exit_code

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.store import shards
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -71,7 +72,7 @@ def estimator(run: RunDir, device: str) -> Estimates:
     """Return an estimator for points on a device, corrected by the sweep's rows so far."""
     ratios: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for row in _rows(run):
-        if row.get("status") != "ok" or row.get("gpu") != device:
+        if row["status"] != PointStatus.OK or row.get("gpu") != device:
             continue
         ratio = _ratio(row)
         if ratio:

@@ -17,10 +17,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, files
-from hpcsweep.catalog.columns import OOM, SKIPPED
 from hpcsweep.errors import Refused
 from hpcsweep.spec import expansion as plan
 from hpcsweep.store import chunk_file, ledger, rundir
+from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Led
 def pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> Iterator[Point]:
     """Return the points that are to be measured; count the others in `tally` by their status."""
     # what was skipped on request is tried once nobody requests it any more
-    again = request.again if request.skip_dominated else {*request.again, SKIPPED}
+    again = request.again if request.skip_dominated else {*request.again, PointStatus.SKIPPED}
     settled = known.settled(again)
     for point in request.points():
         if point.point_id not in settled:
@@ -182,7 +182,9 @@ def _dominance(request: Request, known: ledger.Ledger) -> dict[str, Any]:
     """Return what the supervisors need to skip what is too large, if that is wanted."""
     if not request.skip_dominated:
         return {}
-    too_large = [p.axes for p in request.points() if known.status.get(p.point_id) == OOM]
+    too_large = [
+        p.axes for p in request.points() if known.status.get(p.point_id) == PointStatus.OOM
+    ]
     return {"skip_dominated": True, "known_oom": [dict(axes) for axes in too_large]}
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog.columns import FAILED
+from hpcsweep.store.state import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

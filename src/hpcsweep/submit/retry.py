@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.catalog.columns import STATUSES
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.store import ledger, rundir
+from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import workflow
 from hpcsweep.text import tally
 
@@ -71,8 +71,10 @@ def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> fr
 
 def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[str]:
     for name in statuses:
-        if name not in STATUSES:
-            raise UsageError(f"no status '{name}'{suggest(name, STATUSES)} ({', '.join(STATUSES)})")
+        if name not in list(PointStatus):
+            raise UsageError(
+                f"no status '{name}'{suggest(name, PointStatus)} ({', '.join(PointStatus)})"
+            )
     return frozenset(point_id for point_id, status in known.items() if status in statuses)
 
 
@@ -96,7 +98,7 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
             asked,
             device=fields["gpu"],
             rehearsal=fields["rehearsal"],
-            again=frozenset(STATUSES),
+            again=frozenset(PointStatus),
             only=wanted,
         )
 
@@ -113,4 +115,4 @@ def _profile(name: str, fields: Mapping[str, Any]) -> Profile:
 
 
 def _tally(known: Mapping[str, str]) -> str:
-    return tally(Counter(known.values()), STATUSES) or "none has a row"
+    return tally(Counter(known.values()), PointStatus) or "none has a row"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hpcsweep import files, slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards
+from hpcsweep.store.state import AttemptState
 from hpcsweep.submit.launchers import sbatch
 from hpcsweep.tracking import bad_nodes, journal
 
@@ -44,7 +45,7 @@ def fence_off(run: RunDir, answer: Answer) -> None:
 
 def _says_that_it_runs(shard: ShardPath) -> bool:
     try:
-        return bool(files.read_json(shard.env).get("state") == "running")
+        return bool(files.read_json(shard.env).get("state") == AttemptState.RUNNING)
     except ResultsError:
         return False
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import slurm
-from hpcsweep.catalog.columns import FAILED, STATUSES
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, rundir
+from hpcsweep.store.state import FAILED, PointStatus
 from hpcsweep.submit import estimate, precheck, prepare, progress, to_slurm
 from hpcsweep.submit.launchers import local
 from hpcsweep.submit.prepare import Request
@@ -88,7 +88,7 @@ def submit(results: Path, asked: Request, say: Say) -> int:
         ready = prepare.prepare(run, asked)
         if ready.submission is not None:
             local.announce(ready.submission)
-    settled = tally(ready.settled, STATUSES)
+    settled = tally(ready.settled, PointStatus)
     if ready.submission is None:
         say(_nothing_to_measure(run, asked, ready, settled))
         return _exit_code(run, asked)
@@ -117,7 +117,7 @@ def _queue(run: RunDir, asked: Request, say: Say) -> int:
         ready = prepare.prepare(run, asked, answer.live_chunks)
         to_slurm.fence_off(run, answer)  # those that began meanwhile: see `Attempt._sent_again`
         bad = to_slurm.learn(run, answer)
-        settled = tally(ready.settled, STATUSES)
+        settled = tally(ready.settled, PointStatus)
         if ready.submission is None:
             why = settled or "the profile takes no point"
             say(f"{run.name}: nothing to send ({why}){_hint(run, ready.settled)}")
@@ -165,7 +165,7 @@ def _nothing_to_measure(run: RunDir, asked: Request, ready: prepare.Prepared, se
 
 
 def _measured(asked: Request, by_status: dict[str, int], what_next: str) -> str:
-    told = tally(by_status, STATUSES) or "none"
+    told = tally(by_status, PointStatus) or "none"
     return f"{asked.sweep.name}: measured now: {told}; {what_next}"
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import files, slurm
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.store import rundir, shards
+from hpcsweep.store.state import AttemptState
 from hpcsweep.tracking import journal
 
 if TYPE_CHECKING:
@@ -152,7 +153,11 @@ def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
 
 def _to_blame(env: dict[str, Any]) -> bool:
     given = any(env.get("slurm", {}).get(name) for name in _GIVEN)
-    return given and env.get("state") == "refused" and bool(_BROKEN.search(str(env.get("reason"))))
+    return (
+        given
+        and env.get("state") == AttemptState.REFUSED
+        and bool(_BROKEN.search(str(env.get("reason"))))
+    )
 
 
 def _rowless(run: RunDir) -> Iterator[ShardPath]:

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import slurm
-from hpcsweep.catalog.columns import OK, PROFILED, STATUSES
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, ledger, rundir, shards
+from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import aligned, count
 from hpcsweep.tracking import bad_nodes as badnodes
 from hpcsweep.tracking import chunk_state, journal
@@ -57,10 +57,10 @@ class ProfileStatus:
 
     profile: str
     planned: set[str] = field(default_factory=set)
-    status: dict[str, str] = field(default_factory=dict)
+    status: dict[str, PointStatus] = field(default_factory=dict)
     live: int = 0
     pace: float = 0.0
-    chunks: Counter[str] = field(default_factory=Counter)
+    chunks: Counter[ChunkState] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
     running_done: int = 0
     running_points: int = 0
@@ -69,12 +69,12 @@ class ProfileStatus:
     def counts(self) -> dict[str, int]:
         """Return points by status, in the order of the statuses' table."""
         found = Counter(self.status[i] for i in self.planned if i in self.status)
-        return {name: found[name] for name in STATUSES if found[name]}
+        return {name: found[name] for name in PointStatus if found[name]}
 
     @property
     def running(self) -> int:
         """Return how many chunks run."""
-        return self.chunks["running"]
+        return self.chunks[ChunkState.RUNNING]
 
     @property
     def pending(self) -> int:
@@ -106,7 +106,7 @@ class ProfileStatus:
     def words(self) -> list[str]:
         """Return the lines below the table: chunks, and what is wrong with some."""
         chunks = self._chunks()
-        if not chunks.keys() - {"done"}:
+        if not chunks.keys() - {ChunkState.DONE}:
             return []
         told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
         troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
@@ -114,14 +114,14 @@ class ProfileStatus:
             troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
         return [f"{self.profile}: chunks: {told}", *troubles]
 
-    def _chunks(self) -> dict[str, int]:
-        return {state: self.chunks[state] for state in chunk_state.STATES if self.chunks[state]}
+    def _chunks(self) -> dict[ChunkState, int]:
+        return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
 
-    def _more(self, state: str) -> str:
-        if state == "running":
+    def _more(self, state: ChunkState) -> str:
+        if state is ChunkState.RUNNING:
             pace = f", {self.pace:.2g}/s" if self.pace else ""
             return f" ({self.running_done} of {self.running_points} points{pace})"
-        if state == "pending" and self.reasons:
+        if state is ChunkState.PENDING and self.reasons:
             return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"
         return ""
 
@@ -216,9 +216,17 @@ class _Submission:
     manifest: dict[str, Any]
     sent: Sent
     ids: dict[int, list[str]]
-    rows: dict[str, str]  # status by point, of this submission only
+    rows: dict[str, PointStatus]  # status by point, of this submission only
     attempts: list[ShardPath]
     rowless: list[ShardPath]
+
+    @property
+    def label(self) -> str:
+        return str(self.manifest["profile"]) + " (profiled)" * rundir.is_profiled(self.manifest)
+
+    def takes(self, status: PointStatus) -> bool:
+        """Say whether a row is of the kind that this submission is for: measured, or profiled."""
+        return (status is PointStatus.PROFILED) is rundir.is_profiled(self.manifest)
 
     @property
     def complete(self) -> bool:
@@ -235,14 +243,10 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
         except ResultsError as error:
             problems.append(str(error))
             continue
-        rows: dict[str, str] = {}
-        rowless = []
         attempts = run.shards_of(submission.id)
-        for shard in attempts:
-            keys = shards.read_keys(shard.overall)
-            rows.update((key.point_id, key.status) for key in keys)
-            if not keys:
-                rowless.append(shard)
+        keys_of = {shard: shards.read_keys(shard.overall) for shard in attempts}
+        rows = best(key for keys in keys_of.values() for key in keys)
+        rowless = [shard for shard, keys in keys_of.items() if not keys]
         sent = journal.sent(submission)
         found.append(_Submission(submission, manifest, sent, ids, rows, attempts, rowless))
     return found, problems
@@ -251,28 +255,27 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
 def _sweep(
     run: RunDir, found: list[_Submission], problems: list[str], answer: Answer
 ) -> SweepStatus:
-    profiles: dict[str, ProfileStatus] = {}
+    groups: dict[str, list[_Submission]] = {}
     for one in found:
-        wrapped = rundir.is_profiled(one.manifest)
-        name = str(one.manifest["profile"]) + " (profiled)" * wrapped
-        profile = profiles.setdefault(name, ProfileStatus(name))
-        for point_id, status in one.rows.items():
-            if (status == PROFILED) is wrapped and profile.status.get(point_id) != OK:
-                profile.status[point_id] = status
-        profile.planned.update(*one.ids.values())
-    newer: dict[str, set[str]] = {name: set() for name in profiles}
-    for one in reversed(found):
-        name = str(one.manifest["profile"]) + " (profiled)" * rundir.is_profiled(one.manifest)
-        _add(profiles[name], one, answer, newer[name])
-        newer[name].update(*one.ids.values())
+        groups.setdefault(one.label, []).append(one)
+    profiles = [_profile(label, group, answer) for label, group in groups.items()]
     try:
         bad = badnodes.current(run, answer, [shard for one in found for shard in one.rowless])
     except ResultsError as error:
         bad, problems = [], [*problems, str(error)]
     asked = any(one.sent.open_chunks and not one.complete for one in found)
     unanswered = [str(missing) for missing in answer.unanswered] if asked else []
-    told = list(profiles.values())
-    return SweepStatus(run.name, told, problems, bad, unanswered, run.artifacts())
+    return SweepStatus(run.name, profiles, problems, bad, unanswered, run.artifacts())
+
+
+def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> ProfileStatus:
+    """Return the status of the submissions to one profile, given oldest first."""
+    rows = (row for one in group for row in one.rows.items() if one.takes(row[1]))
+    profile = ProfileStatus(label, status=best(rows))
+    for one in reversed(group):
+        _add(profile, one, answer, newer=profile.planned)
+        profile.planned.update(*one.ids.values())
+    return profile
 
 
 def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[str]) -> None:
@@ -285,22 +288,22 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
     for index, ids in one.ids.items():
         missing = len(ids) - rows_of[index]
         if not missing:
-            profile.chunks["done"] += 1
+            profile.chunks[ChunkState.DONE] += 1
             continue
         last = newest.get(index)
         if local:
             chunk = chunk_state.here(last, live=alive)
         else:
             chunk = chunk_state.in_slurm(index, one.sent, answer, last)
-        if chunk.live:
+        if chunk.state.live:
             _add_live(profile, chunk, last, len(ids), missing)
         elif all(i in newer or i in profile.status for i in ids):
             continue
         profile.chunks[chunk.state] += 1
-        if chunk.in_vain:
-            words = f"will not start by waiting: {chunk.in_vain} ({chunk.why})"
+        if chunk.to_change:
+            words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             told.setdefault((chunk.state, words), []).append(index)
-        elif not chunk.live or chunk is chunk_state.ASKED:
+        elif not chunk.state.live or chunk is chunk_state.ASKED:
             told.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in told.items():
         profile.troubles.append(Trouble(one.dir.id, slurm.task_list(chunks), state, why))
@@ -310,7 +313,7 @@ def _add_live(
     profile: ProfileStatus, chunk: Standing, last: ShardPath | None, points: int, missing: int
 ) -> None:
     profile.live += missing
-    if chunk.state == "running":
+    if chunk.state is ChunkState.RUNNING:
         profile.running_points += points
         profile.running_done += points - missing
         profile.pace += _pace(last)
@@ -353,7 +356,7 @@ def _in_slurm(root: Path, names: Sequence[str]) -> bool:
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
     counts = profile.counts()
     left = profile.seconds_left
-    bad = ", ".join(f"{count} {name}" for name, count in counts.items() if name != OK)
+    bad = ", ".join(f"{count} {name}" for name, count in counts.items() if name != PointStatus.OK)
     return (
         sweep,
         profile.profile,

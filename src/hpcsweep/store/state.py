@@ -1,0 +1,98 @@
+"""The states of points, chunks and attempts, and which of several rows of a point counts.
+
+Files hold the words as they stand here, so a word that was released never changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.text import Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class PointStatus(Word):
+    """How a point ended: the column `status`."""
+
+    OK = "ok", "measured"
+    OOM = "oom", "ran out of memory; `mem_peak_bytes` and `mem_limit_bytes` say how far it came"
+    UNSUPPORTED = (
+        "unsupported",
+        "this machine, library or network cannot do it; `status_reason` says why",
+    )
+    TIMEOUT = "timeout", "took longer than the per-point limit"
+    CRASHED = "crashed", "the worker died; `status_reason` has the signal and its last words"
+    ERROR = (
+        "error",
+        "an exception; its type and message in `status_reason`, the traceback in the log",
+    )
+    SKIPPED = (
+        "skipped",
+        "not tried, since a smaller point ran out of memory (only with --skip-dominated)",
+    )
+    PROFILED = (
+        "profiled",
+        "ran under a profiler, whose report lies beside the shard; the row holds no times",
+    )
+
+
+FAILED: Final = frozenset({PointStatus.ERROR, PointStatus.CRASHED, PointStatus.TIMEOUT})
+
+
+class ChunkState(Word):
+    """What became of a chunk that was sent."""
+
+    PENDING = "pending", "waits in the queue; Slurm's reason is shown"
+    RUNNING = "running", "has a node"
+    REQUEUED = "requeued", "was interrupted and waits to go on with the points that are left"
+    UNKNOWN = (
+        "unknown",
+        "squeue could not be asked, or said a word that this version does not know",
+    )
+    DONE = "done", "every point has a row"
+    FAILED = "failed", "the job ended badly, or a worker refused the machine"
+    INFRASTRUCTURE = "infrastructure", "the cluster broke it; submit sends its points again"
+    TIMEOUT = "timeout", "the job's time was up"
+    CANCELLED = "cancelled", "by a person"
+    STOPPED = "stopped", "was told to stop before its last point"
+    MAYBE_LOST = "lost?", "nobody lists its job (yet)"
+    LOST = "lost", "nobody listed its job for ten minutes: cancelled while it waited, or forgotten"
+    UNSENT = "unsent", "never went in: a limit on submitted jobs was reached"
+
+    @property
+    def live(self) -> bool:
+        """Say whether the chunk may still write rows."""
+        return self in _LIVE
+
+
+_LIVE: Final = frozenset(
+    {ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED, ChunkState.UNKNOWN}
+)
+
+
+class AttemptState(Word):
+    """What an attempt's supervisor says of itself in `env.json`."""
+
+    RUNNING = "running", "measures, or was killed while it did"
+    DONE = "done", "left no point"
+    STOPPED = "stopped", "was told to stop, or its time was up"
+    REFUSED = "refused", "the worker did not accept the machine, or could not write"
+
+
+def rank(status: PointStatus) -> int:
+    """Return what decides between two rows of a point: the higher one counts, else the later."""
+    if status is PointStatus.OK:
+        return 2
+    return 0 if status is PointStatus.PROFILED else 1
+
+
+def best(rows: Iterable[tuple[str, PointStatus]]) -> dict[str, PointStatus]:
+    """Return the status of each point; `rows` are ids and statuses, the oldest first."""
+    found: dict[str, PointStatus] = {}
+    for point_id, status in rows:
+        before = found.get(point_id)
+        if before is None or rank(status) >= rank(before):
+            found[point_id] = status
+    return found
