@@ -1,6 +1,7 @@
 # make demo   sets everything up, measures a real sweep on this machine, shows its report
 # make test   sets everything up, runs the checks and the tests
 # make check  ruff, mypy, import contracts
+# make docs   builds the documentation as a site in site/; fails on a broken link or unknown command
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test check slurm clean
+.PHONY: demo test check docs slurm clean
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -24,6 +25,15 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP) .stamps/docs
+	$(BIN)/python -m pytest -q tests/docs/test_documentation.py tests/docs/test_generated_tables.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
+.stamps/docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --group docs
+	@mkdir -p $(@D) && touch $@
 
 # torch and torchvision come as PyPI pairs them; the CUDA build runs on a CPU, too
 $(STAMP): pyproject.toml
@@ -43,4 +53,4 @@ slurm:
 	fi
 
 clean:
-	rm -rf $(VENV) .stamps build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .stamps build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,34 +1,40 @@
-"""Writes what the documentation takes from the code: tables, and the JSON Schemas.
+"""Writes the parts of the documentation that come from the code: tables, and the JSON Schemas.
 
 ::
 
     python docs/generate.py
 
 A table stands between ``<!-- NAME: generated -->`` and ``<!-- end -->`` in a page. The tests
-compare every page and schema with what this would write.
+compare every page and schema with what this script would write.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+import click
+
+from hpcsweep import errors
 from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
+from hpcsweep.cli import main as program
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pydantic.fields import FieldInfo
 
     from hpcsweep.catalog.columns import Column
 
 ROOT = Path(__file__).parents[1]
+PIPE = r"\|"  # understood in a cell, and in code inside of a cell
 BLOCK = re.compile(r"(<!-- ([a-z ]+): generated -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -40,7 +46,7 @@ def main() -> None:
 
 def files() -> dict[Path, str]:
     """Return the files that hold generated text, as they should be."""
-    pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/*.md")}
+    pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/**/*.md")}
     return {
         **pages,
         ROOT / "sweeps" / "schema.json": sweep_file.json_schema(),
@@ -57,7 +63,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(
-        f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines
+        f"| {' | '.join(cell.replace('|', PIPE) for cell in line)} |\n" for line in lines
     )
 
 
@@ -121,6 +127,34 @@ def models() -> str:
     )
 
 
+def commands() -> str:
+    """Return every command with its help, its arguments and its options."""
+    return "\n".join(_command(context) for context in all_commands())
+
+
+def all_commands(parent: click.Context | None = None) -> Iterator[click.Context]:
+    """Return a context for the program and each of its commands, groups before their members."""
+    context = parent or click.Context(program, info_name="hpcsweep")
+    yield context
+    group = context.command
+    for name, command in group.commands.items() if isinstance(group, click.Group) else ():
+        yield from all_commands(click.Context(command, info_name=name, parent=context))
+
+
+def exit_codes() -> str:
+    """Return what each exit code means, from the exceptions that cause it."""
+    meanings: dict[int, list[str]] = {0: ["Everything that the command was asked for is done."]}
+    for cls in vars(errors).values():
+        if isinstance(cls, type) and issubclass(cls, errors.HpcsweepError):
+            meanings.setdefault(cls.exit_code, []).append((cls.__doc__ or "").splitlines()[0])
+    meanings[1] = ["An unexpected error; `hpcsweep --debug ...` shows the traceback."]
+    meanings[errors.EXIT_REQUEUE] = ["Only the supervisor of a job: points remain, requeue it."]
+    meanings[errors.EXIT_INTERRUPTED] = ["Interrupted by Ctrl-C."]
+    return table(
+        ("code", "meaning"), ((str(code), " ".join(meanings[code])) for code in sorted(meanings))
+    )
+
+
 def sweep_keys() -> str:
     """Return the keys of a sweep file."""
     return _fields(sweep_file.SweepFile.model_fields)
@@ -169,11 +203,34 @@ def stop_reasons() -> str:
     )
 
 
+def _command(context: click.Context) -> str:
+    """Return a section about a command: usage, help, options; help's examples stay as they are."""
+    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+    parts = [f"## {context.command_path}\n", f"```text\n{usage}\n```\n"]
+    for paragraph in inspect.cleandoc(context.command.help or "").split("\n\n"):
+        lines = paragraph.splitlines()
+        if lines[:1] == ["\b"]:
+            lines = ["```text", *lines[1:], "```"]
+        parts.append("\n".join(lines) + "\n")
+    options = [param for param in context.command.params if isinstance(param, click.Option)]
+    if options:
+        parts.append(table(("option", "meaning"), (_option(one, context) for one in options)))
+    return "\n".join(parts)
+
+
+def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
+    value = "" if option.is_flag else f" {option.make_metavar(context)}"
+    shown = f" Default: `{option.default}`." if option.show_default else ""
+    return f"`{', '.join(option.opts)}{value}`", f"{option.help or ''}{shown}".strip()
+
+
 def _grouped(columns: Iterable[Column]) -> str:
     groups: dict[str, list[Column]] = {}
     for column in columns:
         groups.setdefault(column.group, []).append(column)
-    return "\n".join(f"**{name}**\n\n{_columns(of)}" for name, of in groups.items())
+    return "\n".join(
+        f"### {name[0].upper()}{name[1:]}\n\n{_columns(of)}" for name, of in groups.items()
+    )
 
 
 def _columns(columns: Iterable[Column]) -> str:
@@ -235,6 +292,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "algorithms": algorithms,
     "injections": injections,
     "models": models,
+    "commands": commands,
+    "exit codes": exit_codes,
     "sweep keys": sweep_keys,
     "profile keys": profile_keys,
     "overall columns": overall_columns,

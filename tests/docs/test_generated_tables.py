@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+import docscripts
+from docscripts import DOCS
 from hpcsweep.spec import expansion as plan
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.spec.axis_values import MAX_VALUES
 from hpcsweep.spec.constraints import MAX_POINTS
-from paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
-
-DOCS = ROOT / "docs"
 
 
 def examples(page: str) -> list[str]:
@@ -29,13 +27,7 @@ def examples(page: str) -> list[str]:
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
     """Return the script that writes generated text."""
-    path = DOCS / "generate.py"
-    found = importlib.util.spec_from_file_location("generate", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return docscripts.load("generate")
 
 
 def test_every_generated_file_is_what_the_code_would_write(generate: ModuleType) -> None:
@@ -46,7 +38,7 @@ def test_every_generated_file_is_what_the_code_would_write(generate: ModuleType)
 
 def test_every_table_of_the_generator_is_in_a_page(generate: ModuleType) -> None:
     """Nothing is generated for nobody."""
-    text = "".join(path.read_text() for path in DOCS.glob("*.md"))
+    text = "".join(path.read_text() for path in DOCS.glob("**/*.md"))
     used = {found[2] for found in generate.BLOCK.finditer(text)}
     assert used == set(generate.TABLES)
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import pytest
 
-from paths import ROOT
-
-DOCS = ROOT / "docs"
+import docscripts
+from docscripts import DOCS
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """Draw all pictures anew."""
-    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
-    return pictures.draw(tmp_path_factory.mktemp("pictures"))
+    return docscripts.load("pictures").draw(tmp_path_factory.mktemp("pictures"))
 
 
 def test_every_picture_is_shown_and_every_shown_picture_is_drawn(drawn):

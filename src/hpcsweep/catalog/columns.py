@@ -1,6 +1,6 @@
 """The row schema: the only place where column names and flags exist (statuses: `store.state`).
 
-`docs/results.md` is generated from the tables below, so the documentation cannot drift.
+`docs/reference/results.md` is generated from the tables below, so it cannot drift.
 
 Two tables, joined by `point_id`: `overall` has one row per point, `layers` one row per layer call
 of a point. `samples` holds the raw times. Names that a published predecessor used come first, in

@@ -1,0 +1,59 @@
+"""The documentation as a site: pages from elsewhere fit in, and nothing needs a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import docscripts
+from docscripts import DOCS
+from paths import ROOT
+
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+@pytest.fixture(scope="module")
+def added():
+    """Return the pages that are no files of docs/, by their place in the site."""
+    return dict(docscripts.load("site_pages").pages())
+
+
+def test_links_of_the_added_pages_lead_to_pages_of_the_site(added):
+    """Relative to the site, where README is the home page."""
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.*")} | added.keys()
+    links = [(name, to) for name in added for to in LINK.findall(added[name]) if "://" not in to]
+    gone = [f"{name}: {to}" for name, to in links if to not in pages]
+    assert gone == []
+
+
+def test_every_page_is_in_the_navigation(added):
+    """And the navigation names no page that is not there."""
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)
+    files = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert sorted(named) == sorted([*files, *added])
+
+
+def test_every_module_has_a_line_that_says_what_it_does(added):
+    """The first line of its docstring."""
+    lines = re.findall(r"^\| `\w+` \| (.*) \|$", added["reference/modules.md"], re.MULTILINE)
+    assert len(lines) > 100
+    assert all(lines)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("mkdocs"), reason="`make docs` installs mkdocs")
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
+    """Links outside are for people; scripts, styles and fonts lie in the site."""
+    command = (sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(tmp_path))
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    fetched = re.compile(r"""(?:src=|<link[^>]*href=|url\(|@import )["']?(?:https?:)?//""")
+    pages = [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")]
+    assert len(pages) > 15
+    assert [page.name for page in pages if fetched.search(page.read_text())] == []
