@@ -159,16 +159,12 @@ def test_every_algorithm_is_in_the_readme():
 def test_operations_explain_every_status():
     """What is in the code is in the document."""
     text = (ROOT / "docs/operations.md").read_text()
-<<<<<<< HEAD
     assert [name for name in PointStatus if f"| `{name}` |" not in text] == []
-=======
-    assert [name for name in STATUSES if f"| `{name}` |" not in text] == []
 
 
 def test_the_reference_explains_every_exit_code():
     """Those of the exceptions, success, and the two that no exception has."""
     text = (ROOT / "docs/reference/exit-codes.md").read_text()
->>>>>>> 0e8327d (Build the documentation as a site, and hold its map, links and commands against the code)
     classes = [c for c in vars(errors).values() if isinstance(c, type)]
     codes = {c.exit_code for c in classes if issubclass(c, errors.HpcsweepError)}
     codes |= {errors.EXIT_REQUEUE, errors.EXIT_INTERRUPTED, 0}
