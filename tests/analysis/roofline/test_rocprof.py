@@ -104,6 +104,33 @@ def test_passes_of_different_runs_are_refused(tmp_path):
         rocprof.read([one, two])
 
 
+def test_a_pass_that_is_not_there_is_told(tmp_path):
+    """By its name, whichever of the files it is."""
+    there = write(tmp_path / "1.csv", rocprof.VALU)
+    with pytest.raises(UsageError, match=r"2\.csv: No such file"):
+        rocprof.read([there, tmp_path / "2.csv"])
+
+
+@pytest.mark.parametrize("wrong", ["many", ""])
+def test_a_cell_that_is_no_number_is_refused_with_its_line(tmp_path, wrong):
+    """Half of a number is not skipped either."""
+    path = write(tmp_path / "c.csv", MI200)
+    lines = path.read_text().splitlines(keepends=True)
+    lines[3] = lines[3].replace("1.000000", wrong)
+    path.write_text("".join(lines))
+    with pytest.raises(UsageError, match=r"c\.csv, line 4: .*no number"):
+        rocprof.read([path])
+
+
+def test_a_counter_that_a_pass_has_twice_is_refused_with_its_line(tmp_path):
+    """Two passes in one file would be taken for one."""
+    path = write(tmp_path / "c.csv", MI200)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[1]]))
+    with pytest.raises(UsageError, match=rf"line {len(lines) + 1}: {MI200[0]} of dispatch 1 again"):
+        rocprof.read([path])
+
+
 def test_missing_counters_are_named_with_the_command(tmp_path):
     """Half of the FLOPs is no number."""
     path = write(tmp_path / "c.csv", [n for n in MI200 if n != "SQ_INSTS_VALU_FMA_F32"])

@@ -12,10 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.analysis.roofline import ncu, ncu_export, rocprof
-from hpcsweep.analysis.roofline import work as roofline_work
+from hpcsweep.analysis.roofline import export_file, ncu, ncu_export, rocprof, sweep
 from hpcsweep.analysis.roofline.labels import labels, shortened
-from hpcsweep.analysis.roofline.work import TOLERANCE, Export, Roofs, Work, summed
+from hpcsweep.analysis.roofline.work import TOLERANCE, Export, Roofs, Work, roofs_of, summed
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.rundir import RunDir
@@ -212,8 +211,6 @@ def wanted(profiler: str) -> str:
 def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: str) -> Export:
     first = sources[0]
     if first.is_dir() or first.name in {"overall.csv", "layers.csv"}:
-        from hpcsweep.analysis.roofline import sweep  # noqa: PLC0415 - pandas takes a second
-
         run = RunDir(first if first.is_dir() else first.parent)
         layers = layers or first.name == "layers.csv"
         return sweep.read(run, gpu, layers=layers, where=where)
@@ -222,19 +219,12 @@ def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: st
         raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")
     if first.suffix == ".ncu-rep":
         raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
-    lines = _lines(first)
+    lines = export_file.text(first).splitlines()
     if any(map(rocprof.is_export, lines)) and not any(map(ncu_export.is_export, lines)):
         return rocprof.read(sources)
     if len(sources) > 1:
         raise UsageError(f"{sources[1]}: only the passes of rocprofv3 are joined; give one export")
     return ncu.read(first)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
 
 
 def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
@@ -250,7 +240,7 @@ def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float
             f"{whose}: give --gpu ({', '.join(gpus.GPUS)}), or --peak-compute TFLOP/s and "
             "--peak-bw GB/s"
         )
-    roofs = roofline_work.roofs_of(entry)
+    roofs = roofs_of(entry)
     source = entry.name if not (compute or bandwidth) else f"{entry.name} and the command line"
     return Roofs(
         bandwidth * 1e9 if bandwidth else roofs.bandwidth,

@@ -1,32 +1,35 @@
 """What kernels did, from the metrics of an NVIDIA Nsight Compute export.
 
-Time is `gpu__time_duration.sum`, bytes are those of the DRAM, operations are counted by the unit
-that did them: thread-level instructions of the FP32, FP64 and FP16 pipes, a fused multiply-add as
-two, and what the tensor cores count themselves. An export that lacks any of it is refused, with
-the command that collects it; families that were not collected at all are named, but kernels that
-run on tensor cores are never passed over.
+Time is `gpu__time_duration.sum` and bytes are those of the DRAM. Operations are counted by unit:
+thread-level instructions of the FP32, FP64 and FP16 pipes, with a fused multiply-add as two, and
+what the tensor cores count themselves. An export without time, bytes or FP32 is refused, with the
+command that collects them. Other units that were not collected are named in a note, but a kernel
+that runs on tensor cores is refused where nothing counts them.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hpcsweep.analysis.roofline import ncu_export
-from hpcsweep.analysis.roofline.ncu_export import HOW, Launch
-from hpcsweep.analysis.roofline.work import Export, Work
+import pandas as pd
+
+from hpcsweep.analysis.roofline import export_file, ncu_export
+from hpcsweep.analysis.roofline.ncu_export import HOW
+from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from hpcsweep.analysis.roofline.ncu_export import Launches
 
 TIME: Final = "gpu__time_duration.sum"
 DRAM: Final = "dram__bytes.sum"
-_TIMES: Final = (TIME, "Duration")  # the second is its name on the details page
 _DRAM_PARTS: Final = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 _CLOCK: Final = "smsp__cycles_elapsed.avg.per_second"
-_NAME: Final = "device__attribute_display_name"
+_DEVICE: Final = "device__attribute_display_name"
 _TENSOR: Final = "sm__ops_path_tensor_src_"
 TENSOR_LIST: Final = f"ncu --query-metrics | grep {_TENSOR}"
 
@@ -35,18 +38,38 @@ TENSOR_LIST: Final = f"ncu --query-metrics | grep {_TENSOR}"
 # counted as LIKWID does, a lane per instruction; Nsight's chart takes each for a packed half2.
 WEIGHTS: Final = {"add": 1, "mul": 1, "fma": 2}
 FAMILIES: Final = {"fp32": "f", "fp64": "d", "fp16": "h"}
+# Metrics that hold an instruction counter, and the factor that is in each.
+_COUNTERS: Final = {
+    "smsp__{}.sum": 1,
+    "sm__{}.sum": 1,
+    "smsp__{}.sum.per_cycle_elapsed": 1,
+    "derived__smsp__{}_x2": 2,
+    "derived__smsp__{}_x4": 4,
+}
 # A Volta tensor instruction (HMMA.884, per warp) is 512 operations: the factor in
 # SpeedOfLight_HierarchicalTensorRooflineChart. Later chips have instructions of many sizes.
-_VOLTA_OPS: Final = 512.0
+_VOLTA_OPS: Final = 512
 _VOLTA: Final = ("7.0", "7.2")
 # Names that cuBLAS, cuDNN and CUTLASS give to kernels that run on tensor cores.
 _TENSOR_KERNEL: Final = re.compile(
-    r"tensorop|[hsdi](16816|16832|1688|884)|tf32|hmma|gmma|mma_sync", re.IGNORECASE
+    r"tensorop|[hsdi](?:16816|16832|1688|884)|tf32|hmma|gmma|mma_sync", re.IGNORECASE
 )
 
 
+class _Term(NamedTuple):
+    """A metric that counts operations: the unit that did them, and how many each count is."""
+
+    unit: str
+    metric: str
+    weight: float
+
+    @property
+    def per_cycle(self) -> bool:
+        return "per_cycle" in self.metric or self.metric.startswith("derived__")
+
+
 def metrics() -> tuple[str, ...]:
-    """Return the metrics to collect, but for those of the tensor cores, which chips differ in."""
+    """Return the metrics to collect, without those of the tensor cores, which differ by chip."""
     return (TIME, DRAM, *(f"smsp__{name}.sum" for kind in FAMILIES for name in instructions(kind)))
 
 
@@ -63,160 +86,134 @@ def read(path: Path) -> Export:
     """Read an export: one piece of work per launch.
 
     Raises:
-        UsageError: it is no export, it was cut, it lacks a metric, or it holds a unit or a number
-            that is not understood.
+        UsageError: it is no export, it was cut, it lacks a metric, or it holds an unknown unit or
+            number.
 
     """
     launches = ncu_export.read(path)
-    recipe = _Recipe(path, launches)
-    work = tuple(recipe.work(launch) for launch in launches)
-    if any(piece.flops.get("fp16") for piece in work):
-        recipe.notes.append(
-            "FP16 outside tensor cores: a lane per instruction; half2 does twice that"
-        )
-    return Export(work, recipe.device(), tuple(recipe.notes))
+    seconds = launches.values(_one_of(launches, TIME, "Duration"), ncu_export.SECONDS)
+    for ident in seconds.index[seconds <= 0]:
+        raise UsageError(f"{launches.name(ident)} took no time; {HOW}")
+    terms, notes = _terms(launches)
+    flops = _flops(launches, terms, seconds)
+    if "fp16" in flops and flops["fp16"].any():
+        notes.append("FP16 outside tensor cores: a lane per instruction; half2 does twice that")
+    moved = _bytes(launches, seconds)
+    work = export_file.pieces(launches.kernels, flops, moved, seconds)
+    return Export(work, _device(launches), tuple(notes))
 
 
-class _Recipe:
-    """How the quantities follow from the metrics that this export has."""
+def _device(launches: Launches) -> str:
+    """Return the device's own name, where the export has it."""
+    cells = launches.metrics.get(_DEVICE)
+    names = [] if cells is None else list(cells["Metric Value"].unique())
+    return str(names[0]) if len(names) == 1 else ""
 
-    def __init__(self, path: Path, launches: list[Launch]) -> None:
-        self.notes: list[str] = []
-        self._path, self._launches = path, launches
-        self._names = {name for launch in launches for name in launch.cells}
-        self._time = self._first(_TIMES, TIME)
-        self._bytes = self._dram()
-        self._terms = self._flop_terms()
 
-    def device(self) -> str:
-        """Return the device's own name, where the export has it."""
-        names = {launch.cells[_NAME][0] for launch in self._launches if _NAME in launch.cells}
-        return names.pop() if len(names) == 1 else ""
+def _bytes(launches: Launches, seconds: pd.Series[float]) -> pd.Series[float]:
+    """Return the DRAM traffic of every launch."""
+    for suffix, factor in (("", 1), (".per_second", seconds)):
+        for names in ((DRAM,), _DRAM_PARTS):
+            metrics = [name + suffix for name in names]
+            if launches.metrics.keys() >= set(metrics):
+                values = [launches.values(metric, ncu_export.BYTES) for metric in metrics]
+                return sum(values[1:], values[0]) * factor
+    raise _lacks(launches, DRAM)
 
-    def work(self, launch: Launch) -> Work:
-        """Return what a launch did."""
-        seconds = self._value(launch, self._time, ncu_export.duration)
-        if seconds <= 0:
-            raise UsageError(f"{self._path}: {launch.text} took no time; {HOW}")
-        cells: dict[str, float] = {}
-        for unit, name, weight in self._terms:
-            count = self._value(launch, name, ncu_export.count)
-            if "per_cycle_elapsed" in name or name.startswith("derived__"):
-                count *= self._value(launch, _CLOCK, ncu_export.rate) * seconds
-            cells[unit] = cells.get(unit, 0.0) + weight * count
-        moved = sum(
-            self._value(launch, name, ncu_export.size)
-            * (seconds if name.endswith("per_second") else 1)
-            for name in self._bytes
-        )
-        return Work(launch.kernel, launch.ident, cells, moved, seconds)
 
-    def _first(self, names: Iterable[str], wanted: str) -> str:
-        for name in names:
-            if name in self._names:
-                return name
-        raise self._lacks(wanted)
-
-    def _lacks(self, *names: str) -> UsageError:
-        return UsageError(f"{self._path}: the export lacks {', '.join(names)}; {HOW}")
-
-    def _dram(self) -> tuple[str, ...]:
-        """Return the metrics whose sum is the DRAM traffic."""
-        for suffix in ("", ".per_second"):
-            if DRAM + suffix in self._names:
-                return (DRAM + suffix,)
-            parts = tuple(name + suffix for name in _DRAM_PARTS)
-            if self._names.issuperset(parts):
-                return parts
-        raise self._lacks(DRAM)
-
-    def _flop_terms(self) -> list[tuple[str, str, float]]:
-        """Return unit, metric and weight of everything that counts operations."""
-        terms: list[tuple[str, str, float]] = []
-        absent = []
-        for family in FAMILIES:
-            found = {name: self._counter(name) for name in instructions(family)}
-            missing = [f"smsp__{name}.sum" for name, counter in found.items() if counter is None]
-            if missing and (family == "fp32" or len(missing) < len(found)):
-                raise self._lacks(*missing)
-            if missing:
-                absent.append(family.upper())
-                continue
-            weights = instructions(family)
-            terms += [
-                (family, counter[0], weights[name] / counter[1])
-                for name, counter in found.items()
-                if counter
-            ]
-        tensor = self._tensor_terms()
-        if tensor is None:
-            self._refuse_tensor_kernels()
-            absent.append("tensor cores")
-        if absent:
-            self.notes.append(f"not in this export, so not counted: {', '.join(absent)}")
-        if any("per_cycle" in name or name.startswith("derived") for _, name, _ in terms):
-            self._first((_CLOCK,), _CLOCK)
-            self.notes.append("FLOPs are from rates per cycle, which ncu rounds")
-        return terms + (tensor or [])
-
-    def _counter(self, name: str) -> tuple[str, float] | None:
-        """Return the metric that holds an instruction counter, and the factor that is in it."""
-        for found, factor in (
-            (f"smsp__{name}.sum", 1),
-            (f"sm__{name}.sum", 1),
-            (f"smsp__{name}.sum.per_cycle_elapsed", 1),
-            (f"derived__smsp__{name}_x2", 2),
-            (f"derived__smsp__{name}_x4", 4),
-        ):
-            if found in self._names:
-                return found, factor
-        return None
-
-    def _tensor_terms(self) -> list[tuple[str, str, float]] | None:
-        """Return what counts tensor-core operations, or None where the export does not say."""
-        ops = [name for name in self._names if re.fullmatch(_TENSOR + r"\w+\.sum(\..*)?", name)]
-        ops = [n for n in ops if n.endswith((".sum", ".sum.per_cycle_elapsed"))]
-        if ops:
-            return [
-                (f"{source} tensor", name, 1.0)
-                for name, source in sorted(_without_parts(ops).items())
-                if not source.startswith("int")
-            ]
-        pipe = [
-            name
-            for name in self._names
-            if re.fullmatch(r"smp?s?p?__inst_executed_pipe_tensor(_\w+)?\.sum", name)
-            and not re.search(r"imma|bmma", name)
-        ]
-        if not pipe:
-            return None
-        name = min(pipe, key=len)
-        used = [one for one in self._launches if self._value(one, name, ncu_export.count) > 0]
-        others = [one for one in used if one.capability not in _VOLTA]
-        if others:
-            raise UsageError(
-                f"{self._path}: {others[0].text} used tensor cores, and how many operations an "
-                f"instruction is differs by chip; add what `{TENSOR_LIST}` lists, with .sum; {HOW}"
+def _flops(launches: Launches, terms: list[_Term], seconds: pd.Series[float]) -> pd.DataFrame:
+    """Return the operations of every launch, a column per unit."""
+    flops = pd.DataFrame(0.0, launches.kernels.index, list(dict.fromkeys(t.unit for t in terms)))
+    for term in terms:
+        counts = launches.values(term.metric, ncu_export.OPERATIONS)
+        if term.per_cycle:
+            counts = (
+                counts * launches.values(_one_of(launches, _CLOCK), ncu_export.CYCLES) * seconds
             )
-        return [("fp16 tensor", name, _VOLTA_OPS)]
+        flops[term.unit] += term.weight * counts
+    return flops
 
-    def _refuse_tensor_kernels(self) -> None:
-        for launch in self._launches:
-            if _TENSOR_KERNEL.search(launch.kernel):
-                raise UsageError(
-                    f"{self._path}: {launch.text} runs on tensor cores, "
-                    f"and the export lacks {_TENSOR}*.sum; add what `{TENSOR_LIST}` lists, with "
-                    f".sum; {HOW}"
-                )
 
-    def _value(self, launch: Launch, name: str, convert: Callable[[str], float | None]) -> float:
-        return ncu_export.value(self._path, launch, name, convert)
+def _terms(launches: Launches) -> tuple[list[_Term], list[str]]:
+    """Return everything that counts operations, and notes on what nothing counts."""
+    terms: list[_Term] = []
+    absent = []
+    for family in FAMILIES:
+        found = _family(launches, family)
+        terms += found
+        absent += [] if found else [family.upper()]
+    tensor = _tensor_terms(launches)
+    if tensor is None:
+        for ident in launches.kernels.index[launches.kernels.str.contains(_TENSOR_KERNEL)]:
+            raise UsageError(
+                f"{launches.name(ident)} runs on tensor cores, and the export lacks "
+                f"{_TENSOR}*.sum; add what `{TENSOR_LIST}` lists, with .sum; {HOW}"
+            )
+        absent.append("tensor cores")
+    terms += tensor or []
+    notes = [f"not in this export, so not counted: {', '.join(absent)}"] if absent else []
+    if any(term.per_cycle for term in terms):
+        notes.append("FLOPs are from rates per cycle, which ncu rounds")
+    return terms, notes
+
+
+def _family(launches: Launches, family: str) -> list[_Term]:
+    """Return the counters of a family; FP32 must be there, and others wholly or not at all."""
+    terms, missing = [], []
+    for name, weight in instructions(family).items():
+        metrics = ((form.format(name), factor) for form, factor in _COUNTERS.items())
+        known = [(metric, factor) for metric, factor in metrics if metric in launches.metrics]
+        terms += [_Term(family, metric, weight / factor) for metric, factor in known[:1]]
+        missing += [] if known else [f"smsp__{name}.sum"]
+    if missing and (terms or family == "fp32"):
+        raise _lacks(launches, *missing)
+    return terms
+
+
+def _tensor_terms(launches: Launches) -> list[_Term] | None:
+    """Return what counts tensor-core operations, or None where the export does not say."""
+    ops = [
+        name
+        for name in launches.metrics
+        if re.fullmatch(_TENSOR + r"\w+\.sum(\.per_cycle_elapsed)?", name)
+    ]
+    if ops:
+        sources = sorted(_without_parts(ops).items())
+        return [_Term(f"{s} tensor", name, 1) for name, s in sources if not s.startswith("int")]
+    pipe = [
+        name
+        for name in launches.metrics
+        if re.fullmatch(r"sm(sp)?__inst_executed_pipe_tensor(_\w+)?\.sum", name)
+        and not re.search(r"imma|bmma", name)
+    ]
+    if not pipe:
+        return None
+    name = min(pipe, key=len)
+    used = launches.values(name, ncu_export.OPERATIONS) > 0
+    for ident in used.index[used & ~launches.capabilities.isin(_VOLTA)]:
+        raise UsageError(
+            f"{launches.name(ident)} used tensor cores, and how many operations an instruction is "
+            f"differs by chip; add what `{TENSOR_LIST}` lists, with .sum; {HOW}"
+        )
+    return [_Term("fp16 tensor", name, _VOLTA_OPS)]
+
+
+def _one_of(launches: Launches, *names: str) -> str:
+    """Return the first of several names of a metric that the export has."""
+    for name in names:
+        if name in launches.metrics:
+            return name
+    raise _lacks(launches, names[0])
+
+
+def _lacks(launches: Launches, *names: str) -> UsageError:
+    return UsageError(f"{launches.path}: the export lacks {', '.join(names)}; {HOW}")
 
 
 def _without_parts(names: Iterable[str]) -> dict[str, str]:
-    """Return metric to source type, where ncu gives a sum and its parts only the sum.
+    """Return metric to source type; where ncu gives a sum and its parts, only the sum.
 
-    `src_fp16_dst_fp32` is a part of `src_fp16`, `_sparsity_on` and `_off` are parts of what
+    `src_fp16_dst_fp32` is a part of `src_fp16`, and `_sparsity_on` and `_off` are parts of what
     stands before them.
     """
     stems = {name: name.removeprefix(_TENSOR).split(".")[0] for name in names}
@@ -225,8 +222,7 @@ def _without_parts(names: Iterable[str]) -> dict[str, str]:
     for name, stem in sorted(stems.items(), key=lambda item: (len(item[1]), item[0].count("."))):
         whole = re.sub(r"_sparsity_(on|off)$", "", stem)
         source = whole.split("_dst_")[0]
-        if {stem, whole if whole != stem else "", source if source != stem else ""} & seen:
-            continue
-        seen.add(stem)
-        kept[name] = source
+        if not {stem, whole, source} & seen:
+            seen.add(stem)
+            kept[name] = source
     return kept

@@ -1,26 +1,28 @@
-"""Reads the CSV export of NVIDIA Nsight Compute into launches: texts and units by metric.
+"""Reads the CSV export of NVIDIA Nsight Compute: values and units by launch and metric.
 
-Two layouts are known, and told apart by their header: `--page raw` has one row per launch, a
-column per metric and a row of units below the header; `--page details` has one row per metric,
-with the columns "Metric Name", "Metric Unit" and "Metric Value". Launches are joined by "ID",
-never by kernel name: a network launches the same kernel many times.
+There are two layouts, which differ in their header. `--page raw` has one row per launch, a column
+per metric, and a row of units below the header. `--page details` has one row per metric, with the
+columns "Metric Name", "Metric Unit" and "Metric Value". Launches are told apart by "ID" and never
+by kernel name, since a network launches the same kernel many times.
 
-ncu scales every value for reading, each with a unit of its own (decimal: a Kbyte is 1000 bytes), so
-each is converted by its own unit. A unit, a number or a layout that is not understood is refused:
-a wrong number is worse than none.
+ncu scales every value for reading and gives each a unit of its own. Units are decimal: a Kbyte is
+1000 bytes. An unknown unit, number or layout is refused: a wrong number is worse than none.
 """
 
 from __future__ import annotations
 
-import csv
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pandas as pd
+
+from hpcsweep.analysis.roofline import export_file
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Sequence
     from pathlib import Path
 
 HOW: Final = (
@@ -28,34 +30,66 @@ HOW: Final = (
     "kernels.csv"
 )
 
-_PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_SECONDS: Final = {
-    **dict.fromkeys(("s", "sec", "second"), 1.0),
-    **dict.fromkeys(("ms", "msecond"), 1e-3),
-    **dict.fromkeys(("us", "usecond"), 1e-6),
-    **dict.fromkeys(("ns", "nsecond"), 1e-9),
-}
-_NUMBER: Final = re.compile(r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?")
-_UNKNOWN: Final = frozenset({"", "n/a", "(!) n/a", "nan"})
-_PROFILED: Final = re.compile(r"==PROF== Profiling ")
-
-Row = dict[str, str]
+# Units by quantity, as patterns; the first group is a prefix, and the second that of a divisor.
+SECONDS: Final = r"([mun]?)(?:s|sec|second)"
+BYTES: Final = rf"([KMGTP]?)(?:byte|B)(?:/{SECONDS})?"  # or bytes per second
+OPERATIONS: Final = r"(?:([KMGTP]?)(?:inst|ops?)|1?)(?:/cycle)?"  # older versions write no unit
+CYCLES: Final = rf"([KMGTP]?)(?:[Hh]z|cycle(?:/{SECONDS})?)"  # per second
+_PREFIXES: Final = dict(zip("numKMGTP", (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9, 1e12, 1e15), strict=True))
+_NUMBER: Final = r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"
+_NOT_MEASURED: Final = ("", "n/a", "(!) n/a", "nan")
+_NAME, _VALUE, _UNIT = "Metric Name", "Metric Value", "Metric Unit"
+_IDENTITY: Final = ("ID", "Kernel Name", "Process ID", "CC")
 
 
-@dataclass
-class Launch:
-    """One kernel launch as it stands in the file."""
+@dataclass(frozen=True)
+class Launches:
+    """The kernel launches of an export, labelled by ID."""
 
-    ident: str
-    kernel: str
-    process: str
-    capability: str
-    cells: dict[str, tuple[str, str]] = field(default_factory=dict)
+    path: Path
+    kernels: pd.Series[str]
+    capabilities: pd.Series[str]
+    metrics: dict[str, pd.DataFrame]  # with the columns "Metric Value" and "Metric Unit"
 
-    @property
-    def text(self) -> str:
-        """Return how a message names it."""
-        return f"ID {self.ident} ({self.kernel[:60]})"
+    def name(self, ident: str) -> str:
+        """Return how a message names a launch."""
+        return f"{self.path}: ID {ident} ({self.kernels[ident][:60]})"
+
+    def values(self, metric: str, known_units: str) -> pd.Series[float]:
+        """Return a metric of every launch in base units, of which `known_units` is the pattern.
+
+        Raises:
+            UsageError: a launch lacks it, or its number or unit is unknown.
+
+        """
+        cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
+        texts, units = cells[_VALUE].str.strip(), cells[_UNIT].str.strip()
+        for ident in texts.index[texts.isin(_NOT_MEASURED)]:
+            raise UsageError(
+                f"{self.name(ident)} lacks {metric}: the export was cut, or ncu could not measure "
+                f"it; {HOW}"
+            )
+        for ident in texts.index[~texts.str.fullmatch(_NUMBER)]:
+            raise UsageError(
+                f"{self.name(ident)}: {metric} is '{texts[ident]}', which is no number as ncu "
+                "writes it (1,234.5); export with LC_ALL=C"
+            )
+        factors = units.map(lambda unit: factor(unit, known_units)).astype(float)
+        for ident in texts.index[factors.isna()]:
+            raise UsageError(
+                f"{self.name(ident)}: the unit '{units[ident]}' of {metric} is not known; export "
+                "with --print-units base"
+            )
+        return texts.str.replace(",", "").astype(float) * factors
+
+
+def factor(unit: str, known_units: str) -> float:
+    """Return how many base units a unit is; NaN where the pattern does not match it."""
+    match = re.fullmatch(known_units, unit[:1].upper() + unit[1:] if "hz" in unit else unit)
+    if match is None:
+        return math.nan
+    scale, divisor = (_PREFIXES.get(prefix or "", 1.0) for prefix in (*match.groups(), "")[:2])
+    return scale / divisor
 
 
 def is_export(line: str) -> bool:
@@ -63,157 +97,57 @@ def is_export(line: str) -> bool:
     return line.startswith(('"ID"', "ID,")) and "Kernel Name" in line
 
 
-def read(path: Path) -> list[Launch]:
+def read(path: Path) -> Launches:
     """Read the launches of an export.
 
     Raises:
         UsageError: it is no export, it was cut, or there are several in one file.
 
     """
-    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    lines = export_file.text(path).splitlines()
+    rows = _rows(path, lines)
+    identity = [name for name in _IDENTITY if name in rows]
+    launches = rows[identity].drop_duplicates()
+    for line, row in launches[launches["ID"].duplicated()].iterrows():
+        raise UsageError(
+            f"{line}: ID {row['ID']} again, for another launch; give one export at a time"
+        )
+    rows = rows.drop_duplicates(["ID", _NAME, _VALUE, _UNIT])
+    again = rows.duplicated(["ID", _NAME])
+    # names for people ("Memory Throughput") stand in several sections; counters do not differ
+    for line, row in rows[again & rows[_NAME].str.contains("__")].iterrows():
+        raise UsageError(f"{line}: '{row[_NAME]}' of ID {row['ID']} has two values")
+    announced = sum(line.startswith("==PROF== Profiling ") for line in lines)
+    if launches.empty or announced > len(launches):
+        raise UsageError(
+            f"{path}: {len(launches)} launches, and ncu announced {announced or 'some'}: the "
+            f"export was cut; {HOW}"
+        )
+    launches = launches.set_index("ID")
+    metrics = {str(name): cells.set_index("ID") for name, cells in rows[~again].groupby(_NAME)}
+    capabilities = launches.get("CC", pd.Series("", launches.index))
+    return Launches(path, launches["Kernel Name"], capabilities, metrics)
+
+
+def _rows(path: Path, lines: Sequence[str]) -> pd.DataFrame:
+    """Return a row per launch and metric, as `--page details` has them."""
     start = next((number for number, line in enumerate(lines) if is_export(line)), None)
     if start is None:
         raise UsageError(f'{path}: no line begins with "ID", so this is no ncu export; {HOW}')
-    header, *rows = _rows(path, lines, start)
-    missing = {"ID", "Kernel Name"} - set(header[1])
-    if "Metric Name" in header[1]:
-        missing |= {"Metric Unit", "Metric Value"} - set(header[1])
-    if missing:
-        raise UsageError(f"{path}: no column {', '.join(sorted(missing))}; {HOW}")
-    named = [(number, dict(zip(header[1], cells, strict=True))) for number, cells in rows]
-    found = _long(path, named) if "Metric Name" in header[1] else _wide(path, named)
-    announced = sum(bool(_PROFILED.match(line)) for line in lines)
-    if not found or announced > len(found):
-        raise UsageError(
-            f"{path}: {len(found)} launches, and ncu announced {announced or 'some'}: the export "
-            f"was cut; {HOW}"
-        )
-    return found
-
-
-def _rows(path: Path, lines: list[str], start: int) -> list[tuple[int, list[str]]]:
-    """Return line number and cells of the header and of every row."""
-    quoted = lines[start].startswith('"')
-    found: list[tuple[int, list[str]]] = []
-    for number, line in enumerate(lines[start:], start + 1):
-        # the program's own output and ncu's remarks may stand between the rows
-        if not line or line.startswith("==") or (quoted and not line.startswith('"')):
-            continue
-        cells = _cells(path, number, line)
-        if found and cells == found[0][1]:
-            raise UsageError(f"{path}, line {number}: a second table; give one export at a time")
-        if found and len(cells) != len(found[0][1]):
-            raise _cut(path, number, f"{len(cells)} of {len(found[0][1])} cells")
-        found.append((number, cells))
-    return found
-
-
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        raise _cut(path, number, str(error)) from error
-
-
-def _cut(path: Path, number: int, why: str) -> UsageError:
-    return UsageError(f"{path}, line {number}: {why}: the export was cut; {HOW}")
-
-
-def _long(path: Path, rows: list[tuple[int, Row]]) -> list[Launch]:
-    found: dict[str, Launch] = {}
-    for number, row in rows:
-        launch = found.setdefault(row["ID"], _launch(row))
-        if (launch.kernel, launch.process) != (row["Kernel Name"], row.get("Process ID", "")):
-            raise _twice(path, number, row["ID"])
-        name, cell = row["Metric Name"], (row["Metric Value"], row["Metric Unit"])
-        known = launch.cells.setdefault(name, cell)
-        # names for people ("Memory Throughput") stand in several sections; counters do not differ
-        if known != cell and "__" in name:
-            raise UsageError(f"{path}, line {number}: '{name}' of {launch.text} has two values")
-    return list(found.values())
-
-
-def _wide(path: Path, rows: list[tuple[int, Row]]) -> list[Launch]:
-    if not rows or rows[0][1]["ID"]:
+    # the program's own output and ncu's remarks may stand between the rows
+    quote = '"' if lines[start].startswith('"') else ""
+    table = [x if x.startswith(quote) and not x.startswith("==") else "" for x in lines]
+    rows = export_file.table(path, table, start, HOW)
+    for line in rows.index[(rows == rows.columns).all(axis=1)]:
+        raise UsageError(f"{line}: a second table; give one export at a time")
+    long = _NAME in rows
+    needed = ["ID", "Kernel Name", *((_UNIT, _VALUE) if long else ())]
+    export_file.check_columns(path, rows, needed, HOW)
+    if long:
+        return rows
+    if rows.empty or rows["ID"].iloc[0]:
         raise UsageError(f"{path}: no row of units below the header; {HOW}")
-    units = rows[0][1]
-    found: dict[str, Launch] = {}
-    for number, row in rows[1:]:
-        if row["ID"] in found:
-            raise _twice(path, number, row["ID"])
-        launch = found[row["ID"]] = _launch(row)
-        launch.cells = {name: (text, units[name]) for name, text in row.items()}
-    return list(found.values())
-
-
-def _launch(row: Mapping[str, str]) -> Launch:
-    return Launch(row["ID"], row["Kernel Name"], row.get("Process ID", ""), row.get("CC", ""))
-
-
-def _twice(path: Path, number: int, ident: str) -> UsageError:
-    return UsageError(
-        f"{path}, line {number}: ID {ident} again, for another launch; give one export at a time"
-    )
-
-
-def value(path: Path, launch: Launch, name: str, convert: Callable[[str], float | None]) -> float:
-    """Return a metric of a launch in base units.
-
-    Raises:
-        UsageError: the launch lacks it, or its number or unit is not understood.
-
-    """
-    text, unit = (cell.strip() for cell in launch.cells.get(name, ("", "")))
-    if text in _UNKNOWN:
-        raise UsageError(
-            f"{path}: {launch.text} lacks {name}: the export was cut, or ncu could not measure it; "
-            f"{HOW}"
-        )
-    if not _NUMBER.fullmatch(text):
-        raise UsageError(
-            f"{path}: {launch.text}: {name} is '{text}', which is no number as ncu writes it "
-            "(1,234.5); export with LC_ALL=C"
-        )
-    factor = convert(unit)
-    if factor is None:
-        raise UsageError(
-            f"{path}: {launch.text}: the unit '{unit}' of {name} is not known; export with "
-            "--print-units base"
-        )
-    return float(text.replace(",", "")) * factor
-
-
-def duration(unit: str) -> float | None:
-    """Return seconds."""
-    return _SECONDS.get(unit)
-
-
-def _scaled(unit: str, bases: tuple[str, ...]) -> float | None:
-    for base in bases:
-        if unit.endswith(base) and unit[: len(unit) - len(base)] in _PREFIXES:
-            return _PREFIXES[unit[: len(unit) - len(base)]]
-    return None
-
-
-def size(unit: str) -> float | None:
-    """Return bytes, or bytes per second."""
-    return _per(unit, ("byte", "B"))
-
-
-def count(unit: str) -> float | None:
-    """Return instructions or operations, or such per cycle; older versions write no unit."""
-    counted = unit.removesuffix("/cycle")
-    return 1.0 if counted in {"", "1"} else _scaled(counted, ("inst", "ops", "op"))
-
-
-def rate(unit: str) -> float | None:
-    """Return cycles per second."""
-    hertz = _scaled(unit[:1].upper() + unit[1:].lower(), ("hz", "Hz"))
-    return hertz if hertz is not None else _per(unit, ("cycle",))
-
-
-def _per(unit: str, bases: tuple[str, ...]) -> float | None:
-    """Return the factor of a unit, or of one that is divided by a time."""
-    counted, slash, time = unit.partition("/")
-    factor, seconds = _scaled(counted, bases), _SECONDS.get(time) if slash else 1.0
-    return None if factor is None or seconds is None else factor / seconds
+    identity = [name for name in _IDENTITY if name in rows]
+    units, rows = rows.iloc[0], rows.iloc[1:]
+    rows = rows.melt(identity, var_name=_NAME, value_name=_VALUE, ignore_index=False)
+    return rows.assign(**{_UNIT: rows[_NAME].map(units)})

@@ -17,15 +17,16 @@ column per counter (`pmc_perf.csv`). Times are the first pass's.
 
 from __future__ import annotations
 
-import csv
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep.analysis.roofline.work import Export, Work
+import pandas as pd
+
+from hpcsweep.analysis.roofline import export_file
+from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 _LANES: Final = {"ADD": 64, "MUL": 64, "TRANS": 64, "FMA": 128}
@@ -57,21 +58,12 @@ HOW: Final = (
     "collect with: rocprofv3 -i counters.txt --output-format csv -- PROGRAM; "
     "`hpcsweep roofline --metrics rocprof > counters.txt` writes that list"
 )
-_IDENTS: Final = ("Dispatch_Id", "Dispatch_ID")
+_OPERATIONS: Final = {**VALU, **MFMA}
+_COUNTERS: Final = ("SQ_INSTS_VALU_", "TCC_EA", "TCC_BUBBLE")  # how those that count here begin
+_IDENTITY: Final = ("Dispatch_Id", "Kernel_Name", "Start_Timestamp", "End_Timestamp")
+_NUMBERS: Final = ["Counter_Value", "Start_Timestamp", "End_Timestamp"]
+_KEY: Final = ["process", "Dispatch_Id"]
 _PER_PASS: Final = 8  # counters that a hardware block has; as ROCm Compute Profiler groups them
-
-
-@dataclass
-class _Dispatch:
-    """One dispatch: its counters, and when it ran in the first pass, nanoseconds."""
-
-    kernel: str
-    begin: int
-    end: int
-    counters: dict[str, float] = field(default_factory=dict)
-
-
-_Dispatches = dict[tuple[int, str], _Dispatch]
 
 
 def passes() -> str:
@@ -83,7 +75,7 @@ def passes() -> str:
 
 def is_export(line: str) -> bool:
     """Tell whether a line is the header of a table of counters."""
-    return "Kernel_Name" in line and any(name in line for name in _IDENTS)
+    return "Kernel_Name" in line and "dispatch_id" in line.lower()
 
 
 def read(paths: Sequence[Path]) -> Export:
@@ -93,101 +85,67 @@ def read(paths: Sequence[Path]) -> Export:
         UsageError: a file is no such table, was cut, or counters are missing.
 
     """
-    found: _Dispatches = {}
-    for path in paths:
-        for key, dispatch in _dispatches(path).items():
-            known = found.setdefault(key, dispatch)
-            if known.kernel != dispatch.kernel:
-                raise UsageError(
-                    f"{path}: dispatch {key[-1]} is {dispatch.kernel[:40]}, in another file it is "
-                    f"{known.kernel[:40]}; give the passes of one run"
-                )
-            known.counters = {**dispatch.counters, **known.counters}
-    weights = _traffic(paths[0], found)
-    work = tuple(_work(paths[0], key[-1], one, weights) for key, one in found.items())
-    return Export(work)
+    rows = pd.concat([_pass(path) for path in paths])
+    dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them
+    known = rows.groupby(_KEY)["Kernel_Name"].transform("first")
+    for line, row in rows.assign(known=known)[rows["Kernel_Name"] != known].iterrows():
+        raise UsageError(
+            f"{line}: dispatch {row['Dispatch_Id']} is {row['Kernel_Name'][:40]}, before it was "
+            f"{row['known'][:40]}; give the passes of one run"
+        )
+    rows = rows.drop_duplicates([*_KEY, "Counter_Name"]).set_index([*_KEY, "Counter_Name"])
+    counters = rows["Counter_Value"].unstack().reindex(dispatches.index)  # noqa: PD010
+    moved = _bytes(paths[0], dispatches, counters)
+    seconds = (dispatches["End_Timestamp"] - dispatches["Start_Timestamp"]) / 1e9
+    for _, ident in seconds.index[seconds <= 0]:
+        raise UsageError(f"{paths[0]}: dispatch {ident} took no time; {HOW}")
+    flops = pd.DataFrame(0.0, counters.index, list(dict(_OPERATIONS.values())))
+    for name, (unit, weight) in _OPERATIONS.items():
+        flops[unit] += weight * counters[name]
+    names = dispatches["Kernel_Name"].droplevel("process")
+    return Export(export_file.pieces(names, flops, moved, seconds))
 
 
-def _dispatches(path: Path) -> _Dispatches:
-    """Return the dispatches of one pass, by number of the process in this file and dispatch id."""
-    found: _Dispatches = {}
-    processes: list[str] = []  # each pass is a run of its own, with other process ids
-    for number, row in _rows(path):
-        process = row.get("Process_Id", "")
-        if process not in processes:
-            processes.append(process)
-        key = (processes.index(process), next(row[name] for name in _IDENTS if name in row))
-        try:
-            dispatch = found.setdefault(
-                key,
-                _Dispatch(
-                    row["Kernel_Name"], int(row["Start_Timestamp"]), int(row["End_Timestamp"])
-                ),
-            )
-            for name, count in _counters(row):
-                if name in dispatch.counters:
-                    raise UsageError(f"{path}, line {number}: {name} of dispatch {key[-1]} again")
-                dispatch.counters[name] = count
-        except ValueError as error:
-            raise UsageError(f"{path}, line {number}: {error}; {HOW}") from error
-    if not found:
-        raise UsageError(f"{path}: a header and no dispatch; {HOW}")
-    return found
-
-
-def _counters(row: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    if "Counter_Name" in row:
-        yield row["Counter_Name"], float(row["Counter_Value"])
-        return
-    for name, text in row.items():
-        if name.startswith(("SQ_INSTS_VALU_", "TCC_EA", "TCC_BUBBLE")) and text:
-            yield name, float(text)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
+def _pass(path: Path) -> pd.DataFrame:
+    """Return the counters of one pass: a row per dispatch and counter."""
+    text = export_file.text(path)
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
-    table = csv.reader(text.splitlines())
-    header = next(table, [])
-    missing = {"Kernel_Name", "Start_Timestamp", "End_Timestamp"} - set(header)
-    if "Counter_Name" in header:
-        missing |= {"Counter_Value"} - set(header)
-    if not set(_IDENTS) & set(header):
-        missing.add(_IDENTS[0])
-    if missing:
-        raise UsageError(f"{path}: no column {', '.join(sorted(missing))}; {HOW}")
-    for cells in table:
-        if len(cells) != len(header):
-            raise UsageError(
-                f"{path}, line {table.line_num}: {len(cells)} of {len(header)} cells: the export "
-                f"was cut; {HOW}"
-            )
-        yield table.line_num, dict(zip(header, cells, strict=True))
+    rows = export_file.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
+    rows = rows.rename(columns={"Dispatch_ID": "Dispatch_Id"})
+    counters = [name for name in rows if name.startswith(_COUNTERS)]
+    needed = ["Counter_Value"] if "Counter_Name" in rows else []
+    export_file.check_columns(path, rows, [*needed, *_IDENTITY], HOW)
+    if rows.empty:
+        raise UsageError(f"{path}: a header and no dispatch; {HOW}")
+    # each pass is a run of its own, with other process ids: their order joins them
+    rows["process"] = pd.factorize(rows["Process_Id"])[0] if "Process_Id" in rows else 0
+    if not needed:  # a column per counter
+        rows = rows.melt(
+            ["process", *_IDENTITY], counters, "Counter_Name", "Counter_Value", ignore_index=False
+        )
+        rows = rows[rows["Counter_Value"] != ""]
+    for line, row in rows[rows.duplicated([*_KEY, "Counter_Name"])].iterrows():
+        what = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
+        raise UsageError(f"{line}: {what} again; {HOW}")
+    numbers = rows[_NUMBERS].apply(pd.to_numeric, errors="coerce")
+    for line, row in rows[numbers.isna().any(axis=1)].iterrows():
+        raise UsageError(f"{line}: one of {', '.join(row[_NUMBERS])} is no number; {HOW}")
+    return rows.assign(**numbers)
 
 
-def _traffic(path: Path, found: _Dispatches) -> dict[str, int]:
-    """Return the byte weights of this GPU's generation; complain about counters nobody took."""
-    names = {name for dispatch in found.values() for name in dispatch.counters}
-    weights = MI300_BYTES if any("TCC_EA0_" in name for name in names) else MI200_BYTES
-    missing = [name for name in (*VALU, *MFMA, *weights) if name not in names]
+def _bytes(path: Path, dispatches: pd.DataFrame, counters: pd.DataFrame) -> pd.Series[float]:
+    """Return the traffic of every dispatch; complain about missing counters of any kind."""
+    mi300 = counters.columns.str.startswith("TCC_EA0_").any()
+    weights = MI300_BYTES if mi300 else MI200_BYTES
+    names = [*_OPERATIONS, *weights]
+    missing = [name for name in names if name not in counters]
     if missing:
         raise UsageError(f"{path}: the export lacks {', '.join(missing)}; {HOW}")
-    return weights
-
-
-def _work(path: Path, ident: str, dispatch: _Dispatch, weights: Mapping[str, int]) -> Work:
-    counters = dispatch.counters
-    missing = [name for name in (*VALU, *MFMA, *weights) if name not in counters]
-    if missing:
+    for key, known in counters[names][counters[names].isna().any(axis=1)].iterrows():
+        kernel, missing = dispatches["Kernel_Name"][key][:60], known.index[known.isna()]
         raise UsageError(
-            f"{path}: dispatch {ident} ({dispatch.kernel[:60]}) lacks {', '.join(missing)}: the "
-            f"export was cut, or passes are missing; {HOW}"
+            f"{path}: dispatch {key[-1]} ({kernel}) lacks {', '.join(missing)}: the export was "
+            f"cut, or passes are missing; {HOW}"
         )
-    if dispatch.end <= dispatch.begin:
-        raise UsageError(f"{path}: dispatch {ident} took no time; {HOW}")
-    flops: dict[str, float] = {}
-    for name, (unit, weight) in {**VALU, **MFMA}.items():
-        flops[unit] = flops.get(unit, 0.0) + weight * counters[name]
-    moved = sum(weight * counters[name] for name, weight in weights.items())
-    return Work(dispatch.kernel, ident, flops, moved, (dispatch.end - dispatch.begin) / 1e9)
+    return (counters[list(weights)] * pd.Series(weights)).sum(axis=1)
