@@ -17,10 +17,10 @@ import time
 import zlib
 from pathlib import Path
 
-from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
 from hpcsweep.point import Point
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import chunk_file, shards
+from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
 
 SHARDS, LAYER_ROWS, PER_POINT, SAMPLES = 1000, 10_000_000, 465, 20
@@ -131,8 +131,7 @@ def make(run: RunDir, count: int, points: int, per_point: int) -> ShardPath:
         shard = ShardPath(submission.shards, chunk, 0)
         chunks.append(chunk_file.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
     chunk_file.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
-    manifest = {"layout": rundir.LAYOUT, "id": submission.id, "gpu": "l40", "spec_sha256": "0"}
-    files.write_json(submission.manifest, manifest)
+    submission.write_manifest(Manifest(id=submission.id, gpu="l40", spec_sha256="0"))
     return shard
 
 

@@ -18,10 +18,10 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-from hpcsweep import files
 from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.spec import expansion, sweep_file
 from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.manifest import Manifest
 
 RUN = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
 
@@ -62,8 +62,7 @@ def _make(folder: Path, results: Path, points: int, tasks: int) -> None:
                 row = {**axis_cells(point.axes), "point_id": point.point_id, "status": "ok"}
                 writer.commit({**row, "median_ms": 1.5, "node": "n1"})
         shard.env.write_text(json.dumps({"state": "stopped"}))
-    manifest = {"layout": 1, "profile": "l40", "launcher": "sbatch", "chunks": tasks}
-    files.write_json(submission.manifest, manifest)
+    submission.write_manifest(Manifest(profile="l40", launcher="sbatch", chunks=tasks))
 
 
 def _cpu_seconds(results: Path, points: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -134,8 +133,7 @@ def test_no_point_starts_that_does_not_fit_the_time_left(desk):
     """The deadline leaves room for the scheduler's kill, then the rest is left for a requeue."""
     submission = prepared(desk, SLOW)
     manifest = submission.read_manifest()
-    manifest["run"]["kill_wait"] = 0.2
-    submission.manifest.write_text(json.dumps(manifest))
+    submission.write_manifest(replace(manifest, run=replace(manifest.run, kill_wait=0.2)))
     ending = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 1.2))
     ending.communicate(timeout=30)
     assert ending.returncode == EXIT_REQUEUE
@@ -196,9 +194,7 @@ def test_an_attempt_leaves_alone_what_was_sent_again(desk):
 def test_points_that_are_to_be_profiled_are_still_measured(desk):
     """A newer submission under a profiler holds no times, so it takes nothing over."""
     older, newer = prepared(desk, SLOW), prepared(desk, SLOW)
-    manifest = newer.read_manifest()
-    manifest["profile_fields"]["wrapper"] = "nsys"
-    newer.manifest.write_text(json.dumps(manifest))
+    newer.write_manifest(replace(newer.read_manifest(), profile_fields={"wrapper": "nsys"}))
     attempt(older).communicate(timeout=60)
     assert len(ids(older)) == 20
 
@@ -206,8 +202,7 @@ def test_points_that_are_to_be_profiled_are_still_measured(desk):
 def test_a_worker_that_cannot_start_charges_no_point(desk):
     """An environment that is broken is the machine's fault; nothing is written."""
     submission = prepared(desk, SLOW)
-    manifest = submission.read_manifest()
-    submission.manifest.write_text(json.dumps({**manifest, "workload": "baking"}))
+    submission.write_manifest(replace(submission.read_manifest(), workload="baking"))
     refused = attempt(submission)
     _, errors = refused.communicate(timeout=60)
     assert refused.returncode == Refused.exit_code

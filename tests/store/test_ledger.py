@@ -13,7 +13,6 @@ from localruns import Desk
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     import pytest
 
@@ -29,7 +28,7 @@ def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Pa
     asked = workflow.request(sweep_file.load(file), profile.load(site))
     prepare.prepare(desk.sweep(), asked)
 
-    def queue(submission: SubmissionDir, _manifest: dict[str, Any]) -> set[int]:
+    def queue(submission: SubmissionDir) -> set[int]:
         command = [sys.executable, "-m", "hpcsweep.node.supervisor", submission.path, "0"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return set()
@@ -54,7 +53,7 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
         asked = workflow.request(sweep_file.load(file), profile.load(site))
         prepare.prepare(desk.sweep(), asked)
         listed.clear()
-        found = ledger.read(desk.sweep(), lambda _submission, _manifest, n=number: set(range(n)))
+        found = ledger.read(desk.sweep(), lambda _submission, n=number: set(range(n)))
         assert len(found.live) == number
         counts.append(len(listed))
     assert counts[0] == counts[1]

@@ -82,7 +82,7 @@ def test_retry_measures_its_points_once_more(desk: Desk) -> None:
     assert done.returncode == 0, done.stderr
     (again,) = [row for row in desk.rows("demo") if not row["submission"].startswith("2025")]
     assert (again["status"], again["device"], again["model"]) == ("oom", "cpu", "b")
-    assert desk.sweep("demo").submissions()[-1].read_manifest()["round"] == 5
+    assert desk.sweep("demo").submissions()[-1].read_manifest().round == 5
 
 
 def test_a_task_of_it_that_comes_back_is_measured(desk: Desk) -> None:

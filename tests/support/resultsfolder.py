@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import files
 from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
 from hpcsweep.spec import expansion, sweep_file
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import chunk_file, shards
+from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
 
 if TYPE_CHECKING:
@@ -48,16 +48,15 @@ class Folder:
         submission.shards.mkdir(parents=True)
         chosen = tuple(self.points if points is None else points)
         chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, chosen, 1.0)])
-        manifest = {
-            "layout": rundir.LAYOUT,
-            "id": name,
-            "gpu": "cpu",
-            "rehearsal": True,
-            "launcher": "local",
-            "chunks": 1,
-            "spec_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        }
-        files.write_json(submission.manifest, {**manifest, **changes})
+        manifest = Manifest(
+            id=name,
+            gpu="cpu",
+            rehearsal=True,
+            launcher="local",
+            chunks=1,
+            spec_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        )
+        submission.write_manifest(replace(manifest, **changes))
         self.run.sweep_file.write_text(text)
         return submission
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
-from hpcsweep import files
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 from hpcsweep.store.shards import read_keys
 from hpcsweep.tracking import control
@@ -100,7 +100,6 @@ def test_a_chunk_beyond_a_thousand_is_no_point(desk):
     desk.run("submit", "sweep.yaml")
     run = desk.sweep()
     (submission,) = run.submissions()
-    fields = submission.read_manifest()
-    files.write_json(submission.manifest, {**fields, "chunks": 1200})
+    submission.write_manifest(replace(submission.read_manifest(), chunks=1200))
     with pytest.raises(UsageError, match="no log yet"):
         list(control.logs(run, "1100", follow=False))

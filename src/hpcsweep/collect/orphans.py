@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcsweep.errors import HpcsweepError, ResultsError
 from hpcsweep.store import chunk_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir
 
 
@@ -32,7 +33,7 @@ class Membership:
 
 
 def membership(
-    run: RunDir, manifests: Sequence[Mapping[str, Any]], measured: AbstractSet[str]
+    run: RunDir, manifests: Sequence[Manifest], measured: AbstractSet[str]
 ) -> Membership:
     """Compare the measured points with what was submitted."""
     if not manifests:
@@ -42,9 +43,9 @@ def membership(
     current: set[str] = set()
     earlier: set[str] = set()
     for manifest in manifests:
-        ids = current if manifest.get("spec_sha256") == latest else earlier
+        ids = current if manifest.spec_sha256 == latest else earlier
         try:
-            for _chunk, found in chunk_file.read_ids(run.submission(manifest["id"]).chunks):
+            for _chunk, found in chunk_file.read_ids(run.submission(manifest.id).chunks):
                 ids.update(found)
         except ResultsError as error:
             result.notes.append(str(error))
@@ -70,15 +71,15 @@ def sweep_sha(run: RunDir) -> str:
         return ""
 
 
-def _in_sweep(run: RunDir, manifests: Iterable[Mapping[str, Any]], doubtful: set[str]) -> set[str]:
+def _in_sweep(run: RunDir, manifests: Iterable[Manifest], doubtful: set[str]) -> set[str]:
     """Return which points the sweep file still has, on any device that it was submitted to."""
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - spec takes a quarter of a second
 
     sweep = sweep_file.load(run.sweep_file, name=run.name)
     found: set[str] = set()
-    for device, rehearsal in sorted({(m["gpu"], bool(m.get("rehearsal"))) for m in manifests}):
-        where = {"rehearse": device} if rehearsal else {"gpu": device}
-        for point in expansion.expand(sweep, **where):
+    for device, rehearsal in sorted({(m.gpu, m.rehearsal) for m in manifests}):
+        gpu, rehearse = (None, device) if rehearsal else (device, None)
+        for point in expansion.expand(sweep, gpu=gpu, rehearse=rehearse):
             if point.point_id in doubtful:
                 found.add(point.point_id)
                 if len(found) == len(doubtful):

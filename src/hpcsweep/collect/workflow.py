@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep.collect import incremental, merge, tables
 from hpcsweep.collect.incremental import Memory, Seen
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hpcsweep.collect.incremental import Found
     from hpcsweep.collect.merge import Entry
     from hpcsweep.collect.tables import Extras, Written
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir
 
 __all__ = ["Report", "collect"]
@@ -149,7 +150,7 @@ class _Reading:
 class _Writing:
     """The best row of every point, into the tables; then what there is to say, and to remember."""
 
-    def __init__(self, reading: _Reading, manifests: list[dict[str, Any]]) -> None:
+    def __init__(self, reading: _Reading, manifests: list[Manifest]) -> None:
         self._reading, self._run = reading, reading.run
         self._planned = _planned(self._run, manifests)
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
@@ -244,9 +245,9 @@ def _empty(run: RunDir, written: Written) -> list[str]:
     return [path.name for path, count in rows.items() if not count]
 
 
-def _planned(run: RunDir, manifests: list[dict[str, Any]]) -> list[str]:
+def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
     """Return what decides which points there should be: the sweep file and the submissions."""
-    return [sweep_sha(run), *(manifest["id"] for manifest in manifests)]
+    return [sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
 def _tally(winners: list[Entry]) -> dict[str, int]:

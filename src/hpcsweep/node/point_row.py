@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpcsweep.point import Point
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import ShardPath
 
 _SLURM_KEYS: Final = {
@@ -22,17 +23,17 @@ _SLURM_KEYS: Final = {
 }
 
 
-def of_attempt(manifest: Mapping[str, Any], shard: ShardPath, machine: Row) -> Row:
+def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
     """Return the cells that all rows of an attempt have in common."""
     return {
         **machine,
         **_slurm_cells(),
-        "git_sha": manifest.get("git_sha"),
-        "git_dirty": manifest.get("git_dirty"),
+        "git_sha": manifest.git_sha,
+        "git_dirty": manifest.git_dirty,
         "schema_version": SCHEMA_VERSION,
         "hpcsweep_version": __version__,
-        "sweep": manifest["sweep"],
-        "profile": manifest["profile"],
+        "sweep": manifest.sweep,
+        "profile": manifest.profile,
         "submission": shard.submission,
         "chunk": shard.chunk,
         "attempt": shard.attempt,

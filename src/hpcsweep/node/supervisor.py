@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from hpcsweep.node.worker_process import Reply
     from hpcsweep.point import Point
     from hpcsweep.store.chunk_file import Chunk
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import ShardPath, SubmissionDir
 
 # Signals that nobody sends to himself: the point is tried once more before it is blamed.
@@ -78,7 +79,7 @@ class Attempt:
     submission: SubmissionDir
     chunk_index: int
     stop: Stop
-    manifest: dict[str, Any] = field(init=False)
+    manifest: Manifest = field(init=False)
     shard: ShardPath = field(init=False)
     worker: Worker | None = field(default=None, init=False)
     env: dict[str, Any] = field(default_factory=dict, init=False)
@@ -131,18 +132,17 @@ class Attempt:
         This attempt's file is there by now. `submit` looks for such files after it has written its
         manifest, and stops their attempts: whoever comes second sees the other.
         """
-        here = (self.manifest["round"], rundir.is_profiled(self.manifest))
         found: set[str] = set()
         for other in self.submission.run.submissions():
             manifest = other.read_manifest()
-            if manifest["round"] > here[0] and rundir.is_profiled(manifest) is here[1]:
+            newer = manifest.round > self.manifest.round
+            if newer and manifest.is_profiled is self.manifest.is_profiled:
                 found.update(i for _, ids in chunk_file.read_ids(other.chunks) for i in ids)
         return found
 
     def _know_what_is_too_large(self, chunk: Chunk, done: dict[str, PointStatus]) -> None:
         """Take note of what ran out of memory before: in this sweep, or earlier in this chunk."""
-        run = self.manifest.get("run", {})
-        self.too_large = OutOfMemoryPoints(run.get("known_oom") or ())
+        self.too_large = OutOfMemoryPoints(self.manifest.run.known_oom)
         for point in chunk.points:
             if done.get(point.point_id) == PointStatus.OOM:
                 self.too_large.add(point.axes)
@@ -185,21 +185,21 @@ class Attempt:
     def _fits(self, usual: float, point: Point) -> bool:
         """Say whether a point fits the time left; refuse where it can never fit."""
         deadline = float(os.environ.get("HPCSWEEP_DEADLINE") or "inf")
-        left = deadline - time.time() - float(self._run("kill_wait", 20.0))
+        left = deadline - time.time() - self.manifest.run.kill_wait
         need = 1.1 * max(usual, self.slowest)
         if need <= left:
             return True
         if not self.measured and self.shard.attempt:
             raise Incomplete(
                 f"{point.label()}: needs about {need:.0f} s, and a fresh job of profile "
-                f"'{self.manifest['profile']}' has only {left:.0f} s; give the profile more `time`"
+                f"'{self.manifest.profile}' has only {left:.0f} s; give the profile more `time`"
             )
         self.stop.reason = self.stop.reason or f"{left:.0f} s left, the next point needs {need:.0f}"
         return False
 
     def _skip(self, point: Point) -> dict[str, Any] | None:
         """Return the outcome of a point that need not be tried, if that is wanted."""
-        if not self.manifest.get("run", {}).get("skip_dominated"):
+        if not self.manifest.run.skip_dominated:
             return None
         reason = self.too_large.why_skip(point.axes)
         return {"status": PointStatus.SKIPPED, "reason": reason} if reason else None
@@ -224,11 +224,11 @@ class Attempt:
         """Let the current point end after a stop was asked for, if it does so soon."""
         if self.stop.orphaned:
             return Interrupted()
-        return worker.wait(float(self._run("kill_wait", 20.0)), self.stop.left_alone)
+        return worker.wait(self.manifest.run.kill_wait, self.stop.left_alone)
 
     def _limit(self, point: Point) -> float:
         """Return the seconds that a point may take: those of the sweep, for each epoch."""
-        return self._run("point_timeout", 600.0) * int(point.axes.get("epochs") or 1)
+        return self.manifest.run.point_timeout * int(point.axes.get("epochs") or 1)
 
     def _outcome(self, reply: Reply, limit: float, *, last_try: bool) -> dict[str, Any] | None:
         """Turn a reply, or the lack of one, into a row's content; None: try again or drop."""
@@ -289,20 +289,16 @@ class Attempt:
 
     def _tries(self) -> int:
         """Return how often this chunk's points may have been tried before, for injections."""
-        return int(self.manifest.get("round", 0)) + self.shard.attempt
+        return self.manifest.round + self.shard.attempt
 
     def _worker_env(self) -> dict[str, str]:
         return {
-            "HPCSWEEP_WORKLOAD": self.manifest["workload"],
-            "HPCSWEEP_RUN": json.dumps(self.manifest.get("run", {})),
+            "HPCSWEEP_WORKLOAD": self.manifest.workload,
+            "HPCSWEEP_RUN": json.dumps(self.manifest.run.to_json()),
             "HPCSWEEP_ARTIFACTS": str(self.shard.folder.absolute()),
             "PYTHONUNBUFFERED": "1",
             "KINETO_LOG_LEVEL": "99",  # torch's profiler chats on stderr, where last words are read
         }
-
-    def _run(self, key: str, default: float) -> float:
-        value = self.manifest.get("run", {}).get(key)
-        return float(default if value is None else value)
 
     @property
     def _log(self) -> Path:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcsweep import processes
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.state import PointStatus, best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir, SubmissionDir
 
-    LiveChunks = Callable[[SubmissionDir, dict[str, Any]], set[int]]
+    LiveChunks = Callable[[SubmissionDir], set[int]]
 
 _FOREIGN_SECONDS = 600.0
 
@@ -47,9 +48,9 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
     ledger = Ledger()
     for submission in run.submissions():
         manifest = submission.read_manifest()
-        if rundir.is_profiled(manifest) is not profiled:
+        if manifest.is_profiled is not profiled:
             continue
-        live = live_chunks(submission, manifest, queue)
+        live = _live_chunks(submission, manifest, queue)
         if live:
             done = _done_in(submission)
             for index, ids in chunk_file.read_ids(submission.chunks):
@@ -67,13 +68,13 @@ def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, PointStatus]:
     return best(key for key in keys if (key.status is PointStatus.PROFILED) is profiled)
 
 
-def live_chunks(
-    submission: SubmissionDir, manifest: dict[str, Any], queue: LiveChunks | None
+def _live_chunks(
+    submission: SubmissionDir, manifest: Manifest, queue: LiveChunks | None
 ) -> set[int]:
     """Return the chunks of a submission that may still write rows."""
-    if manifest.get("launcher") == "local":
-        return set(range(int(manifest["chunks"]))) if local_is_live(submission) else set()
-    return queue(submission, manifest) if queue else set()
+    if manifest.is_local:
+        return set(range(manifest.chunks)) if local_is_live(submission) else set()
+    return queue(submission) if queue else set()
 
 
 def local_is_live(submission: SubmissionDir) -> bool:

@@ -1,4 +1,4 @@
-"""Where everything lies below `results/`: the only module that knows paths and manifests.
+"""Where everything lies below `results/`: the only module that knows the paths.
 
 ::
 
@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.store import manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# History of the folder's layout. 1: first release.
-LAYOUT: Final = 1
+    from hpcsweep.store.manifest import Manifest
+
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 # what a shard is made of, and what is being written; the rest of a folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
@@ -201,21 +202,13 @@ class SubmissionDir:
         )
         return [ShardPath(self.shards, chunk, number) for number in numbers]
 
-    def read_manifest(self) -> dict[str, Any]:
-        """Return the manifest; `ResultsError` where it cannot be read or is of a newer layout."""
-        try:
-            record = files.read_json(self.manifest)
-        except ResultsError as error:
-            raise ResultsError(
-                f"{error}; restore it, or remove the file if none of this submission's jobs lives: "
-                "rows that were measured stay, and submit sends what is missing"
-            ) from error
-        if record.get("layout", 0) > LAYOUT:
-            raise ResultsError(
-                f"{self.manifest}: written by a newer hpcsweep (layout {record['layout']}, this "
-                f"one knows {LAYOUT}); update hpcsweep to read it"
-            )
-        return record
+    def read_manifest(self) -> Manifest:
+        """Return what was submitted; `ResultsError` where that cannot be read."""
+        return manifest.read(self.manifest)
+
+    def write_manifest(self, record: Manifest) -> None:
+        """Record the submission: from now on it counts."""
+        manifest.write(self.manifest, record)
 
     def read_jobs(self) -> list[dict[str, Any]]:
         """Return what the launcher recorded; lines that a killed one left torn are left out."""
@@ -270,11 +263,6 @@ class ShardPath:
     def env(self) -> Path:
         """Return the attempt's provenance."""
         return self._file("env.json")
-
-
-def is_profiled(manifest: Mapping[str, Any]) -> bool:
-    """Say whether a submission's jobs run under a profiler, so that its rows hold no times."""
-    return str(manifest.get("profile_fields", {}).get("wrapper", "none")) != "none"
 
 
 def open_run(root: Path, name: str) -> RunDir:

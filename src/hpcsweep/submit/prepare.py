@@ -20,6 +20,7 @@ from hpcsweep import __version__, files
 from hpcsweep.errors import Refused
 from hpcsweep.spec import expansion as plan
 from hpcsweep.store import chunk_file, ledger, rundir
+from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate
 
@@ -116,10 +117,16 @@ def prepare(
         packed = chunks(request, _chain(first, points_left), seconds_of)
         count, points, seconds = chunk_file.write_chunks(submission.chunks, packed)
         check_budget(seconds, request.max_gpu_hours)
-        manifest = _manifest(request, submission.id, number)
-        manifest["run"] |= _dominance(request, ledger_of_run)
-        manifest |= {"chunks": count, "points": points, "seconds": round(seconds, 3)}
-        files.write_json(submission.manifest, manifest)
+        manifest = Manifest(
+            id=submission.id,
+            round=number,
+            run=_settings(request, ledger_of_run),
+            chunks=count,
+            points=points,
+            seconds=round(seconds, 3),
+            **_provenance(request),
+        )
+        submission.write_manifest(manifest)
         _keep_sweep(into or run, request)
     except OSError as error:
         discard(submission)
@@ -178,14 +185,20 @@ def pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> It
             tally[where] = tally.get(where, 0) + 1
 
 
-def _dominance(request: Request, known: ledger.Ledger) -> dict[str, Any]:
-    """Return what the supervisors need to skip what is too large, if that is wanted."""
-    if not request.skip_dominated:
-        return {}
-    too_large = [
-        p.axes for p in request.points() if known.status.get(p.point_id) == PointStatus.OOM
-    ]
-    return {"skip_dominated": True, "known_oom": [dict(axes) for axes in too_large]}
+def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
+    """Return what the measuring side needs; of points that are too large only where it asks."""
+    profile = request.profile
+    too_large = (p for p in request.points() if known.status.get(p.point_id) is PointStatus.OOM)
+    return RunSettings(
+        gpu=request.device,
+        gpu_name="" if request.rehearsal else profile.gpu_name,
+        min_memory_gb=None if request.rehearsal else profile.min_memory_gb,
+        point_timeout=request.sweep.point_timeout,
+        kill_wait=profile.kill_wait,
+        workers=request.workers,
+        skip_dominated=request.skip_dominated,
+        known_oom=tuple(dict(p.axes) for p in too_large) if request.skip_dominated else (),
+    )
 
 
 def chunks(
@@ -202,11 +215,10 @@ def _chain(first: Point, rest: Iterator[Point]) -> Iterator[Point]:
     yield from rest
 
 
-def _manifest(request: Request, submission_id: str, number: int) -> dict[str, Any]:
+def _provenance(request: Request) -> dict[str, Any]:
+    """Return the fields of a manifest that say what was asked for, where, and by whom."""
     profile, sweep = request.profile, request.sweep
     return {
-        "layout": rundir.LAYOUT,
-        "id": submission_id,
         "sweep": sweep.name,
         "workload": sweep.workload,
         "profile": profile.name,
@@ -214,22 +226,13 @@ def _manifest(request: Request, submission_id: str, number: int) -> dict[str, An
         "gpu": request.device,
         "rehearsal": request.rehearsal,
         "sample": request.sample,
-        "round": number,
         "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "host": socket.gethostname(),
         "user": getpass.getuser(),
-        "argv": list(request.argv),
+        "argv": request.argv,
         "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
         "hpcsweep_version": __version__,
         **_git(sweep.path.parent if sweep.path else None),
-        "run": {
-            "gpu": request.device,
-            "gpu_name": "" if request.rehearsal else profile.gpu_name,
-            "min_memory_gb": None if request.rehearsal else profile.min_memory_gb,
-            "point_timeout": sweep.point_timeout,
-            "kill_wait": profile.kill_wait,
-            "workers": request.workers,
-        },
         "profile_fields": profile.model_dump(mode="json"),
     }
 

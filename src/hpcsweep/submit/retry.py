@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
-from hpcsweep.store import ledger, rundir
+from hpcsweep.store import ledger
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import workflow
 from hpcsweep.text import tally
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.prepare import Request
     from hpcsweep.submit.workflow import Say
@@ -83,7 +84,7 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
     sweep = sweep_file.load(run.sweep_file, name=run.name)
     manifests = (entry.read_manifest() for entry in run.submissions())
     # what failed is measured again, not profiled
-    sent = {fields["profile"]: fields for fields in manifests if not rundir.is_profiled(fields)}
+    sent = {one.profile: one for one in manifests if not one.is_profiled}
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
     for name in files:
         if name not in sent:
@@ -92,23 +93,23 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
                 f"(but to: {', '.join(sent)})"
             )
     for name in files or sent:
-        fields = sent[name]
-        asked = workflow.request(sweep, _profile(files.get(name, name), fields))
+        before = sent[name]
+        asked = workflow.request(sweep, _profile(files.get(name, name), before))
         yield replace(
             asked,
-            device=fields["gpu"],
-            rehearsal=fields["rehearsal"],
+            device=before.gpu,
+            rehearsal=before.rehearsal,
             again=frozenset(PointStatus),
             only=wanted,
         )
 
 
-def _profile(name: str, fields: Mapping[str, Any]) -> Profile:
+def _profile(name: str, manifest: Manifest) -> Profile:
     """Return a profile as it is now, by its name or from where it was when it was used."""
     try:
         return profile.load(name)
     except ProfileError:
-        before = Path(fields.get("profile_fields", {}).get("path", ""))
+        before = Path(manifest.profile_path)
         if before.stem != name or not before.is_file():
             raise
         return profile.load(before)

@@ -162,7 +162,7 @@ def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
 
 
 def _chunks(submission: SubmissionDir) -> int:
-    return int(submission.read_manifest()["chunks"])
+    return submission.read_manifest().chunks
 
 
 def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 
@@ -110,9 +110,7 @@ class Answer:
         """Say whether the queue did not answer, so that nobody knows what is live."""
         return any(missing.program == "squeue" for missing in self.unanswered)
 
-    def live_chunks(
-        self, submission: SubmissionDir, _manifest: Mapping[str, Any] | None = None
-    ) -> set[int]:
+    def live_chunks(self, submission: SubmissionDir) -> set[int]:
         """Return the chunks that may still write rows; those that never went in are not."""
         return self.live(sent(submission))
 

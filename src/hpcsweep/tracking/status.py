@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
     from hpcsweep.tracking.bad_nodes import BadNode
     from hpcsweep.tracking.chunk_state import Standing
@@ -213,7 +214,7 @@ class _Submission:
     """What the files of one submission say."""
 
     dir: SubmissionDir
-    manifest: dict[str, Any]
+    manifest: Manifest
     sent: Sent
     ids: dict[int, list[str]]
     rows: dict[str, PointStatus]  # status by point, of this submission only
@@ -222,11 +223,11 @@ class _Submission:
 
     @property
     def label(self) -> str:
-        return str(self.manifest["profile"]) + " (profiled)" * rundir.is_profiled(self.manifest)
+        return self.manifest.profile + " (profiled)" * self.manifest.is_profiled
 
     def takes(self, status: PointStatus) -> bool:
         """Say whether a row is of the kind that this submission is for: measured, or profiled."""
-        return (status is PointStatus.PROFILED) is rundir.is_profiled(self.manifest)
+        return (status is PointStatus.PROFILED) is self.manifest.is_profiled
 
     @property
     def complete(self) -> bool:
@@ -282,7 +283,7 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
     """Add the chunks of a submission; what a newer one took over is not told twice."""
     newest = {shard.chunk: shard for shard in one.attempts}
     rows_of = _rows_by_chunk(one)
-    local = one.manifest.get("launcher") == "local"
+    local = one.manifest.is_local
     alive = local and ledger.local_is_live(one.dir)
     told: dict[tuple[str, str], list[int]] = {}
     for index, ids in one.ids.items():

@@ -31,7 +31,7 @@ def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
         SchedulerError: nothing went in.
 
     """
-    total = int(submission.read_manifest()["chunks"])
+    total = submission.read_manifest().chunks
     sent, size = 0, max_size()
     ids: list[str] = []
     while sent < total:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import processes as process
 from hpcsweep.errors import EXIT_REQUEUE
@@ -76,16 +76,15 @@ def launch(
     `on_point` is called with each new row's status, `on_idle` a few times a second.
     """
     manifest = submission.read_manifest()
-    run = _Run(submission, {**env, **_threads(manifest)}, on_point, on_idle)
+    run = _Run(submission, {**env, **_threads(manifest.run.workers)}, on_point, on_idle)
     try:
-        return run.to_the_end(range(int(manifest["chunks"])))
+        return run.to_the_end(range(manifest.chunks))
     finally:
         submission.append_job({"ended": time.time()})
 
 
-def _threads(manifest: Mapping[str, Any]) -> dict[str, str]:
+def _threads(workers: int) -> dict[str, str]:
     """Give each of several workers its share of the cores, so that they disturb less."""
-    workers = int(manifest["run"].get("workers") or 1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"HPCSWEEP_THREADS": str(max(1, (cores or 1) // workers))} if workers > 1 else {}
 

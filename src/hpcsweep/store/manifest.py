@@ -1,0 +1,115 @@
+"""What was submitted: `manifest.json`, whichever version wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import files
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import typed_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# History of the layout of results folders. 1: first release.
+LAYOUT: Final = 1
+_REMEDY: Final = (
+    "restore it, or remove the file if none of this submission's jobs lives: "
+    "rows that were measured stay, and submit sends what is missing"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What the measuring side needs to know of sweep and profile."""
+
+    gpu: str = ""
+    gpu_name: str = ""  # regular expression of the device's own name; empty: any
+    min_memory_gb: float | None = None
+    point_timeout: float = 600.0  # seconds, for each epoch of a training
+    kill_wait: float = 20.0  # seconds between the scheduler's SIGTERM and its SIGKILL
+    workers: int = 1
+    skip_dominated: bool = False
+    known_oom: tuple[dict[str, Any], ...] = ()  # axes of points that ran out of memory
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object; what serves `skip_dominated` alone stands there if it is on."""
+        record = typed_json.write(self)
+        if not self.skip_dominated:
+            del record["skip_dominated"], record["known_oom"]
+        return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """One submission: what was asked for, by whom, and of what the sweep was made."""
+
+    layout: int = LAYOUT
+    id: str = ""
+    sweep: str = ""
+    workload: str = ""
+    profile: str = ""
+    launcher: str = ""
+    gpu: str = ""
+    rehearsal: bool = False
+    sample: int | None = None
+    round: int = 0  # submissions of the sweep before this one
+    created_at: str = ""  # UTC, ISO 8601
+    host: str = ""
+    user: str = ""
+    argv: tuple[str, ...] = ()
+    spec_sha256: str = ""
+    hpcsweep_version: str = ""
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+    run: RunSettings = field(default_factory=RunSettings)
+    profile_fields: dict[str, Any] = field(default_factory=dict)  # the profile as it was used
+    chunks: int = 0
+    points: int = 0
+    seconds: float = 0.0  # expected, of all chunks together
+
+    @property
+    def is_local(self) -> bool:
+        return self.launcher == "local"
+
+    @property
+    def is_profiled(self) -> bool:
+        """Say whether its jobs run under a profiler, so that its rows hold no times."""
+        return str(self.profile_fields.get("wrapper", "none")) != "none"
+
+    @property
+    def profile_path(self) -> str:
+        return str(self.profile_fields.get("path", ""))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object, as the file holds it."""
+        return {**typed_json.write(self), "run": self.run.to_json()}
+
+
+def write(path: Path, manifest: Manifest) -> None:
+    """Write a manifest; `ResultsError` where the folder cannot be written."""
+    files.write_json(path, manifest.to_json())
+
+
+def read(path: Path) -> Manifest:
+    """Read a manifest; keys that its version did not have take their defaults.
+
+    Raises:
+        ResultsError: it cannot be read, is damaged, or is of a newer layout.
+
+    """
+    try:
+        found = {"id": path.parent.name, **files.read_json(path)}
+    except ResultsError as error:
+        raise ResultsError(f"{error}\n{_REMEDY}") from error
+    layout = found.get("layout")
+    if isinstance(layout, int) and layout > LAYOUT:
+        raise ResultsError(
+            f"{path}: written by a newer hpcsweep (layout {layout}, this "
+            f"one knows {LAYOUT}); update hpcsweep to read it"
+        )
+    try:
+        return typed_json.read(Manifest, found)
+    except ValueError as error:
+        raise ResultsError(f"{path}: damaged: {error}\n{_REMEDY}") from error

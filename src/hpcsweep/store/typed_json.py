@@ -1,0 +1,76 @@
+"""JSON objects as frozen records: what is missing takes its default, and every type is checked.
+
+Standard library only: the supervisor reads its files and its worker's replies through it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+T = TypeVar("T")
+
+
+def read(kind: type[T], found: Mapping[str, Any]) -> T:
+    """Return a JSON object as a record of `kind`, a dataclass.
+
+    Keys that `kind` does not have are left out: a newer version wrote them. A null takes the
+    field's default where the field has no null.
+
+    Raises:
+        ValueError: a value is of another type, or one without a default is missing; names the key.
+
+    """
+    values: dict[str, Any] = {}
+    for name, (hint, nullable) in _fields(cast("Hashable", kind)).items():
+        value = found.get(name)
+        if value is None:
+            values |= {name: None} if nullable and name in found else {}
+            continue
+        try:
+            values[name] = _value(value, hint)
+        except TypeError:
+            raise ValueError(f"`{name}` cannot be {value!r:.80}") from None
+    try:
+        return kind(**values)
+    except TypeError:  # a field without a default
+        raise ValueError(f"keys are missing; there are {', '.join(found) or 'none'}") from None
+
+
+def write(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+    """Return a record as a JSON object; nested records become objects too."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: write(v) if is_dataclass(v) else v for name, v in values.items()}
+
+
+@lru_cache
+def _fields(kind: Hashable) -> dict[str, tuple[Any, bool]]:
+    """Return the types of a record's fields, and which may be null."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        options = [option for option in get_args(hint) if option is not NoneType]
+        nullable = get_origin(hint) is UnionType
+        found[name] = (options[0], True) if nullable else (hint, False)
+    return found
+
+
+def _value(value: Any, hint: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Return a value as its field keeps it; `TypeError` where it is of another type."""
+    kind = get_origin(hint) or hint
+    if is_dataclass(kind) and isinstance(value, dict):
+        return read(hint, value)
+    if kind is tuple and isinstance(value, list):
+        return tuple(_value(item, get_args(hint)[0]) for item in value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is not Any and issubclass(kind, Enum):
+        return kind(value)
+    if kind is Any or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+        return value
+    raise TypeError
