@@ -77,11 +77,11 @@ MISTAKES = {
         "write `cpus_per_task: 2`",
     ),
     "nodes": ("nodes: 2", "2 nodes are wanted and 1 match", "write `nodes: 1`"),
-    "few nodes": ("partition: wide", "1 are under MinNodes", "use another partition: all"),
+    "few nodes": ("partition: wide", "1 is under MinNodes", "use another partition: all"),
     "time": ("partition: short\ntime: '2:00:00'", "00:30:00", 'write `time: "00:30:00"` or less'),
     "time of qos": ("qos: brief\ntime: 60", "limit of QOS brief", 'write `time: "00:10:00"`'),
     "account of partition": ("partition: small", "does not take account lab", "`account: small`"),
-    "qos of partition": ("partition: few", "does not take QOS normal", "write `qos: few`"),
+    "qos of partition": ("partition: few", "does not take qos normal", "write `qos: few`"),
     "gres elsewhere": (
         "partition: mi250\nconstraint: null\ngres: 'gpu:v100:1'",
         "no node of partition mi250 has gres gpu:v100:1; v100n1 in",
@@ -258,8 +258,8 @@ def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, des
     bare_cluster.kill("slurmctld")
     dead = slurm.describe()
     for described, why in ((hung, slurm.Why.NO_ANSWER), (dead, slurm.Why.DOWN)):
-        answers = [described.config, described.nodes, described.partitions, described.qos]
-        assert [answer.why for answer in answers] == [why] * 4
+        asked = ("config", "nodes", "partitions", "qos")
+        assert [described.unanswered[name].why for name in asked] == [why] * 4
     (finding,) = checks.examine(profile.load("good"), dead)
     assert (finding.level, finding.detail) == (
         "warn",

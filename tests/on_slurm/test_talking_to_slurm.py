@@ -416,7 +416,7 @@ def test_partitions_are_described_with_their_limits(cluster: Lab):
     assert [name for name, partition in found.items() if partition.default] == ["all"]
     assert (found["gpu"].max_time_s, found["short"].max_time_s) == (86400, 1800)
     assert (found["gpu"].state, found["closed"].state) == ("UP", "DOWN")
-    assert (found["gpu"].max_nodes, found["gpu"].allow_accounts) == (None, ())
+    assert (found["gpu"].max_nodes, found["gpu"].accounts.allow) == (None, ())
     assert found["low"].settings["PriorityTier"] == "1"
     assert slurm.hostnames(found["v100"].settings["Nodes"]) == ("v100n1",)
 

@@ -8,7 +8,7 @@ import pytest
 
 from clusters import CLUSTER, mine, node, partition, qos
 from hpcsweep.preflight import checks
-from hpcsweep.slurm import CouldNotAsk, Why
+from hpcsweep.slurm import Admission, CouldNotAsk, Why
 from hpcsweep.spec import profile
 
 SILENT = CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
@@ -37,20 +37,17 @@ def test_a_profile_that_asks_for_nothing_special_is_fit(look):
 @pytest.mark.parametrize("missing", ["nodes", "partitions"])
 def test_a_silent_cluster_is_told_in_one_line(look, missing):
     """And nothing is claimed about it."""
-    ((level, _, text),) = look("partition: nosuch\n", replace(CLUSTER, **{missing: SILENT}))
+    ((level, _, text),) = look(
+        "partition: nosuch\n", replace(CLUSTER, **{missing: []}, unanswered={missing: SILENT})
+    )
     assert level == "warn"
     assert "slurmctld cannot be reached" in text
 
 
 def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
     """One line each; the rest is still checked."""
-    cluster = replace(
-        CLUSTER,
-        qos=PRIVATE,
-        associations=PRIVATE,
-        default_account=PRIVATE,
-        parent_accounts=PRIVATE,
-    )
+    hidden = {"qos": [], "associations": [], "default_account": "", "parent_accounts": {}}
+    cluster = replace(CLUSTER, **hidden, unanswered=dict.fromkeys(hidden, PRIVATE))
     assert look("", cluster) == []
     found = look("account: a\nqos: b\npartition: lnog\n", cluster)
     assert [(level, what) for level, what, _ in found] == [
@@ -114,11 +111,11 @@ def test_names_that_the_site_does_not_enforce_are_warnings(look):
 def test_a_list_of_accounts_may_hold_for_their_children(look):
     """Newer releases say so; a denied account is denied all the same."""
     for lists, wrong in (
-        ({"allow_accounts": ("science",)}, []),
-        ({"allow_accounts": ("chem",)}, ["account"]),
-        ({"deny_accounts": ("phys",)}, ["account"]),
+        (Admission(allow=("science",)), []),
+        (Admission(allow=("chem",)), ["account"]),
+        (Admission(deny=("phys",)), ["account"]),
     ):
-        cluster = replace(CLUSTER, partitions=[partition("gpu", default=True, **lists)])
+        cluster = replace(CLUSTER, partitions=[partition("gpu", default=True, accounts=lists)])
         assert [what for _, what, _ in look("", cluster)] == wrong
 
 

@@ -11,7 +11,7 @@ from clusters import CLUSTER, mine, node, partition, qos
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.preflight import discover
-from hpcsweep.slurm import CouldNotAsk, Gres, Why
+from hpcsweep.slurm import Admission, CouldNotAsk, Gres, Why
 from hpcsweep.spec import profile
 
 SILENT = CouldNotAsk("sinfo", Why.DOWN, "slurmctld cannot be reached")
@@ -123,8 +123,8 @@ def test_a_node_with_two_types_is_in_two_profiles():
         ({"settings": {"ReqResv": "YES"}}, "big"),
         ({"settings": {"AllowGroups": "admins"}}, "big"),
         ({"settings": {"PreemptMode": "REQUEUE"}}, "big"),
-        ({"allow_accounts": ("chem",)}, "big"),
-        ({"allow_qos": ("vip",)}, "big"),
+        ({"accounts": Admission(allow=("chem",))}, "big"),
+        ({"qos": Admission(allow=("vip",))}, "big"),
     ],
 )
 def test_the_partition_is_one_that_this_user_may_use(other, chosen):
@@ -149,10 +149,11 @@ def test_account_and_qos_are_written_where_there_is_one_choice():
     (one,) = found(associations=rows).values()
     assert not {"account", "qos"} & set(one.keys)
     assert "# account: one of chem, phys" in one.text()
-    only = [partition("gpu", allow_accounts=("chem",), allow_qos=("long",))]
+    only = [partition("gpu", accounts=Admission(("chem",)), qos=Admission(("long",)))]
     (one,) = found(associations=rows, partitions=only).values()
     assert (one.keys["account"], one.keys["qos"]) == ("chem", "long")
-    (one,) = found(associations=SILENT, default_account=SILENT, parent_accounts=SILENT).values()
+    hidden = {"associations": [], "default_account": "", "parent_accounts": {}}
+    (one,) = found(**hidden, unanswered=dict.fromkeys(hidden, SILENT)).values()
     assert not {"account", "qos"} & set(one.keys)
 
 
@@ -167,8 +168,8 @@ def test_limits_of_partition_and_qos_bound_time_memory_and_cpus():
 
 def test_what_cannot_be_discovered_is_told(monkeypatch):
     """No answer, no GPUs, no Slurm: three exit codes."""
-    with pytest.raises(SchedulerError, match="ask again"):
-        found(nodes=SILENT)
+    with pytest.raises(SchedulerError, match="run this again"):
+        found(nodes=[], unanswered={"nodes": SILENT})
     monkeypatch.setattr("hpcsweep.slurm.available", lambda: True)
     bare = replace(CLUSTER, nodes=[replace(node("n1"), gres=())])
     monkeypatch.setattr("hpcsweep.slurm.describe", lambda: bare)

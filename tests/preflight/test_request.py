@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hpcsweep.preflight import request
-from hpcsweep.preflight.request import GresWish, Wants
+from hpcsweep.slurm import Gres
 from hpcsweep.spec import profile
+
+if TYPE_CHECKING:
+    from hpcsweep.preflight.request import Wants
 
 
 def asked(text: str, tmp_path) -> Wants:
@@ -31,7 +36,7 @@ def asked(text: str, tmp_path) -> Wants:
 )
 def test_every_form_of_gres_is_read(gres, wishes, tmp_path):
     """Name, type and count, each where it is given."""
-    assert asked(f"gres: '{gres}'\n", tmp_path).gres == tuple(GresWish(*w) for w in wishes)
+    assert asked(f"gres: '{gres}'\n", tmp_path).gres == tuple(Gres(*w) for w in wishes)
 
 
 @pytest.mark.parametrize("option", ["--partition=b", "--partition b", "-p b", "-pb"])
@@ -53,4 +58,4 @@ def test_numbers_are_those_of_slurm(tmp_path):
 def test_gpus_per_node_are_gpus(tmp_path):
     """The newer way to ask for them."""
     found = asked("sbatch_options: ['--gpus-per-node=v100:2']\n", tmp_path)
-    assert found.gres == (GresWish("gpu", "v100", 2),)
+    assert found.gres == (Gres("gpu", "v100", 2),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcsweep.slurm import Association, Cluster, Gres, Node, Partition, Qos
+from hpcsweep.slurm import Admission, Association, Cluster, Gres, Node, Partition, Qos
 
 
 def node(name, *, features=(), gpus=("v100", 4), partitions=("gpu",), state="idle", **more):
@@ -28,8 +28,8 @@ def partition(name, **more):
             "max_mem_per_node_mb",
         )
     )
-    lists = dict.fromkeys(("allow_accounts", "deny_accounts", "allow_qos", "deny_qos"), ())
     fixed = {"default": False, "state": "UP", "settings": {}}
+    lists = {"accounts": Admission(), "qos": Admission()}
     return Partition(name=name, **{**none, **lists, **fixed, **more})
 
 

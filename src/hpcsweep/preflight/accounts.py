@@ -1,167 +1,122 @@
-"""What accounts and QOS allow a profile: pure, and only where sacctmgr answered."""
+"""Checks a profile against the user's accounts and QOS, as far as sacctmgr answers; pure.
+
+Slurm takes some jobs that it then never starts: those whose account or QOS the partition does not
+take, and those whose time is over a limit. It refuses unknown names; here the nearest one is told.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hpcsweep import units
-from hpcsweep.preflight.findings import Finding
-from hpcsweep.preflight.nodes import complain, listed, unknown
-from hpcsweep.slurm import CouldNotAsk
+from hpcsweep.preflight.findings import Finding, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcsweep.preflight.request import Wants
-    from hpcsweep.slurm import Association, Cluster, Partition, Qos
-
-# Each implies `associations`, whether the site wrote that or not.
-_WANT_AN_ACCOUNT: Final = ("associations", "limits", "qos", "safe", "wckeys", "all")
+    from hpcsweep.slurm import Association, Cluster, Partition
 
 
-def account(wants: Wants, cluster: Cluster) -> str:
-    """Return the account that the jobs will have, in lower case as Slurm keeps it, or nothing."""
-    default = cluster.default_account
-    return wants["account"].lower() or ("" if isinstance(default, CouldNotAsk) else default)
+@dataclass(frozen=True)
+class Rights:
+    """The account and QOS that a profile's jobs will have, and what the user may have instead."""
+
+    wants: Wants
+    cluster: Cluster
+
+    @cached_property
+    def account(self) -> str:
+        """Return the jobs' account, in lower case as Slurm keeps it; empty where unknown."""
+        return self.wants["account"].lower() or self.cluster.default_account
+
+    @cached_property
+    def lineage(self) -> Sequence[str]:
+        """Return the account and its ancestors; an empty name where these were not told."""
+        names = ["" if "parent_accounts" in self.cluster.unanswered else self.account]
+        while (parent := self.cluster.parent_accounts.get(names[-1], "")) and parent not in names:
+            names.append(parent)
+        return names
+
+    @cached_property
+    def rows(self) -> Sequence[Association]:
+        """Return the associations that the jobs may fall under."""
+        return [row for row in self.cluster.associations if self.account in {"", row.account}]
+
+    @cached_property
+    def qos(self) -> str:
+        """Return the jobs' QOS; empty where it is not certain."""
+        defaults = {row.default_qos for row in self.rows} - {""}
+        return self.wants["qos"].lower() or (defaults.pop() if len(defaults) == 1 else "")
+
+    @property
+    def accounts(self) -> set[str]:
+        return {row.account for row in self.cluster.associations}
+
+    @property
+    def qualities(self) -> set[str]:
+        """Return the QOS that the jobs may have: those of the account, else all."""
+        mine = {name for row in self.rows for name in row.qos}
+        return mine or {one.name for one in self.cluster.qos}
+
+    def enforced(self, what: str) -> bool:
+        """Say whether the site enforces associations, limits or qos; each implies the first."""
+        found = self.cluster.config.get("AccountingStorageEnforce", "").split(",")
+        return what in found or (what == "associations" and not {"", "none"}.issuperset(found))
 
 
-def qos(wants: Wants, cluster: Cluster) -> str:
-    """Return the QOS that the jobs will have, or nothing where that is not certain."""
-    if wants["qos"]:
-        return wants["qos"].lower()
-    defaults = {row.default_qos for row in _rows(wants, cluster) if row.default_qos}
-    return defaults.pop() if len(defaults) == 1 else ""
-
-
-def enforced(cluster: Cluster, what: str) -> bool:
-    """Say whether the site enforces associations, limits or qos."""
-    config = {} if isinstance(cluster.config, CouldNotAsk) else cluster.config
-    return what in config.get("AccountingStorageEnforce", "").split(",")
-
-
-def examine(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def examine(rights: Rights) -> Iterator[Finding]:
     """Yield what is known about account and QOS."""
-    if isinstance(cluster.associations, CouldNotAsk):
-        yield _unchecked(wants, "account", str(cluster.associations))
-    elif not cluster.associations:
-        yield _without_account(wants, cluster)
-    else:
-        yield _account(wants, cluster, {row.account for row in cluster.associations})
-    if isinstance(cluster.qos, CouldNotAsk):
-        yield _unchecked(wants, "qos", str(cluster.qos))
-    else:
-        known = {one.name: one for one in cluster.qos}
-        yield from _qos(wants, cluster, known)
-        yield from _wall(wants, cluster, known)
+    yield _named(rights, "account", rights.account, rights.accounts, "associations")
+    yield _named(rights, "qos", rights.qos, rights.qualities, "qos")
+    yield from _time(rights)
 
 
-def _without_account(wants: Wants, cluster: Cluster) -> Finding:
-    why = "sacctmgr shows no account of yours on this cluster"
-    if not any(enforced(cluster, what) for what in _WANT_AN_ACCOUNT):
-        return _unchecked(wants, "account", why)
-    detail = f"{why}, which takes no job without one"
-    advice = "ask the site to add you to an account (`sacctmgr show assoc user=$USER` lists yours)"
-    return Finding("warn", "account", detail, do=advice, where=wants.places.get("account", ""))
-
-
-def _unchecked(wants: Wants, key: str, why: str) -> Finding:
-    place = wants.places.get(key, "")
-    return Finding("warn" if wants[key] else "ok", key, f"not checked: {why}", where=place)
-
-
-def _rows(wants: Wants, cluster: Cluster) -> Sequence[Association]:
-    """Return the associations that the jobs may fall under."""
-    if isinstance(cluster.associations, CouldNotAsk):
-        return ()
-    name = account(wants, cluster)
-    return [row for row in cluster.associations if not name or row.account == name]
-
-
-def _account(wants: Wants, cluster: Cluster, mine: set[str]) -> Finding:
-    name = account(wants, cluster)
-    if not wants["account"]:
-        return Finding("ok", "account", f"{name or 'none'} by default; yours: {listed(mine)}")
-    if name not in mine:
-        return _softer(unknown(wants, "account", name, mine), cluster, "associations")
-    only = {row.partition for row in _rows(wants, cluster)}
-    if "" not in only and not only & {*wants.partitions}:
-        detail = f"{name} is yours in partition {listed(only)} only"
-        return complain(wants, "account", detail, f"write `partition: {min(only)}`")
-    return Finding("ok", "account", name)
-
-
-def _qos(wants: Wants, cluster: Cluster, known: dict[str, Qos]) -> Iterator[Finding]:
-    mine = {name for row in _rows(wants, cluster) for name in row.qos}
-    name = qos(wants, cluster)
-    if wants["qos"] and name not in known:
-        yield _softer(unknown(wants, "qos", name, mine or known), cluster, "qos")
-    elif wants["qos"] and mine and name not in mine:
-        text = f"{name} is not for account {account(wants, cluster) or 'any of yours'}"
-        finding = complain(wants, "qos", text, f"write one of: {listed(mine)}")
-        yield _softer(finding, cluster, "qos")
-    elif name:
-        wall = units.written(known[name].max_wall_s) if name in known else "?"
-        yield Finding("ok", "qos", f"{name}, up to {wall}; yours: {listed(mine)}")
-
-
-def _wall(wants: Wants, cluster: Cluster, known: dict[str, Qos]) -> Iterator[Finding]:
-    """Compare the time with the limits of the QOS and of the association."""
-    asked = wants.time_s
-    if asked is None or not enforced(cluster, "limits"):
-        return
-    walls = []
-    one = known.get(qos(wants, cluster))
-    if one and one.max_wall_s:
-        walls.append((one.max_wall_s, f"QOS {one.name}"))
-    rows = _rows(wants, cluster)
-    if len(rows) == 1 and rows[0].max_wall_s:
-        walls.append((rows[0].max_wall_s, f"account {rows[0].account}"))
-    for limit, whose in walls:
-        if asked > limit:
-            detail = f"{units.written(asked)} is over the limit of {whose}, {units.written(limit)}"
-            yield complain(wants, "time", detail, f'write `time: "{units.written(limit)}"`')
-
-
-def _softer(finding: Finding, cluster: Cluster, what: str) -> Finding:
-    """Return a warning where the site does not enforce what was found wrong."""
-    if enforced(cluster, what):
+def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> Finding:
+    """Return whether the user has an account or a QOS; not all sites let users ask."""
+    wants, enforced = rights.wants, rights.enforced(source)
+    if source in rights.cluster.unanswered:
+        finding = wants.complaint(key, f"not checked: {rights.cluster.unanswered[source]}")
+        return replace(finding, level="warn" if wants[key] else "ok")
+    if not mine:
+        detail = f"not checked: sacctmgr shows no {key} of yours on this cluster"
+        finding = wants.complaint(key, detail, "ask the site to add you to one" * enforced)
+        return replace(finding, level="warn" if wants[key] or enforced else "ok")
+    if not wants[key] or name in mine:
+        return Finding("ok", key, f"{name or 'not certain'}; yours: {listed(mine)}")
+    finding = wants.unknown(key, name, mine)
+    if enforced:
         return finding
-    detail = f"{finding.detail}; not enforced here"
-    return Finding("warn", finding.what, detail, finding.do, finding.where)
+    return replace(finding, level="warn", detail=f"{finding.detail}; not enforced here")
 
 
-def may_use(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
-    """Yield what keeps the jobs' account and QOS out of a partition."""
-    yield from account_in(partition, wants, cluster)
-    name = qos(wants, cluster)
-    allowed, denied = partition.allow_qos, partition.deny_qos
-    if name and ((allowed and name not in allowed) or name in denied):
-        mine = {own for row in _rows(wants, cluster) for own in row.qos}
-        good = ({*allowed} & mine if allowed else mine) - {*denied}
-        do = f"write `qos: {min(good)}`" if good else "choose another partition"
-        yield complain(wants, "qos", f"partition {partition.name} does not take QOS {name}", do)
+def _time(rights: Rights) -> Iterator[Finding]:
+    """Compare the time with the limits of the QOS and of the association."""
+    limits = [(f"QOS {q.name}", q.max_wall_s) for q in rights.cluster.qos if q.name == rights.qos]
+    if len(rights.rows) == 1:
+        limits.append((f"account {rights.rows[0].account}", rights.rows[0].max_wall_s))
+    asked = rights.wants.time_s if rights.enforced("limits") else None
+    for whose, limit in limits:
+        if asked and limit and asked > limit:
+            most = units.written(limit)
+            detail = f"{units.written(asked)} is over the limit of {whose}, {most}"
+            yield rights.wants.complaint("time", detail, f'write `time: "{most}"`')
 
 
-def account_in(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
-    """Yield what keeps the jobs' account out of a partition."""
-    name, parents = account(wants, cluster), cluster.parent_accounts
-    if not name or isinstance(parents, CouldNotAsk):
-        return
-    allowed, denied = {*partition.allow_accounts}, {*partition.deny_accounts}
-    if name not in denied and (not allowed or allowed & {*_line(name, parents)}):
-        return
-    rows = [] if isinstance(cluster.associations, CouldNotAsk) else cluster.associations
-    mine = {row.account for row in rows}
-    good = (mine & allowed if allowed else mine) - denied
-    do = f"write `account: {min(good)}`" if good else "choose another partition, or ask the site"
-    detail = f"partition {partition.name} does not take account {name}"
-    yield complain(wants, "account", detail, do)
-
-
-def _line(name: str, parents: dict[str, str]) -> Iterator[str]:
-    """Yield an account and its ancestors: newer releases let a list hold for children, too."""
-    seen: set[str] = set()
-    while name and name not in seen:
-        seen.add(name)
-        yield name
-        name = parents.get(name, "")
+def refused_by(partition: Partition, rights: Rights) -> Iterator[Finding]:
+    """Yield what keeps jobs with this account and QOS out of a partition."""
+    own = {row.partition for row in rights.rows}
+    if own and own.isdisjoint({"", partition.name}):
+        detail = f"{rights.account} is yours in partition {listed(own)} only"
+        yield rights.wants.complaint("account", detail, f"write `partition: {min(own)}`")
+    for key, names, lists, mine in (
+        ("account", rights.lineage, partition.accounts, rights.accounts),
+        ("qos", [rights.qos], partition.qos, rights.qualities),
+    ):
+        if names[0] and not lists.takes(*names):
+            detail = f"partition {partition.name} does not take {key} {names[0]}"
+            good = sorted(filter(lists.takes, mine))
+            do = f"write `{key}: {good[0]}`" if good else "choose another partition"
+            yield rights.wants.complaint(key, detail, do)

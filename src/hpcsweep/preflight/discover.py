@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import slurm, units
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
-from hpcsweep.preflight import accounts as fitness_accounts
+from hpcsweep.preflight import accounts
+from hpcsweep.preflight.accounts import Rights
 from hpcsweep.preflight.checks import open_to
-from hpcsweep.preflight.nodes import listed
+from hpcsweep.preflight.findings import listed
 from hpcsweep.preflight.request import Wants
-from hpcsweep.slurm import CouldNotAsk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,13 +101,11 @@ def find(cluster: Cluster) -> list[Discovery]:
         SchedulerError: nodes or partitions could not be asked.
 
     """
-    for answer in (cluster.nodes, cluster.partitions):
-        if isinstance(answer, CouldNotAsk):
-            raise SchedulerError(f"{answer}; ask again when the controller answers")
-    if isinstance(cluster.nodes, CouldNotAsk) or isinstance(cluster.partitions, CouldNotAsk):
-        return []
+    for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
+        why = cluster.unanswered[source]
+        raise SchedulerError(f"{why}; run this again when the controller answers")
     kinds = _kinds(cluster.nodes)
-    return [_discovery(kind, kinds, cluster, cluster.partitions) for kind in kinds]
+    return [_discovery(kind, kinds, cluster) for kind in kinds]
 
 
 def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
@@ -172,10 +170,8 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
 
 
-def _discovery(
-    kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster, partitions: Sequence[Partition]
-) -> Discovery:
-    chosen = _partition(kind, partitions, cluster)
+def _discovery(kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster) -> Discovery:
+    chosen = _partition(kind, cluster)
     keys: dict[str, str | int] = {"gpu": kind.gpu}
     if kind.gpu in gpus.GPUS:
         keys["gpu_name"] = gpus.name_pattern(kind.gpu)
@@ -200,14 +196,14 @@ def _discovery(
     return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
 
 
-def _partition(kind: _Kind, partitions: Sequence[Partition], cluster: Cluster) -> Partition | None:
+def _partition(kind: _Kind, cluster: Cluster) -> Partition | None:
     """Choose an open partition: most of the nodes, the longest time, no preemption, fewest others.
 
     Time beyond what a profile asks for counts for nothing: such partitions are for patient jobs.
     None where no partition that the user may use holds any of the nodes.
     """
     members: dict[str, set[str]] = {}
-    for node in cluster.nodes if not isinstance(cluster.nodes, CouldNotAsk) else ():
+    for node in cluster.nodes:
         for name in node.partitions:
             members.setdefault(name, set()).add(node.name)
 
@@ -217,7 +213,7 @@ def _partition(kind: _Kind, partitions: Sequence[Partition], cluster: Cluster) -
         gives_way = one.settings.get("PreemptMode", "OFF") != "OFF"
         return -len(inside & kind.names), -longest, gives_way, len(inside - kind.names), one.name
 
-    able = [one for one in partitions if members.get(one.name, set()) & kind.names]
+    able = [one for one in cluster.partitions if members.get(one.name, set()) & kind.names]
     return min((one for one in able if _usable(one, cluster)), key=rank, default=None)
 
 
@@ -233,22 +229,19 @@ def _usable(one: Partition, cluster: Cluster) -> bool:
 
 def _accounts(one: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
     """Return the accounts and QOS that this user may name there; no key where nobody says."""
-    rows = cluster.associations
-    if one is None or isinstance(rows, CouldNotAsk) or not rows:
+    if one is None or not cluster.associations:
         return {}
-    accounts = [
-        row.account
-        for row in rows
-        if row.partition in {"", one.name}
-        and not list(fitness_accounts.account_in(one, Wants({"account": row.account}, {}), cluster))
-    ]
-    qualities = {
-        name
-        for row in rows
-        for name in row.qos
-        if (not one.allow_qos or name in one.allow_qos) and name not in one.deny_qos
+    mine = Rights(Wants({}, {}), cluster)
+    qualities = {name for row in cluster.associations for name in row.qos}
+    return {
+        "account": sorted(name for name in mine.accounts if _takes(one, name, cluster)),
+        "qos": sorted(filter(one.qos.takes, qualities)),
     }
-    return {"account": sorted(set(accounts)), "qos": sorted(qualities)}
+
+
+def _takes(one: Partition, account: str, cluster: Cluster) -> bool:
+    found = accounts.refused_by(one, Rights(Wants({"account": account}, {}), cluster))
+    return all(finding.what != "account" for finding in found)
 
 
 def _feature(kind: _Kind, kinds: Sequence[_Kind]) -> str:
@@ -266,9 +259,8 @@ def _time(one: Partition | None, cluster: Cluster) -> int:
     walls = [_LONGEST_S]
     if one is not None and one.max_time_s is not None:
         walls.append(one.max_time_s)
-    name = fitness_accounts.qos(Wants({}, {}), cluster)
-    known = [] if isinstance(cluster.qos, CouldNotAsk) else cluster.qos
-    walls += [qos.max_wall_s for qos in known if qos.name == name and qos.max_wall_s]
+    name = Rights(Wants({}, {}), cluster).qos
+    walls += [qos.max_wall_s for qos in cluster.qos if qos.name == name and qos.max_wall_s]
     return min(walls)
 
 

@@ -1,33 +1,42 @@
-"""What was looked at and how it is, as `hpcsweep doctor` and `submit` tell it."""
+"""What a check found, and how `hpcsweep doctor` and `submit` print it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Level = Literal["ok", "warn", "fail"]
+
+_SHOWN: Final = 8  # names in one line
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: how it is, and what to do where it is not well."""
+    """The result of one check, and how to fix what it found."""
 
     level: Level  # fail: cannot work as it is
-    what: str
+    what: str  # what was checked, such as a key of the profile
     detail: str
     do: str = ""
-    where: str = ""  # FILE:LINE of what is to be changed
+    where: str = ""  # FILE:LINE of what to change
 
     def complaint(self) -> str:
         """Return it as an error message: where, what, and in a second line what to do."""
         place = f"{self.where}: " if self.where else ""
         advice = f"\n  -> {self.do}" if self.do else ""
         return f"{place}{self.what}: {self.detail}{advice}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in one line, cut short where there are many."""
+    every = sorted(set(names))
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return (", ".join(every[:_SHOWN]) + more) or "none"
 
 
 def text(findings: Sequence[Finding]) -> str:

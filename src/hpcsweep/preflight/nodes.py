@@ -1,29 +1,26 @@
-"""Which nodes can run a profile's jobs: constraint, GRES, node lists, memory and CPUs; pure.
+"""Finds the nodes that can run a profile's jobs: constraint, GRES, node lists, memory, CPUs; pure.
 
-Names are checked one by one, so that a misspelt one is told with the nearest right one. Then the
-nodes are narrowed down, key by key; the key that leaves none is told, with the nodes that have it.
+Names are checked one by one, so that the complaint about a misspelt one names the nearest. Then the
+keys narrow the nodes down, one after the other; the complaint is about the key that leaves none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from hpcsweep.errors import nearest, suggest
 from hpcsweep.preflight import constraint_expression
-from hpcsweep.preflight.findings import Finding
+from hpcsweep.preflight.findings import Finding, listed
 from hpcsweep.slurm import CouldNotAsk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hpcsweep.preflight.request import GresWish, Wants
-    from hpcsweep.slurm import Node
+    from hpcsweep.preflight.request import Wants
+    from hpcsweep.slurm import Gres, Node
 
     Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
-
-_SHOWN: Final = 8  # names in one line
 
 
 @dataclass(frozen=True)
@@ -33,36 +30,6 @@ class Step:
     key: str
     label: str
     test: Callable[[Node], bool]
-
-
-def complain(wants: Wants, key: str, detail: str, do: str) -> Finding:
-    """Return what cannot work, with the line of its key."""
-    return Finding("fail", key, detail, do, wants.places.get(key, ""))
-
-
-def unknown(  # noqa: PLR0913 - a sentence and its parts
-    wants: Wants,
-    key: str,
-    name: str,
-    known: Collection[str],
-    text: str = "{}",
-    *,
-    kind: str = "",
-) -> Finding:
-    """Return that a name does not exist, and what to write; `text` is the value with ``{}``."""
-    near = nearest(name, known)
-    new = text.replace("{}", near or "")
-    do = f"write `{key}: {new}`" if near else f"there are: {listed(known)}"
-    have = f" (there are: {listed(known)})" if near else ""
-    detail = f"no {kind or key} '{name}' on this cluster{suggest(name, known)}{have}"
-    return complain(wants, key, detail, do)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names in one line, cut short where there are many."""
-    every = sorted(set(names))
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return (", ".join(every[:_SHOWN]) + more) or "none"
 
 
 def examine(
@@ -100,7 +67,7 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     wrong = [name for name in constraint_expression.names(text) if name not in known]
     for name in wrong:
         new = constraint_expression.replaced(text, name, "{}")
-        yield unknown(wants, "constraint", name, known, new, kind="feature")
+        yield wants.unknown("constraint", name, known, new, kind="feature")
     try:
         constraint_expression.fits(text, known)
     except ValueError as error:
@@ -108,30 +75,30 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
         yield Finding("warn", "constraint", f"'{text}' is not understood here", str(error), place)
 
 
-def _gres(wants: Wants, wish: GresWish, nodes: Sequence[Node]) -> Iterator[Finding]:
+def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
     """Check name, then type, then count of a generic resource."""
     have = [gres for node in nodes for gres in node.gres]
     named = [gres for gres in have if gres.name == wish.name]
     kinds = {gres.type for gres in named if gres.type}
     if not named:
-        new = ":".join(filter(None, ("{}", wish.type, str(wish.count))))
-        yield unknown(wants, "gres", wish.name, {gres.name for gres in have}, new)
+        new = str(replace(wish, name="{}"))
+        yield wants.unknown("gres", wish.name, {gres.name for gres in have}, new)
     elif wish.type and wish.type not in kinds and kinds:
         new = f"{wish.name}:{{}}:{wish.count}"
-        yield unknown(wants, "gres", wish.type, kinds, new, kind=f"{wish.name} type")
+        yield wants.unknown("gres", wish.type, kinds, new, kind=f"{wish.name} type")
     elif wish.type and not kinds:
         detail = f"no node gives its {wish.name} a type such as '{wish.type}'"
         do = f"write `gres: {wish.name}:{wish.count}` and tell types apart by `constraint`"
-        yield complain(wants, "gres", detail, do)
+        yield wants.complaint("gres", detail, do)
     else:
         most = max(_count(node, wish) for node in nodes)
         if wish.count > most:
             detail = f"{wish} is more than any node has ({most})"
-            new = ":".join(filter(None, (wish.name, wish.type, str(most))))
-            yield complain(wants, "gres", detail, f"write `gres: {new}` or less")
+            do = f"write `gres: {replace(wish, count=most)}` or less"
+            yield wants.complaint("gres", detail, do)
 
 
-def _count(node: Node, wish: GresWish) -> int:
+def _count(node: Node, wish: Gres) -> int:
     """Return how many of a generic resource a node has, of the type if one is wanted."""
     return sum(
         gres.count for gres in node.gres if gres.name == wish.name and wish.type in {"", gres.type}
@@ -148,11 +115,11 @@ def _node_names(
     for name in names:
         if name not in known:
             new = wants[key].replace(name, "{}")  # not where it is within `node[1-9]`
-            yield unknown(wants, key, name, known, new if "{}" in new else "{}", kind="node")
+            yield wants.unknown(key, name, known, new if "{}" in new else "{}", kind="node")
     if key == "nodelist" and len(names) > wants.nodes:
         detail = f"names {len(names)} nodes, and a job takes all of them; `nodes` is {wants.nodes}"
         do = "name one node, or choose nodes by `constraint` or `exclude`"
-        yield complain(wants, key, detail, do)
+        yield wants.complaint(key, detail, do)
 
 
 def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Step]:
@@ -182,7 +149,7 @@ def _named(names: frozenset[str], *, inside: bool) -> Callable[[Node], bool]:
     return lambda node: (node.name in names) == inside
 
 
-def _has(wish: GresWish) -> Callable[[Node], bool]:
+def _has(wish: Gres) -> Callable[[Node], bool]:
     return lambda node: _count(node, wish) >= wish.count
 
 
@@ -198,15 +165,15 @@ def _nothing_left(
     names = listed(node.name for node in having)
     if not having:
         do = "`sinfo -N -o '%N %f %G'` lists what each node has"
-        return complain(wants, step.key, f"no node has {step.label}", do)
+        return wants.complaint(step.key, f"no node has {step.label}", do)
     if good and before[0].key == "partition":
         held = Counter(name for node in good for name in node.partitions)
         detail = f"no node of {before[0].label} has {step.label}; {names} in {listed(held)}"
-        return complain(wants, step.key, detail, f"write `partition: {_smallest(held, nodes)}`")
+        return wants.complaint(step.key, detail, f"write `partition: {_smallest(held, nodes)}`")
     other = next((s for s in before if not any(map(s.test, having))), before[-1])
     have = _has_instead(other.key, having)
     detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}{have}"
-    return complain(wants, step.key, detail, f"make `{step.key}` and `{other.key}` go together")
+    return wants.complaint(step.key, detail, f"make `{step.key}` and `{other.key}` go together")
 
 
 def _has_instead(key: str, nodes: Iterable[Node]) -> str:
@@ -214,8 +181,7 @@ def _has_instead(key: str, nodes: Iterable[Node]) -> str:
     if key == "constraint":
         return f", with {listed(name for node in nodes for name in node.features)}"
     if key == "gres":
-        own = (f"{g.name}:{g.type}:{g.count}".replace("::", ":") for n in nodes for g in n.gres)
-        return f", with {listed(own)}"
+        return f", with {listed(str(gres) for node in nodes for gres in node.gres)}"
     return ""
 
 
@@ -234,13 +200,13 @@ def _too_much(wants: Wants, key: str, before: Sequence[Step], left: Sequence[Nod
     else:
         most = str(max(node.cpus for node in left))
         detail = f"{wants.cpus} CPUs are more than a node{among} has ({most})"
-    return complain(wants, key, detail, f"write `{key}: {most}` or less")
+    return wants.complaint(key, detail, f"write `{key}: {most}` or less")
 
 
 def _enough(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
     if wants.nodes > len(left):
         detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
-        yield complain(wants, "nodes", detail, f"write `nodes: {len(left)}` or less")
+        yield wants.complaint("nodes", detail, f"write `nodes: {len(left)}` or less")
 
 
 def _state(left: Sequence[Node], total: int, steps: Sequence[Step]) -> Finding:

@@ -8,77 +8,67 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import units
+from hpcsweep.errors import nearest, suggest
+from hpcsweep.preflight.findings import Finding, listed
+from hpcsweep.slurm import Gres, amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from hpcsweep.spec.profile import Profile
 
-# Long and short options that take a profile's key, or something of their own, from the script.
-_OPTIONS: Final = {
-    "--partition": "partition",
+# Short options of sbatch and the keys of a profile that they set.
+_SHORT: Final = {
     "-p": "partition",
-    "--constraint": "constraint",
     "-C": "constraint",
-    "--gres": "gres",
-    "--time": "time",
     "-t": "time",
-    "--mem": "mem",
-    "--cpus-per-task": "cpus_per_task",
     "-c": "cpus_per_task",
-    "--nodes": "nodes",
     "-N": "nodes",
-    "--nodelist": "nodelist",
     "-w": "nodelist",
-    "--exclude": "exclude",
     "-x": "exclude",
-    "--account": "account",
     "-A": "account",
-    "--qos": "qos",
     "-q": "qos",
-    "--gpus-per-node": "gpus_per_node",
-    "--clusters": "clusters",
     "-M": "clusters",
-    "--output": "output",
     "-o": "output",
-    "--error": "error",
     "-e": "error",
 }
-_COUNT: Final = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
-_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-
-
-@dataclass(frozen=True)
-class GresWish:
-    """Generic resources of one node: GPUs of a type, or of any."""
-
-    name: str
-    type: str
-    count: int
-
-    def __str__(self) -> str:
-        """Write it as sbatch reads it."""
-        return ":".join(filter(None, (self.name, self.type, str(self.count))))
+_KEYS: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
+_OPTIONS: Final = {**_SHORT, **{f"--{key.replace('_', '-')}": key for key in _KEYS}}
 
 
 @dataclass(frozen=True)
 class Wants:
-    """A profile as sbatch reads it; text is empty and numbers are None where it does not say."""
+    """A profile as sbatch reads it: text is empty, and numbers are None, where it does not say."""
 
     values: dict[str, str]
     places: dict[str, str]  # key to FILE:LINE
 
     def __getitem__(self, key: str) -> str:
-        """Return what is asked for, as text."""
         return self.values.get(key, "")
+
+    def complaint(self, key: str, detail: str, do: str = "") -> Finding:
+        """Return what cannot work, with the line of its key."""
+        return Finding("fail", key, detail, do, self.places.get(key, ""))
+
+    def unknown(
+        self, key: str, name: str, known: Collection[str], text: str = "{}", *, kind: str = ""
+    ) -> Finding:
+        """Return that a name does not exist, and what to write; `text` is the value with ``{}``."""
+        near, have = nearest(name, known), f"there are: {listed(known)}"
+        detail = f"no {kind or key} '{name}' on this cluster{suggest(name, known)}"
+        if not near:
+            return self.complaint(key, detail, have)
+        return self.complaint(
+            key, f"{detail} ({have})", f"write `{key}: {text.replace('{}', near)}`"
+        )
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Return the partitions of which any will do."""
+        """Return the partitions, any of which will do."""
         return _words(self["partition"])
 
     @property
-    def gres(self) -> tuple[GresWish, ...]:
+    def gres(self) -> tuple[Gres, ...]:
         """Return the generic resources of one node."""
         gpus = [f"gpu:{text}" for text in _words(self["gpus_per_node"])]
         words = [re.sub("^gres[:/]", "", word) for word in (*_words(self["gres"]), *gpus)]
@@ -116,17 +106,16 @@ class Wants:
 
 def of(profile: Profile) -> Wants:
     """Return what a profile asks for."""
-    keys = set(_OPTIONS.values()) & set(type(profile).model_fields)
-    own = {key: getattr(profile, key) for key in keys}
+    own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
     values = {key: str(value) for key, value in own.items() if value is not None}
-    places = {key: profile.where(key) for key in keys}
+    places = {key: profile.where(key) for key in own}
     for key, value in _overrides(profile.sbatch_options):
         values[key], places[key] = value, profile.where("sbatch_options")
     return Wants(values, places)
 
 
 def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:
-    """Return the keys that verbatim options set: ``--time=60``, ``-p gpu``, ``-pgpu``."""
+    """Yield the keys that `sbatch_options` set: ``--time=60``, ``-p gpu``, ``-pgpu``."""
     for option in options:
         try:
             words = shlex.split(option)
@@ -145,9 +134,9 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _wish(word: str) -> GresWish:
+def _wish(word: str) -> Gres:
     """Read ``gpu``, ``gpu:2``, ``gpu:v100``, ``gpu:v100:2``."""
     name, *rest = re.split("[:=]", word)
-    number = _COUNT.fullmatch(rest[-1]) if rest else None
-    kind = ":".join(rest[:-1] if number else rest)
-    return GresWish(name, kind, int(number[1]) * _UNITS[number[2].upper()] if number else 1)
+    count = amount(rest[-1]) if rest else None
+    kind = ":".join(rest if count is None else rest[:-1])
+    return Gres(name, kind, 1 if count is None else count)

@@ -36,6 +36,7 @@ from hpcsweep.slurm.jobs import (
 from hpcsweep.slurm.refusals import LimitReached, Rejected, Unanswered, maybe_accepted, refusal
 from hpcsweep.slurm.sbatch import Expectation, submit, would_accept
 from hpcsweep.slurm.site import (
+    Admission,
     Association,
     Gres,
     Node,
@@ -48,10 +49,11 @@ from hpcsweep.slurm.site import (
     qos,
 )
 from hpcsweep.slurm.states import STATES, Meaning, State, in_vain, state_of
-from hpcsweep.slurm.text import duration, number
+from hpcsweep.slurm.text import amount, duration, number
 
 __all__ = [
     "STATES",
+    "Admission",
     "Association",
     "Cluster",
     "CouldNotAsk",
@@ -69,6 +71,7 @@ __all__ = [
     "Survey",
     "Unanswered",
     "Why",
+    "amount",
     "associations",
     "attempts",
     "available",

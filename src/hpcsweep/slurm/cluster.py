@@ -6,55 +6,55 @@ import grp
 import os
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.slurm import site
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Why, cause, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What could be asked, and for the rest why not."""
+    """What a cluster answered; what it did not answer is empty, and `unanswered` says why."""
 
-    config: dict[str, str] | CouldNotAsk
-    partitions: list[site.Partition] | CouldNotAsk
-    nodes: list[site.Node] | CouldNotAsk
-    qos: list[site.Qos] | CouldNotAsk
-    associations: list[site.Association] | CouldNotAsk
-    default_account: str | CouldNotAsk
-    parent_accounts: dict[str, str] | CouldNotAsk
+    config: Mapping[str, str] = field(default_factory=dict)
+    partitions: Sequence[site.Partition] = ()
+    nodes: Sequence[site.Node] = ()
+    qos: Sequence[site.Qos] = ()
+    associations: Sequence[site.Association] = ()
+    default_account: str = ""
+    parent_accounts: Mapping[str, str] = field(default_factory=dict)
     groups: frozenset[str] = frozenset()  # the user's own, by name
+    unanswered: Mapping[str, CouldNotAsk] = field(default_factory=dict)  # by the fields above
 
 
 def describe(*, timeout: float = TIMEOUT) -> Cluster:
     """Ask everything; all of it takes no longer than `timeout` seconds."""
     until = time.monotonic() + timeout
     config = _down(timeout) or site.config(timeout=timeout)
-    if isinstance(config, CouldNotAsk) and config.why in _SILENT:
-        return _silent(config)
+    if isinstance(config, CouldNotAsk) and config.why in _SILENT:  # the others would wait as long
+        return Cluster(unanswered={one.name: config for one in fields(Cluster)})
     name = "" if isinstance(config, CouldNotAsk) else config.get("ClusterName", "")
     left = max(0.1, until - time.monotonic())
     with ThreadPoolExecutor() as pool:  # each of them waits for another program
-        partitions = pool.submit(site.partitions, timeout=left)
-        nodes = pool.submit(site.nodes, timeout=left)
-        qos = pool.submit(site.qos, timeout=left)
-        associations = pool.submit(site.associations, cluster=name, timeout=left)
-        account = pool.submit(site.default_account, timeout=left)
-        parents = pool.submit(site.parent_accounts, name, timeout=left)
-        return Cluster(
-            config=config,
-            partitions=partitions.result(),
-            nodes=nodes.result(),
-            qos=qos.result(),
-            associations=associations.result(),
-            default_account=account.result(),
-            parent_accounts=parents.result(),
-            groups=_groups(),
-        )
+        asked: dict[str, Future[Any]] = {
+            "partitions": pool.submit(site.partitions, timeout=left),
+            "nodes": pool.submit(site.nodes, timeout=left),
+            "qos": pool.submit(site.qos, timeout=left),
+            "associations": pool.submit(site.associations, name, timeout=left),
+            "default_account": pool.submit(site.default_account, timeout=left),
+            "parent_accounts": pool.submit(site.parent_accounts, name, timeout=left),
+        }
+    answers = {"config": config, **{key: one.result() for key, one in asked.items()}}
+    unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
+    told = {key: answer for key, answer in answers.items() if key not in unanswered}
+    return Cluster(**told, groups=_groups(), unanswered=unanswered)
 
 
 def _down(timeout: float) -> CouldNotAsk | None:
@@ -65,19 +65,6 @@ def _down(timeout: float) -> CouldNotAsk | None:
     if reply.code == 0 or re.search(r"\bUP\b", reply.out):
         return None
     return CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
-
-
-def _silent(answer: CouldNotAsk) -> Cluster:
-    """Return a cluster that says nothing: one silence is waited for, not seven."""
-    return Cluster(
-        config=answer,
-        partitions=answer,
-        nodes=answer,
-        qos=answer,
-        associations=answer,
-        default_account=answer,
-        parent_accounts=answer,
-    )
 
 
 def _groups() -> frozenset[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
-from hpcsweep.slurm.text import SEPARATOR, duration, number, rows
+from hpcsweep.slurm.text import SEPARATOR, amount, duration, number, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserve
     "powering_down",
     "powering_up",  # Slurm switches them on when needed
 }
-_GRES: Final = re.compile(r"(?P<name>\w+)(?::(?P<type>[^:(),]+))?:(?P<count>\d+)(?P<unit>[KMGT]?)")
+_GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
 _LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
 
 
@@ -33,6 +33,9 @@ class Gres:
     name: str
     type: str  # empty where the site gives none
     count: int
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.name, self.type, str(self.count))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +58,22 @@ class Node:
         return self.responds and self.state in _USABLE
 
 
+@dataclass(frozen=True)
+class Admission:
+    """The accounts or QOS that a partition takes: those of `allow` (or all), but not `deny`."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def takes(self, name: str, *ancestors: str) -> bool:
+        """Say whether a name is taken; newer releases let `allow` hold for children, too."""
+        listed = not self.allow or not {name, *ancestors}.isdisjoint(self.allow)
+        return listed and name not in self.deny
+
+
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """One partition; None stands for no limit, an empty tuple for everybody."""
+    """One partition; None stands for no limit."""
 
     name: str
     default: bool
@@ -67,10 +83,8 @@ class Partition:
     max_nodes: int | None
     max_cpus_per_node: int | None
     max_mem_per_node_mb: int | None
-    allow_accounts: tuple[str, ...]
-    deny_accounts: tuple[str, ...]
-    allow_qos: tuple[str, ...]
-    deny_qos: tuple[str, ...]
+    accounts: Admission
+    qos: Admission
     settings: Mapping[str, str] = field(repr=False)  # everything, verbatim
 
 
@@ -187,10 +201,8 @@ def _node(name: str, listed: list[list[str]]) -> Node:
 
 def _parse_gres(text: str) -> Iterable[Gres]:
     """Read ``gpu:v100:2(S:0-1),shard:8``."""
-    units = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-    for found in _GRES.finditer(re.sub(r"\([^)]*\)", "", text)):
-        count = int(found["count"]) * units[found["unit"]]
-        yield Gres(found["name"], found["type"] or "", count)
+    for name, kind, count in _GRES.findall(re.sub(r"\([^)]*\)", "", text)):
+        yield Gres(name, kind, amount(count) or 0)
 
 
 def _partition(line: str) -> Partition:
@@ -204,12 +216,15 @@ def _partition(line: str) -> Partition:
         max_nodes=number(settings.get("MaxNodes")),
         max_cpus_per_node=number(settings.get("MaxCPUsPerNode")),
         max_mem_per_node_mb=number(settings.get("MaxMemPerNode")),
-        allow_accounts=_names(settings.get("AllowAccounts", "")),
-        deny_accounts=_names(settings.get("DenyAccounts", "")),
-        allow_qos=_names(settings.get("AllowQos", "")),
-        deny_qos=_names(settings.get("DenyQos", "")),
+        accounts=_admission(settings, "Accounts"),
+        qos=_admission(settings, "Qos"),
         settings=settings,
     )
+
+
+def _admission(settings: Mapping[str, str], of: str) -> Admission:
+    allow, deny = (_names(settings.get(f"{word}{of}", "")) for word in ("Allow", "Deny"))
+    return Admission(allow, deny)
 
 
 def _names(text: str) -> tuple[str, ...]:

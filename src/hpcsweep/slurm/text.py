@@ -39,6 +39,12 @@ def number(text: str | None) -> int | None:
     return int(found[0]) if found else None
 
 
+def amount(text: str) -> int | None:
+    """Read a count of generic resources, such as ``2`` or ``4K``; None for other text."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text.upper(), re.ASCII)
+    return int(found[1]) * 1024 ** " KMGT".index(found[2] or " ") if found else None
+
+
 def duration(text: str) -> int | None:
     """Read a time limit in seconds; None stands for no limit, and for what is no time."""
     try:
