@@ -33,6 +33,8 @@ def found(**answers):
         ("nvidia_l40", "l40"),
         ("nvidia_a100_80gb_pcie", "a100"),
         ("h100nvl", "h100"),
+        ("gpuh100", "h100"),
+        ("nvidia_h100_80gb_hbm3", "h100"),
         ("gpuh200", "h200"),
         ("mi250", "mi250"),
         ("gh200", None),

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
+from hpcsweep.catalog import gpus
 from hpcsweep.catalog.gpus import by_device_name
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import lookup, profile
+from paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHIPPED = ("v100", "l40", "mi250", "h200")
+SHIPPED = ("v100", "l40", "mi250", "h100", "h200")
+NO_GPU = {"base", "cpu", "local"}  # profiles that promise no GPU
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -54,6 +57,24 @@ def test_the_shipped_profiles_ask_for_what_their_clusters_ask_for(name: str) -> 
     assert found.env == {"OMP_NUM_THREADS": "4"}
 
 
+def test_every_profile_of_a_gpu_that_ships_is_in_these_tests() -> None:
+    """And the table of GPUs has dense peaks for it, with their source."""
+    files = {path.stem for path in (ROOT / "cluster_profiles").glob("*.yaml")}
+    assert files - NO_GPU == set(SHIPPED)
+    assert all(gpus.GPUS[name].source for name in SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_profile_and_the_table_of_gpus_speak_of_the_same_device(name: str) -> None:
+    """The site's word for the nodes means this GPU, and so does the name that it gives itself."""
+    found = profile.load(name)
+    label = gpus.by_label(found.constraint or "")
+    assert label in {name, f"{name}s"}  # the L40 profile takes an L40S as well
+    assert gpus.GPUS[name].vendor == ("amd" if name == "mi250" else "nvidia")
+    others = [other for other in SHIPPED if other != name]
+    assert not any(re.search(found.gpu_name, f"NVIDIA {other.upper()}") for other in others)
+
+
 def test_the_constraints_are_those_that_the_sites_know() -> None:
     """The features of the two NVIDIA nodes as published."""
     assert profile.load("v100").constraint == "gpu2v100"
@@ -67,6 +88,8 @@ def test_the_constraints_are_those_that_the_sites_know() -> None:
         ("l40", "NVIDIA L40S", "NVIDIA L4"),
         ("l40", "NVIDIA L40", "Tesla V100-SXM2-16GB"),
         ("mi250", "AMD Instinct MI250X/MI250", "AMD Instinct MI300X"),
+        ("h100", "NVIDIA H100 80GB HBM3", "NVIDIA H200"),
+        ("h100", "NVIDIA H100 PCIe", "NVIDIA GH200 480GB"),
         ("h200", "NVIDIA H200", "NVIDIA H100 80GB HBM3"),
     ],
 )

@@ -57,6 +57,7 @@ CASES = {
     "v100": f"extends: v100\n{PYTHON}",
     "l40": f"extends: l40\n{PYTHON}",
     "mi250": f"extends: mi250\n{PYTHON}",
+    "h100": f"extends: h100\n{PYTHON}",
     "h200": f"extends: h200\n{PYTHON}",
     "v100-conda": "extends: v100\nconda: hpcsweep\ntime: null\nmodules: [anaconda3]\n",
     "l40-every-option": f"extends: l40\n{PYTHON}{EVERY_OPTION}",
