@@ -1,15 +1,11 @@
-"""Chunks: how points are packed, and that the chunk file gives them back."""
+"""The chunk file gives back every chunk, point and id."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
-from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import resultsfolder
 from hpcsweep.errors import ResultsError
@@ -19,8 +15,6 @@ from hpcsweep.store import chunk_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-COSTS = st.lists(st.floats(min_value=0.0, max_value=50.0), max_size=60)
-
 
 def points(costs: list[float]) -> list[Point]:
     """Return points that say what they cost."""
@@ -29,66 +23,13 @@ def points(costs: list[float]) -> list[Point]:
     ]
 
 
-def cost(point: Point) -> float:
-    """Return what a point costs."""
-    return float(point.axes["cost"])
-
-
-@given(COSTS, st.floats(min_value=1.0, max_value=100.0), st.integers(min_value=1, max_value=20))
-def test_packing_loses_nothing_and_keeps_order_and_limits(
-    costs: list[float], seconds: float, most: int
-) -> None:
-    """Only a point that is over the limit by itself may exceed it, alone."""
-    made = points(costs)
-    chunks = list(chunk_file.pack(made, cost, chunk_file.Limits(seconds, most)))
-    assert [point for chunk in chunks for point in chunk.points] == made
-    assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
-    for chunk in chunks:
-        assert 1 <= len(chunk.points) <= most
-        assert chunk.seconds == pytest.approx(sum(cost(point) for point in chunk.points))
-        assert chunk.seconds <= seconds * (1 + 1e-9) or len(chunk.points) == 1
-
-
-@given(COSTS, st.floats(min_value=1.0, max_value=100.0))
-def test_packing_starts_a_chunk_only_where_the_next_point_does_not_fit(
-    costs: list[float], seconds: float
-) -> None:
-    """A start of Python and CUDA is paid once for as many points as possible."""
-    chunks = list(chunk_file.pack(points(costs), cost, chunk_file.Limits(seconds, 1000)))
-    for chunk, following in pairwise(chunks):
-        assert chunk.seconds + cost(following.points[0]) > seconds
-
-
-@given(COSTS, st.integers(min_value=1, max_value=8))
-def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) -> None:
-    """At most one chunk per worker, none empty, in order."""
-    made = points(costs)
-    chunks = chunk_file.share(made, cost, workers)
-    assert [point for chunk in chunks for point in chunk.points] == made
-    assert len(chunks) <= workers
-    assert all(chunk.points for chunk in chunks)
-    assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
-
-
-def test_equal_points_are_shared_equally() -> None:
-    """Two workers, half each."""
-    chunks = chunk_file.share(points([1.0] * 10), cost, 2)
-    assert [len(chunk.points) for chunk in chunks] == [5, 5]
-
-
-def test_without_limits_there_is_one_chunk() -> None:
-    """A profile without a time limit."""
-    assert len(list(chunk_file.pack(points([1.0] * 100), cost, chunk_file.Limits(inf, 1000)))) == 1
-
-
 def test_the_chunk_file_gives_back_every_point(tmp_path: Path) -> None:
     """Whole, one by one, or ids alone."""
     made = resultsfolder.points_of(tmp_path)
     chunks = [chunk_file.Chunk(0, tuple(made[:3]), 1.5), chunk_file.Chunk(1, tuple(made[3:]), 2.5)]
     path = tmp_path / "chunks.jsonl"
     assert chunk_file.write_chunks(path, chunks) == (2, len(made), 4.0)
-    assert list(chunk_file.read_chunks(path)) == chunks
-    assert chunk_file.read_chunk(path, 1) == chunks[1]
+    assert [chunk_file.read_chunk(path, index) for index in (0, 1)] == chunks
     assert list(chunk_file.read_ids(path)) == [
         (chunk.index, [point.point_id for point in chunk.points]) for chunk in chunks
     ]

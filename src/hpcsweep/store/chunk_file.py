@@ -1,11 +1,6 @@
-"""Packs points into chunks, and writes and reads the chunk file.
+"""Reads and writes the chunk file: which points each task of a submission measures.
 
-A chunk is what one scheduler task measures in one go, so the cost of a Python and CUDA start is
-paid once for many points. Points keep their order (the model changes slowest), so that a worker
-keeps its model; a chunk ends where the next point would not fit the time it may take.
-
-The chunk file is the one thing that the submitting and the measuring side share. A line is one
-chunk, stored by column, since most axes are constant within it::
+A line is one chunk, stored by column, since most axes are constant within it::
 
     {"chunk": 0, "seconds": 12.5, "workload": "inference", "measure": {...},
      "axes": ["model", "input_size"], "values": ["resnet18", [224, 256]], "ids": ["...", "..."]}
@@ -25,7 +20,7 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -36,49 +31,6 @@ class Chunk:
     index: int
     points: tuple[Point, ...]
     seconds: float
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How large a chunk may become: expected seconds, and points."""
-
-    seconds: float
-    points: int
-
-
-def pack(
-    points: Iterable[Point], seconds_of: Callable[[Point], float], limits: Limits
-) -> Iterator[Chunk]:
-    """Cut a stream of points into chunks, in order; a point over the limit gets its own chunk."""
-    index, total = 0, 0.0
-    batch: list[Point] = []
-    for point in points:
-        seconds = seconds_of(point)
-        if batch and (total + seconds > limits.seconds or len(batch) >= limits.points):
-            yield Chunk(index, tuple(batch), total)
-            index, batch, total = index + 1, [], 0.0
-        batch.append(point)
-        total += seconds
-    if batch:
-        yield Chunk(index, tuple(batch), total)
-
-
-def share(
-    points: Iterable[Point], seconds_of: Callable[[Point], float], workers: int
-) -> list[Chunk]:
-    """Split points over `workers` of one machine: contiguous runs of about equal time."""
-    listed = list(points)
-    costs = [seconds_of(point) for point in listed]
-    target = sum(costs) / max(workers, 1)
-    chunks: list[Chunk] = []
-    begin, total, passed = 0, 0.0, 0.0
-    for end, cost in enumerate(costs, start=1):
-        total, passed = total + cost, passed + cost
-        left_workers = workers - len(chunks) - 1
-        if end == len(costs) or (left_workers > 0 and passed >= target * (len(chunks) + 1)):
-            chunks.append(Chunk(len(chunks), tuple(listed[begin:end]), total))
-            begin, total = end, 0.0
-    return chunks
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
@@ -103,15 +55,13 @@ def read_chunk(path: Path, index: int) -> Chunk:
     return _decode(json.loads(line))
 
 
-def read_chunks(path: Path) -> Iterator[Chunk]:
-    """Return all chunks, one after the other."""
-    with path.open("rb") as file:
-        for line in file:
-            yield _decode(json.loads(line))
-
-
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Return chunk numbers and point ids only, for who just counts; `ResultsError` if damaged."""
+    """Return chunk numbers and point ids only, which is all that counting needs.
+
+    Raises:
+        ResultsError: the file is damaged or gone.
+
+    """
     try:
         with path.open("rb") as file:
             for line in file:

@@ -22,7 +22,7 @@ from hpcsweep.spec import expansion as plan
 from hpcsweep.store import chunk_file, ledger, rundir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import estimate
+from hpcsweep.submit import estimate, packing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -159,12 +159,12 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
         )
 
 
-def chunk_limits(profile: Profile) -> chunk_file.Limits:
+def chunk_limits(profile: Profile) -> packing.Limits:
     """Return how large a chunk of a profile may be."""
     seconds = _FILL * profile.time_seconds if profile.time_seconds else float("inf")
     if profile.chunk_minutes:
         seconds = min(seconds, 60.0 * profile.chunk_minutes)
-    return chunk_file.Limits(seconds, profile.max_points_per_chunk)
+    return packing.Limits(seconds, profile.max_points_per_chunk)
 
 
 def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
@@ -206,8 +206,8 @@ def chunks(
 ) -> Iterable[chunk_file.Chunk]:
     """Return points in chunks: one per worker of this machine, or as the profile limits them."""
     if request.profile.launcher == "local":
-        return chunk_file.share(points, seconds_of, request.workers)
-    return chunk_file.pack(points, seconds_of, chunk_limits(request.profile))
+        return packing.share(points, seconds_of, request.workers)
+    return packing.pack(points, seconds_of, chunk_limits(request.profile))
 
 
 def _chain(first: Point, rest: Iterator[Point]) -> Iterator[Point]:

@@ -1,0 +1,61 @@
+"""Packs points into chunks.
+
+A chunk is what one scheduler task measures in one go, so the cost of a Python and CUDA start is
+paid once for many points. Points keep their order (the model changes slowest), so that a worker
+keeps its model; a chunk ends where the next point would not fit the time it may take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcsweep.store.chunk_file import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hpcsweep.point import Point
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a chunk may become: expected seconds, and points."""
+
+    seconds: float
+    points: int
+
+
+def pack(
+    points: Iterable[Point], seconds_of: Callable[[Point], float], limits: Limits
+) -> Iterator[Chunk]:
+    """Cut a stream of points into chunks, in order; a point over the limit gets its own chunk."""
+    index, total = 0, 0.0
+    batch: list[Point] = []
+    for point in points:
+        seconds = seconds_of(point)
+        if batch and (total + seconds > limits.seconds or len(batch) >= limits.points):
+            yield Chunk(index, tuple(batch), total)
+            index, batch, total = index + 1, [], 0.0
+        batch.append(point)
+        total += seconds
+    if batch:
+        yield Chunk(index, tuple(batch), total)
+
+
+def share(
+    points: Iterable[Point], seconds_of: Callable[[Point], float], workers: int
+) -> list[Chunk]:
+    """Split points over `workers` of one machine: contiguous runs of about equal time."""
+    listed = list(points)
+    costs = [seconds_of(point) for point in listed]
+    target = sum(costs) / max(workers, 1)
+    chunks: list[Chunk] = []
+    begin, total, passed = 0, 0.0, 0.0
+    for end, cost in enumerate(costs, start=1):
+        total, passed = total + cost, passed + cost
+        left_workers = workers - len(chunks) - 1
+        if end == len(costs) or (left_workers > 0 and passed >= target * (len(chunks) + 1)):
+            chunks.append(Chunk(len(chunks), tuple(listed[begin:end]), total))
+            begin, total = end, 0.0
+    return chunks
