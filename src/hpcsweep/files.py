@@ -1,18 +1,27 @@
-"""Reads and writes whole files so that a reader sees the old or the new one, never half."""
+"""Whole files, of which a reader sees the old or the new one, never half; names of folders."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+SWEEP_NAMES: Final = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
+_SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+def may_name_a_sweep(name: str) -> bool:
+    """Say whether a sweep, and so its folder, may have this name: `SWEEP_NAMES` is the rule."""
+    return bool(_SWEEP_NAME.fullmatch(name))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,15 +1,15 @@
-"""Paths, manifests and files that are replaced as a whole."""
+"""Where what lies, and which names sweeps may have."""
 
 from __future__ import annotations
 
-import os
+import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcsweep import files
-from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.errors import UsageError
 from hpcsweep.store import rundir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
@@ -79,58 +79,14 @@ def test_an_unknown_sweep_is_told_with_the_nearest_one(tmp_path: Path) -> None:
     assert rundir.open_run(tmp_path, "resnet152_gemm").name == "resnet152_gemm"
 
 
-@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "/etc"])
-def test_no_name_leaves_the_results(tmp_path: Path, name: str) -> None:
-    """A sweep's name is a folder's name."""
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "/etc", "-x", "a..b", "é"])
+def test_a_name_that_no_sweep_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    """By the rule of sweep files: it leaves the results, hides itself or looks like an option."""
+    if "/" not in name:  # whatever lies there
+        (tmp_path / name / "submissions").mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UsageError, match=re.escape(files.SWEEP_NAMES)):
         rundir.open_run(tmp_path, name)
-
-
-def test_replacing_shows_the_old_file_until_the_end(tmp_path: Path) -> None:
-    """A reader never sees half of one."""
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with files.replacing(path) as file:
-        file.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_failed_replacement_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
-    """Whatever went wrong."""
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(UnicodeEncodeError), files.replacing(path) as file:
-        file.write("half of it \ud800".encode())
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
-    """As a message about results, not a traceback."""
-    with pytest.raises(ResultsError, match="cannot be written"), files.replacing(tmp_path / "a/b"):
-        pass
-
-
-def test_replaced_files_have_the_rights_that_others_have(tmp_path: Path) -> None:
-    """A temporary file is private; a table is for the group, as the umask says."""
-    before = os.umask(0o027)
-    try:
-        with files.replacing(tmp_path / "file"):
-            pass
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b""])
-def test_json_that_is_none_is_told_with_its_file(tmp_path: Path, content: bytes) -> None:
-    """Damaged, or of another kind."""
-    path = tmp_path / "manifest.json"
-    path.write_bytes(content)
-    with pytest.raises(ResultsError, match=r"manifest\.json"):
-        files.read_json(path)
+    assert name not in [run.name for run in rundir.all_runs(tmp_path)]
 
 
 def test_the_journal_survives_a_torn_last_line(run: RunDir) -> None:

@@ -6,11 +6,11 @@ the axes and constraints mean together is `constraints`' business.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
+from hpcsweep import files
 from hpcsweep.catalog import INJECTIONS, SETTINGS, WORKLOADS, settings_of
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import axis_values, document, lookup
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Sweep", "SweepFile", "json_schema", "load"]
 
 # a name becomes a folder's name; the same pattern guards the results
-NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class _Shape(BaseModel):
@@ -132,11 +131,10 @@ def json_schema() -> str:
 
 
 def _name(doc: Document, name: str, *, given: bool) -> str:
-    if not NAME.fullmatch(name) or ".." in name:
-        needs = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
+    if not files.may_name_a_sweep(name):
         where = ("name",) if given else ()
         what = "" if given else "the file's name is the sweep's, where it has no `name`: "
-        raise doc.complaint(where, f"{what}found {document.show(name)}, {needs}")
+        raise doc.complaint(where, f"{what}found {document.show(name)}, {files.SWEEP_NAMES}")
     return name
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.manifest import Manifest
 
-NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 # what a shard is made of, and what is being written; the rest of a folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
@@ -267,8 +266,10 @@ class ShardPath:
 
 def open_run(root: Path, name: str) -> RunDir:
     """Return the results folder of an existing sweep; `UsageError` names the nearest one."""
+    if not files.may_name_a_sweep(name):
+        raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")
     run = RunDir(root / name)
-    if not NAME.fullmatch(name) or not run.submissions_dir.is_dir():
+    if not run.submissions_dir.is_dir():
         known = [found.name for found in all_runs(root)]
         have = f"{root} has: {', '.join(known)}" if known else f"{root} has no results yet"
         raise UsageError(f"no results of a sweep '{name}'{suggest(name, known)} ({have})")
@@ -280,7 +281,7 @@ def all_runs(root: Path) -> list[RunDir]:
     return [
         RunDir(root / name)
         for name in sorted(_listdir(root))
-        if NAME.fullmatch(name) and (root / name / "submissions").is_dir()
+        if files.may_name_a_sweep(name) and (root / name / "submissions").is_dir()
     ]
 
 
