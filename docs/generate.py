@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from hpcsweep import errors
+from hpcsweep import errors, slurm
 from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
@@ -152,6 +152,21 @@ def exit_codes() -> str:
     meanings[errors.EXIT_INTERRUPTED] = ["Interrupted by Ctrl-C."]
     return table(
         ("code", "meaning"), ((str(code), " ".join(meanings[code])) for code in sorted(meanings))
+    )
+
+
+def slurm_states() -> str:
+    """Return every state of Slurm, and what it means for the chunk of the job."""
+    return table(
+        ("Slurm", "chunk", "what it says"),
+        (
+            (
+                f"`{state.name}`",
+                state.meaning.value,
+                state.says + "; the node is avoided" * state.node_at_fault,
+            )
+            for state in slurm.STATES
+        ),
     )
 
 
@@ -294,6 +309,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "commands": commands,
     "exit codes": exit_codes,
+    "slurm states": slurm_states,
     "sweep keys": sweep_keys,
     "profile keys": profile_keys,
     "overall columns": overall_columns,

@@ -10,7 +10,7 @@ import click
 import pytest
 
 import docscripts
-from hpcsweep import errors, slurm
+from hpcsweep import errors
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.cli import main
 from hpcsweep.store.state import ChunkState, PointStatus
@@ -171,13 +171,7 @@ def test_the_reference_explains_every_exit_code():
     assert codes == {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
 
 
-def test_operations_explain_every_state_of_a_chunk_and_of_slurm():
+def test_operations_explain_every_state_of_a_chunk():
     """With the words of the code."""
     text = (ROOT / "docs/operations.md").read_text()
     assert [state for state in ChunkState if f"| `{state}` | {state.says} |" not in text] == []
-    rows = re.findall(
-        r"^\| `([A-Z_]+)` \| (\w+) \| (.+?)(; the node is avoided)? \|$", text, re.MULTILINE
-    )
-    assert [(name, says, bool(avoided)) for name, _, says, avoided in rows] == [
-        (state.name, state.says, state.node_at_fault) for state in slurm.STATES
-    ]
