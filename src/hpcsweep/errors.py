@@ -1,24 +1,24 @@
-"""Everything that hpcsweep complains about, one exit code per class.
+"""All errors of hpcsweep; each class has one exit code.
 
 The tree (exit code in brackets)::
 
     HpcsweepError [1]
-    |-- BadInput [2]              the user's files or arguments; nothing was started
+    |-- BadInput [2]              a file or an argument is wrong; nothing was started
     |   |-- SpecError             a sweep file
     |   |-- ProfileError          a cluster profile
     |   `-- UsageError            arguments that do not go together, names that do not exist
     |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
     |-- Implausible [3]           the command worked, some figures cannot be right
     |-- Incomplete [4]            the command worked, some points are still to be measured
-    |-- Refused [5]               machine or cluster is not what the profile says, or over a budget
+    |-- Refused [5]               machine or cluster does not fit the profile, or over a budget
     |-- ResultsError [6]          a results folder that cannot be read or written
     |   |-- DamagedResults        shards that could be read only in part
     |   `-- Busy                  another process holds the lock
     |-- SchedulerError [7]        Slurm refused, or could not be asked
-    |   `-- PartlySubmitted [8]   a limit was hit half way; the same command sends the rest
-    `-- MissingDependency [9]     a library or program that this command needs is not there
+    |   `-- PartlySubmitted [8]   Slurm took a part of the chunks; the same command sends the rest
+    `-- MissingDependency [9]     a library or program that this command needs is missing
 
-Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue me.
+Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue the job.
 130 is Ctrl-C.
 """
 
@@ -35,13 +35,13 @@ EXIT_INTERRUPTED = 130
 
 
 class HpcsweepError(Exception):
-    """Root of the tree; its text is shown to the user as it is."""
+    """Root of the tree; the user sees its text unchanged."""
 
     exit_code: ClassVar[int] = 1
 
 
 class BadInput(HpcsweepError):
-    """Something that the user wrote cannot be used."""
+    """A file or an argument is wrong; nothing was started."""
 
     exit_code = 2
 
@@ -59,25 +59,25 @@ class UsageError(BadInput):
 
 
 class PointsFailed(HpcsweepError):
-    """Some points ended in `error`, `crashed` or `timeout`."""
+    """Done, but some points ended in `error`, `crashed` or `timeout`."""
 
     exit_code = 3
 
 
 class Implausible(HpcsweepError):
-    """Some figures cannot be right, such as a rate above the device's peak."""
+    """Done, but some figures cannot be right, such as a rate above the device's peak."""
 
     exit_code = 3
 
 
 class Incomplete(HpcsweepError):
-    """Some points are still pending; the same command continues."""
+    """Some points have no result yet; the same command continues."""
 
     exit_code = 4
 
 
 class Refused(HpcsweepError):
-    """Machine or cluster is not fit, or a limit that the user set would be exceeded."""
+    """Machine or cluster does not fit the profile, or a limit of the user would be exceeded."""
 
     exit_code = 5
 
@@ -89,11 +89,11 @@ class ResultsError(HpcsweepError):
 
 
 class DamagedResults(ResultsError):
-    """Shards could be read only in part; every complete row was kept."""
+    """Some shards could be read only in part; every complete row was kept."""
 
 
 class Busy(ResultsError):
-    """Another process is in the same critical section."""
+    """Another process holds the lock of the results folder."""
 
 
 class SchedulerError(HpcsweepError):
@@ -103,7 +103,7 @@ class SchedulerError(HpcsweepError):
 
 
 class PartlySubmitted(SchedulerError):
-    """Some chunks went in, then a limit was hit; the submission is recorded and resumable."""
+    """Slurm took only a part of the chunks; the same command sends the rest."""
 
     exit_code = 8
 
