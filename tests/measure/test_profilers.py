@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep import environment
 from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
 from hpcsweep.measure.bench_api import Unsupported
@@ -24,7 +25,7 @@ QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Return where artifacts go, as a supervisor says it."""
-    monkeypatch.setenv(profilers.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(environment.ARTIFACTS, str(tmp_path))
     return tmp_path
 
 
@@ -72,7 +73,7 @@ def test_a_trace_that_is_too_large_is_not_kept_and_told(bench, folder):
 
 def test_without_a_supervisor_nothing_is_written(bench, monkeypatch):
     """As in `hpcsweep verify`."""
-    monkeypatch.delenv(profilers.FOLDER_VARIABLE, raising=False)
+    monkeypatch.delenv(environment.ARTIFACTS, raising=False)
     done = bench.measure(point(measure={**QUICK, "profile": ["torch"]}))
     assert not done.row.get("artifacts")
 
@@ -84,7 +85,7 @@ def test_nvtx_needs_a_gpu_and_says_so(bench, folder, monkeypatch):
     done = bench.measure(wanted)
     assert done.row["median_ms"] > 0
     assert done.row["artifacts"] == "no nvtx range on cpu"
-    monkeypatch.setenv(profilers.WRAPPER_VARIABLE, "ncu")
+    monkeypatch.setenv(environment.WRAPPER, "ncu")
     with pytest.raises(Unsupported, match="nvtx needs an NVIDIA GPU; this is cpu"):
         bench.measure(wanted)
 

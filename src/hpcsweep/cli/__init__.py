@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from hpcsweep import __version__
+from hpcsweep import __version__, environment
 from hpcsweep.cli import machine, planning, sweeps, tables
 from hpcsweep.cli.common import Commands
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
@@ -68,7 +68,7 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     default="results",
-    envvar="HPCSWEEP_RESULTS",
+    envvar=environment.RESULTS,
     show_default=True,
     help="Where sweeps write.",
 )

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from hpcsweep import environment
 from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ TORCH: Final = "torch"
 CPROFILE: Final = "cprofile"
 NVTX: Final = "nvtx"
 RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
-FOLDER_VARIABLE: Final = "HPCSWEEP_ARTIFACTS"
-WRAPPER_VARIABLE: Final = "HPCSWEEP_WRAPPER"
 _SHOWN: Final = 60
 
 # later torches warn that a cycle's events go, unless told; earlier ones do not know the word
@@ -89,7 +88,7 @@ class Place:
 
 def replaces_timing(names: Sequence[str]) -> bool:
     """Say whether a point is profiled and not timed: its range is looked at from outside."""
-    return NVTX in names and bool(os.environ.get(WRAPPER_VARIABLE))
+    return NVTX in names and bool(os.environ.get(environment.WRAPPER))
 
 
 def refuse_early(names: Sequence[str], device_type: str) -> None:
@@ -103,7 +102,7 @@ def run(names: Sequence[str], step: Step, point_id: str, settings: dict[str, Any
 
     Without a folder for artifacts (nobody supervises) nothing is written and nothing is profiled.
     """
-    folder = os.environ.get(FOLDER_VARIABLE)
+    folder = os.environ.get(environment.ARTIFACTS)
     if not names or not folder:
         return {}
     place = Place(Path(folder), point_id, 1e6 * settings["artifact_mb"])

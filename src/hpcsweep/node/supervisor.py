@@ -35,7 +35,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import files
+from hpcsweep import environment, files
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
 from hpcsweep.node import point_row
 from hpcsweep.node.dominance import OutOfMemoryPoints
@@ -64,7 +64,7 @@ _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker e
 def main(argv: list[str]) -> int:
     """Run the attempt; return the exit code that the job script acts on."""
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
-    with Stop(lifeline=os.environ.get("HPCSWEEP_LIFELINE") == "stdin") as stop:
+    with Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin") as stop:
         try:
             return Attempt(submission, int(argv[1]), stop).run()
         except HpcsweepError as error:
@@ -95,7 +95,7 @@ class Attempt:
         Of an attempt that was fenced off nothing remains: a requeue would end the newer one.
         """
         self.manifest = self.submission.read_manifest()
-        self.wrapper = os.environ.get("HPCSWEEP_WRAPPER", "")
+        self.wrapper = os.environ.get(environment.WRAPPER, "")
         chunk = chunk_file.read_chunk(self.submission.chunks, self.chunk_index)
         self.shard, writer = self._open_shard()
         with writer:
@@ -184,7 +184,7 @@ class Attempt:
 
     def _fits(self, usual: float, point: Point) -> bool:
         """Say whether a point fits the time left; refuse where it can never fit."""
-        deadline = float(os.environ.get("HPCSWEEP_DEADLINE") or "inf")
+        deadline = float(os.environ.get(environment.DEADLINE) or "inf")
         left = deadline - time.time() - self.manifest.run.kill_wait
         need = 1.1 * max(usual, self.slowest)
         if need <= left:
@@ -293,9 +293,9 @@ class Attempt:
 
     def _worker_env(self) -> dict[str, str]:
         return {
-            "HPCSWEEP_WORKLOAD": self.manifest.workload,
-            "HPCSWEEP_RUN": json.dumps(self.manifest.run.to_json()),
-            "HPCSWEEP_ARTIFACTS": str(self.shard.folder.absolute()),
+            environment.WORKLOAD: self.manifest.workload,
+            environment.RUN: json.dumps(self.manifest.run.to_json()),
+            environment.ARTIFACTS: str(self.shard.folder.absolute()),
             "PYTHONUNBUFFERED": "1",
             "KINETO_LOG_LEVEL": "99",  # torch's profiler chats on stderr, where last words are read
         }
@@ -318,7 +318,7 @@ class Attempt:
 
     def _report(self, number: int, total: int, point: Point, row: Row) -> None:
         """Tell whoever started this: a line for people, or JSON for the local launcher."""
-        if os.environ.get("HPCSWEEP_PROGRESS") == "json":
+        if os.environ.get(environment.PROGRESS) == "json":
             line = json.dumps({"status": row["status"], "wall_s": row["wall_s"]})
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
@@ -331,7 +331,7 @@ class Attempt:
         line = f"{_now()} {' '.join(text.split())}\n"
         with self._log.open("a", encoding="utf-8") as file:
             file.write(line)
-        if os.environ.get("HPCSWEEP_PROGRESS") != "json":
+        if os.environ.get(environment.PROGRESS) != "json":
             sys.stdout.write(line)
             sys.stdout.flush()
 

@@ -21,6 +21,7 @@ import threading
 import traceback
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
+from hpcsweep import environment
 from hpcsweep import point as points
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
@@ -66,7 +67,7 @@ def main() -> int:
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
     try:
-        bench = _bench(os.environ["HPCSWEEP_WORKLOAD"], json.loads(os.environ["HPCSWEEP_RUN"]))
+        bench = _bench(os.environ[environment.WORKLOAD], json.loads(os.environ[environment.RUN]))
         _send(replies, {"env": bench.environment()})
     except HpcsweepError as error:
         _send(replies, {"refused": str(error)})
@@ -134,7 +135,7 @@ def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
 def _listen(requests: IO[bytes], inbox: queue.SimpleQueue[bytes]) -> None:
     for line in requests:
         inbox.put(line)
-    if not os.environ.get("HPCSWEEP_WRAPPER"):
+    if not os.environ.get(environment.WRAPPER):
         os._exit(0)
     inbox.put(b"")
 

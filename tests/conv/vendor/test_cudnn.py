@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
+from hpcsweep import environment
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
@@ -208,7 +209,7 @@ def test_without_a_gpu_cudnn_says_so(real):
 
 def test_a_library_that_is_missing_or_is_no_cudnn_is_told(tmp_path, monkeypatch):
     """A path that does not exist, and a library of something else."""
-    monkeypatch.setenv(cudnn_library.OVERRIDE, str(tmp_path / "libcudnn.so.9"))
+    monkeypatch.setenv(environment.CUDNN, str(tmp_path / "libcudnn.so.9"))
     cudnn_library.load.cache_clear()
     with pytest.raises(LibraryUnusable, match="cuDNN cannot be loaded"):
         cudnn_library.load()

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep import environment
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
@@ -156,7 +157,7 @@ def test_without_a_gpu_and_with_another_version_it_says_so(fake):
 
 def test_a_library_that_is_missing_is_told(tmp_path, monkeypatch):
     """With the loader's own words."""
-    monkeypatch.setenv(miopen_library.OVERRIDE, str(tmp_path / "libMIOpen.so.1"))
+    monkeypatch.setenv(environment.MIOPEN, str(tmp_path / "libMIOpen.so.1"))
     miopen_library.load.cache_clear()
     with pytest.raises(LibraryUnusable, match="MIOpen cannot be loaded"):
         miopen_library.load()

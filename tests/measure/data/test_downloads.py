@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import diskdata
+from hpcsweep import environment
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.measure.data import downloads, loaders
 from hpcsweep.measure.training.workload import Training
@@ -18,7 +19,7 @@ from measuring import training
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """Return the folder that profiles name."""
-    monkeypatch.setenv(downloads.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(environment.DATA, str(tmp_path))
     return tmp_path
 
 
@@ -58,7 +59,7 @@ def test_missing_data_say_how_to_get_them(root, monkeypatch):
     """One line, with the command; without the variable, what to write in the profile."""
     with pytest.raises(UsageError, match=r"no .*data_batch_1; get it .*hpcsweep data get cifar10"):
         loaders.open_data(training(dataset="cifar10"))
-    monkeypatch.delenv(downloads.FOLDER_VARIABLE)
+    monkeypatch.delenv(environment.DATA)
     with pytest.raises(UsageError, match=r"HPCSWEEP_DATA is not set; say in the cluster profile"):
         loaders.open_data(training(dataset="cifar10"))
 
@@ -120,7 +121,7 @@ def test_an_unreadable_image_is_a_row_with_one_line(tmp_path):
         " dataset: [imagefolder, synthetic], num_workers: [1]}\n"
         "measure: {warmup: 1, iterations: 1, layers: false, evidence: false, numerics: false}\n"
     )
-    env = {downloads.FOLDER_VARIABLE: str(folder)}
+    env = {environment.DATA: str(folder)}
     done = desk.run("submit", "sweep.yaml", "--cluster", "local", **env)
     assert done.returncode == 3, done.stderr
     bad, good = desk.rows()

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import diskdata
+from hpcsweep import environment
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.data import downloads
-from hpcsweep.measure.profilers import FOLDER_VARIABLE
 from hpcsweep.measure.training import checkpoints, evaluate
 from hpcsweep.measure.training.trainer import Result
 from hpcsweep.measure.training.workload import Training
@@ -34,7 +33,7 @@ def folder(tmp_path, monkeypatch):
     """Return where an attempt's artifacts go."""
     place = tmp_path / "shards" / "first"
     place.mkdir(parents=True)
-    monkeypatch.setenv(FOLDER_VARIABLE, str(place))
+    monkeypatch.setenv(environment.ARTIFACTS, str(place))
     return place
 
 
@@ -70,7 +69,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, o
             bench.measure(point)
     later = folder.parent / "second"
     later.mkdir()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(later))
+    monkeypatch.setenv(environment.ARTIFACTS, str(later))
     resumed = Training("cpu").measure(point).row
     assert (resumed["resumed_epoch"], whole["resumed_epoch"]) == (2, None)
     assert {name: resumed[name] for name in LOSSES} == {name: whole[name] for name in LOSSES}
@@ -83,7 +82,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, o
 def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tmp_path, workers):
     """Crops and flips depend on seed, epoch and image, not on who loads it, nor since when."""
     diskdata.cifar10(tmp_path)
-    monkeypatch.setenv(downloads.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(environment.DATA, str(tmp_path))
     axes = {"dataset": "cifar10", "input_size": 32, "num_workers": workers}
     whole = Training("cpu").measure(_point(3, **axes)).row
     for file in folder.iterdir():

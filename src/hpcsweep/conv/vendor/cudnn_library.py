@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import ctypes_tools
 from hpcsweep.conv.vendor.driver import NotSupported
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NAME: Final = "libcudnn.so.9"
-OVERRIDE: Final = "HPCSWEEP_CUDNN"  # the path of another libcudnn
 MAJOR: Final = 9
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 _WORDS: Final = 1024
@@ -205,7 +205,7 @@ def load() -> Library:
     """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
     library = ctypes_tools.first_usable(_candidates(), Library)
     ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
-    if ours is not None and ours != library.version and not os.environ.get(OVERRIDE):
+    if ours is not None and ours != library.version and not os.environ.get(environment.CUDNN):
         raise LibraryUnusable(
             f"{library.path} is cuDNN {version_text(library.version)}, torch uses "
             f"{version_text(ours)}: two versions in one process; see LD_LIBRARY_PATH"
@@ -215,7 +215,7 @@ def load() -> Library:
 
 def _candidates() -> Iterator[str]:
     """Return where the library may be: named by the user, loaded, in its wheel, on the path."""
-    if named := os.environ.get(OVERRIDE):
+    if named := os.environ.get(environment.CUDNN):
         yield named
         return
     yield from _loaded()

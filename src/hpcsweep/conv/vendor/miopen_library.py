@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import ctypes_tools
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NAME: Final = "libMIOpen.so.1"
-OVERRIDE: Final = "HPCSWEEP_MIOPEN"  # the path of another libMIOpen
 _MAJORS: Final = (2, 3)
 
 # miopenStatus_t
@@ -153,7 +153,7 @@ def load() -> Library:
 
 def _candidates() -> Iterator[str]:
     """Return where the library may be: named by the user, in torch's wheel, on the path."""
-    if named := os.environ.get(OVERRIDE):
+    if named := os.environ.get(environment.MIOPEN):
         yield named
         return
     own = Path(torch.__file__).parent / "lib"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.utils.data import Dataset
 
+from hpcsweep import environment
 from hpcsweep.errors import Refused, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     Transform = Callable[[Any], Tensor]
     Pair = tuple[Dataset[Any], Dataset[Any], int]
 
-FOLDER_VARIABLE: Final = "HPCSWEEP_DATA"
 _BATCH: Final = 3 * 32 * 32
 # folder, training files, test file, key of the labels, classes
 _CIFAR: Final[Mapping[str, tuple[str, tuple[str, ...], str, str, int]]] = {
@@ -184,17 +184,17 @@ def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
 
 
 def _root(name: str) -> Path:
-    folder = os.environ.get(FOLDER_VARIABLE)
+    folder = os.environ.get(environment.DATA)
     if not folder:
         raise UsageError(
-            f"dataset '{name}': {FOLDER_VARIABLE} is not set; say in the cluster profile where "
-            f"data lie: env: {{{FOLDER_VARIABLE}: /a/folder}}"
+            f"dataset '{name}': {environment.DATA} is not set; say in the cluster profile where "
+            f"data lie: env: {{{environment.DATA}: /a/folder}}"
         )
     return Path(folder).expanduser()
 
 
 def _advice(name: str) -> str:
-    return f"get it on a login node: hpcsweep data get {name} --to ${FOLDER_VARIABLE}"
+    return f"get it on a login node: hpcsweep data get {name} --to ${environment.DATA}"
 
 
 def _open_image(path: str) -> Any:  # noqa: ANN401 - a PIL image

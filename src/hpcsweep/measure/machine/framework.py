@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpcsweep import catalog
+from hpcsweep import catalog, environment
 from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-THREADS_VARIABLE: Final = "HPCSWEEP_THREADS"
 _USUAL_THREADS: Final = torch.get_num_threads()
 # How allocators and libraries say it, besides the exception types for it.
 _NO_MEMORY: Final = (
@@ -63,12 +62,12 @@ def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
 
 def default_threads() -> int:
     """Return the threads of a point that does not say: the launcher's share, else torch's."""
-    return int(os.environ.get(THREADS_VARIABLE) or _USUAL_THREADS)
+    return int(os.environ.get(environment.THREADS) or _USUAL_THREADS)
 
 
 def shares_cpu() -> bool:
     """Say whether the launcher runs several workers on this machine."""
-    return bool(os.environ.get(THREADS_VARIABLE))
+    return bool(os.environ.get(environment.THREADS))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

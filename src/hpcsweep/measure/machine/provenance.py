@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from hpcsweep import __version__
+from hpcsweep.environment import THREADS
 from hpcsweep.measure.machine import memory
 from hpcsweep.measure.timing import caches
 
@@ -31,7 +32,7 @@ _ENVIRONMENT: Final = (
     "GOMP_SPINCOUNT",
     "KMP_BLOCKTIME",
     "MKL_NUM_THREADS",
-    "HPCSWEEP_THREADS",
+    THREADS,
     "MIOPEN_FIND_MODE",
     "MIOPEN_USER_DB_PATH",
     "NVIDIA_TF32_OVERRIDE",

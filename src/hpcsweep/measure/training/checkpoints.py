@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from hpcsweep import files
+from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.measure.profilers import FOLDER_VARIABLE
 from hpcsweep.measure.training.trainer import Result
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Checkpoints:
     @property
     def folder(self) -> Path | None:
         """Return where files go."""
-        named = os.environ.get(FOLDER_VARIABLE)
+        named = os.environ.get(environment.ARTIFACTS)
         return Path(named) if named else None
 
     def resume(self) -> None:

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final
 
+from hpcsweep import environment
 from hpcsweep import processes as process
 from hpcsweep.errors import EXIT_REQUEUE
 
@@ -86,7 +87,7 @@ def launch(
 def _threads(workers: int) -> dict[str, str]:
     """Give each of several workers its share of the cores, so that they disturb less."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"HPCSWEEP_THREADS": str(max(1, (cores or 1) // workers))} if workers > 1 else {}
+    return {environment.THREADS: str(max(1, (cores or 1) // workers))} if workers > 1 else {}
 
 
 class _Run:
@@ -100,7 +101,12 @@ class _Run:
         on_idle: Callable[[], None],
     ) -> None:
         self._submission = submission
-        self._env = {**os.environ, **env, "HPCSWEEP_PROGRESS": "json", "HPCSWEEP_LIFELINE": "stdin"}
+        self._env = {
+            **os.environ,
+            **env,
+            environment.PROGRESS: "json",
+            environment.LIFELINE: "stdin",
+        }
         self._on_point, self._on_idle = on_point, on_idle
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
