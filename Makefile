@@ -27,7 +27,8 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 docs: $(STAMP) .stamps/docs
-	$(BIN)/python -m pytest -q tests/docs/test_documentation.py tests/docs/test_generated_tables.py
+	$(BIN)/python -m pytest -q tests/docs/test_documentation.py \
+	    tests/docs/test_generated_tables.py tests/docs/test_map.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
