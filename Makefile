@@ -26,10 +26,11 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# with --quiet, --strict would not see any warning
 docs: $(STAMP) .stamps/docs
 	$(BIN)/python -m pytest -q tests/docs/test_documentation.py \
 	    tests/docs/test_generated_tables.py tests/docs/test_map.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 .stamps/docs: $(STAMP)

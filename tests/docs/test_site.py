@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +15,9 @@ import docscripts
 from docscripts import DOCS
 from paths import ROOT
 
+needs_mkdocs = pytest.mark.skipif(
+    not importlib.util.find_spec("mkdocs"), reason="`make docs` installs mkdocs"
+)
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
@@ -46,14 +50,36 @@ def test_every_module_has_a_line_that_says_what_it_does(added):
     assert all(lines)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("mkdocs"), reason="`make docs` installs mkdocs")
+def build(project, folder):
+    """Build the site of a project as `make docs` does."""
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder))
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        command, cwd=project, env=env, capture_output=True, text=True, check=False
+    )
+
+
+@needs_mkdocs
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
     """Links outside are for people; scripts, styles and fonts lie in the site."""
-    command = (sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(tmp_path))
-    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    done = build(ROOT, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     fetched = re.compile(r"""(?:src=|<link[^>]*href=|url\(|@import )["']?(?:https?:)?//""")
     pages = [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")]
     assert len(pages) > 15
     assert [page.name for page in pages if fetched.search(page.read_text())] == []
+
+
+@needs_mkdocs
+def test_broken_links_fail_the_build(tmp_path):
+    """To a page, to a heading, and to a picture; each is named."""
+    links = ("nowhere.md", "sweeps.md#nothing", "pictures/none.svg")
+    for name in ("docs", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for path in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml"]:
+        shutil.copy(path, tmp_path)
+    page = tmp_path / "docs" / "profiling.md"
+    page.write_text(page.read_text() + "".join(f"[broken]({link})\n" for link in links))
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert [link for link in links if link not in done.stderr] == []
