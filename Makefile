@@ -1,7 +1,8 @@
-# make demo   sets everything up, measures a real sweep on this machine, shows its report
-# make test   sets everything up, runs the checks and the tests
-# make check  ruff, mypy, import contracts
-# make docs   builds the documentation as a site in site/; fails on a broken link or unknown command
+# make demo      sets everything up, measures a real sweep on this machine, shows its report
+# make test      sets everything up, runs the checks and the tests of every day
+# make test-all  the same with the tests that are too long for every day
+# make check     ruff, mypy, import contracts
+# make docs      builds the documentation as a site in site/; fails on a broken link or unknown command
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,16 +10,19 @@ BIN := $(VENV)/bin
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test check docs slurm clean
+.PHONY: demo test test-all check docs slurm clean
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
 	$(BIN)/hpcsweep collect quickstart
 	$(BIN)/hpcsweep report quickstart
 
-# pytest's summary is the last line
+# Several processes share the tests (tests/support/lanes.py); pytest's summary is the last line.
 test: $(STAMP) slurm check
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n auto $(PYTEST)
+
+test-all: $(STAMP) slurm check
+	$(BIN)/python -m pytest -n auto --all $(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -45,7 +45,13 @@ def _meta_refuses_small_images() -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", MODELS)
+# One of each kind on every day: plain, residual, depthwise, several branches, attention, windows.
+FEW = ("alexnet", "resnet50", "mobilenet_v2", "googlenet", "vit_b_16", "swin_v2_t")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 @pytest.mark.filterwarnings("ignore:.*init_weights.*:FutureWarning")
 @pytest.mark.filterwarnings("ignore:torch.meshgrid:UserWarning")
 def test_sizes_and_work_are_what_the_network_itself_says(table: ModuleType, name: str) -> None:

@@ -6,20 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from localruns import Desk
 from paths import ROOT
+
+if TYPE_CHECKING:
+    from localruns import Desk
 
 HEAVY = ("torch", "pandas", "submitit", "matplotlib", "pydantic", "rich", "yaml")
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def loaded(desk: Desk, *arguments: str) -> set[str]:

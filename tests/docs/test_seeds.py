@@ -14,7 +14,6 @@ import yaml
 
 from hpcsweep.analysis import report_training
 from hpcsweep.spec import lookup
-from localruns import Desk
 
 QUICK = {"layers": False, "evidence": False, "numerics": False, "warmup": 1, "iterations": 2}
 QUICK |= {"save_final": False}  # the weights are hundreds of megabytes
@@ -24,12 +23,7 @@ NEEDS_A_GPU = {
     "resnet18_cifar10_five_experiments": {"ok": 2, "unsupported": 2},
     "resnet50_cifar100_variants": {"ok": 2, "unsupported": 3},
 }
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
+QUICKEST = "nn_perf_roofline"  # the others run with --all
 
 
 def _smaller(name):
@@ -45,14 +39,20 @@ def _smaller(name):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize(("name", "statuses"), NEEDS_A_GPU.items())
-def test_a_document_runs_without_a_gpu(desk, name, statuses):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name != QUICKEST else ())
+        for name in NEEDS_A_GPU
+    ],
+)
+def test_a_document_runs_without_a_gpu(desk, name):
     """Exit code 0; what a CPU cannot do is unsupported with its reason, not a crash."""
     desk.spec(_smaller(name), f"{name}.yaml")
     done = desk.run("submit", f"{name}.yaml", "--cluster", "local", "--sample", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = desk.rows(name)
-    assert Counter(row["status"] for row in rows) == statuses
+    assert Counter(row["status"] for row in rows) == NEEDS_A_GPU[name]
     for row in rows:
         if row["status"] == "unsupported":
             assert re.search(r"needs a GPU|copies to a GPU|tunes cuDNN", row["status_reason"])

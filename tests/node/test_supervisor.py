@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,7 +18,9 @@ from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.rundir import ShardPath, SubmissionDir
 from hpcsweep.submit import prepare, workflow
-from localruns import Desk
+
+if TYPE_CHECKING:
+    from localruns import Desk
 
 STATUS = {
     "error": ("error", "RuntimeError: injected error"),
@@ -28,12 +31,6 @@ STATUS = {
     "oom": ("oom", "peak 5.00 GiB, limit 4.00 GiB"),
     "unsupported": ("unsupported", "injected: cannot be done here"),
 }
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def prepared(desk: Desk, text: str) -> SubmissionDir:

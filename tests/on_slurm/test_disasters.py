@@ -113,7 +113,7 @@ def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
 
 def tasks_are_preempted(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Take the node from two sweeps by a job of higher priority: requeued, cancelled for good."""
-    node, slow = "constraint: gpul40s\n", {"chunk": 12, "sleep_ms": 600}
+    node, slow = "constraint: gpul40s\n", {"points": 40, "chunk": 20, "sleep_ms": 600}
     pair = {
         "back": surviving.sweep(lab, folder / "back", f"partition: low\n{node}", **slow),
         "out": surviving.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", **slow),
@@ -227,8 +227,8 @@ def test_an_outage_of_slurmctld_costs_nothing(series: Series, tmp_path: Path):
     lab.kill("slurmctld")
     with ThreadPoolExecutor(3) as pool:
         again = pool.submit(one.submit)
-        new = pool.submit(late.desk.run, "submit", "s.yaml", "--cluster", "any")
-        status = pool.submit(one.desk.run, "status")
+        new = pool.submit(late.desk.run_process, "submit", "s.yaml", "--cluster", "any")
+        status = pool.submit(one.desk.run_process, "status")
     assert re.search("squeue: (no answer within|slurmctld cannot be reached)", again.result())
     assert "nothing to send" in again.result()
     assert status.result().returncode == 0

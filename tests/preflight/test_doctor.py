@@ -9,13 +9,6 @@ import pytest
 
 from hpcsweep.preflight import doctor
 from hpcsweep.spec import profile
-from localruns import Desk
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def by_what(findings):

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcsweep.catalog import ALGORITHMS, AXES, SETTINGS, WORKLOADS
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-often = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 SWEEP_KEYS = list(sweep_file.SweepFile.model_fields)
 PROFILE_KEYS = list(profile.ProfileFile.model_fields)
@@ -98,7 +95,6 @@ def _read(load: Callable[[Path], Any], path: Path, error: type[BadInput]) -> Any
         return None
 
 
-@often
 @given(data=st.binary(max_size=200) | st.text(max_size=80).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     """Of sweeps and of profiles."""
@@ -108,7 +104,6 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     _read(profile.load, path, ProfileError)
 
 
-@often
 @given(data=anything | _shaped(SWEEP_KEYS) | sweeps)
 def test_any_data_is_a_sweep_or_refused(tmp_path: Path, data: Any) -> None:
     """A sweep that was accepted has points, and can be told as JSON."""
@@ -121,7 +116,6 @@ def test_any_data_is_a_sweep_or_refused(tmp_path: Path, data: Any) -> None:
         json.dumps(expansion.to_json(limit=3), allow_nan=False)
 
 
-@often
 @given(data=_shaped(PROFILE_KEYS))
 def test_any_data_is_a_profile_or_refused(tmp_path: Path, data: dict[str, Any]) -> None:
     """A profile that was accepted can be written down."""
@@ -132,7 +126,6 @@ def test_any_data_is_a_profile_or_refused(tmp_path: Path, data: dict[str, Any]) 
         json.dumps(found.model_dump(mode="json"), allow_nan=False)
 
 
-@often
 @given(data=st.data())
 def test_a_shipped_file_with_one_part_broken_is_read_or_refused(
     tmp_path: Path, data: st.DataObject

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -22,7 +22,6 @@ from hpcsweep.conv.shape import ConvShape
 BACKEND = Reference("cpu")
 BOUND = 1e-6
 WINOGRAD_5X5_BOUND = 6e-6
-quick = settings(max_examples=60, deadline=None)
 
 
 @st.composite
@@ -89,7 +88,6 @@ def drawn(shape: ConvShape, seed: int, dtype: torch.dtype) -> tuple[torch.Tensor
 
 
 @pytest.mark.parametrize("algorithm", [DIRECT, "gemm", "implicit_gemm", "implicit_precomp_gemm"])
-@quick
 @given(shape=geometries(), seed=st.integers(0, 1 << 30))
 def test_the_gemm_families_agree_with_float64_on_every_shape(
     algorithm: str, shape: ConvShape, seed: int
@@ -100,7 +98,6 @@ def test_the_gemm_families_agree_with_float64_on_every_shape(
 
 
 @pytest.mark.parametrize("algorithm", ["fft", "fft_tiling"])
-@quick
 @given(shape=dense(), seed=st.integers(0, 1 << 30))
 def test_the_fft_families_agree_with_float64_on_every_dense_shape(
     algorithm: str, shape: ConvShape, seed: int
@@ -113,7 +110,6 @@ def test_the_fft_families_agree_with_float64_on_every_dense_shape(
 @pytest.mark.parametrize(
     ("algorithm", "size"), [("winograd", 3), ("winograd_nonfused", 3), ("winograd_nonfused", 5)]
 )
-@quick
 @given(shape=dense(), seed=st.integers(0, 1 << 30))
 def test_the_winograd_families_agree_with_float64(
     algorithm: str, size: int, shape: ConvShape, seed: int
@@ -126,7 +122,6 @@ def test_the_winograd_families_agree_with_float64(
 
 
 @pytest.mark.parametrize("algorithm", FAMILIES)
-@quick
 @given(shape=dense(), seed=st.integers(0, 1 << 30))
 def test_in_float64_nothing_but_rounding_is_left(
     algorithm: str, shape: ConvShape, seed: int
@@ -136,7 +131,6 @@ def test_in_float64_nothing_but_rounding_is_left(
     assert deviation(algorithm, *drawn(shape, seed, torch.float64), shape) < 1e-14
 
 
-@quick
 @given(shape=geometries())
 def test_shapes_that_differ_have_keys_that_differ(shape: ConvShape) -> None:
     """And the same shape, made again, has the same key."""

@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from hpcsweep import point
@@ -38,9 +38,6 @@ VALUES: dict[str, list[Any]] = {
 }
 NUMERIC = ("input_size", "batch_size")
 OPERATORS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
-slow = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -248,7 +245,6 @@ def _usable(folder: Path, raw: Raw) -> tuple[sweep_file.Sweep | None, Reference]
 # --- the laws --------------------------------------------------------------------------------
 
 
-@slow
 @given(raw=sweep_files())
 def test_an_expansion_is_what_asking_every_rule_about_every_combination_gives(
     tmp_path: Path, raw: Raw
@@ -269,7 +265,6 @@ def test_an_expansion_is_what_asking_every_rule_about_every_combination_gives(
     assert touched == counted
 
 
-@slow
 @given(raw=sweep_files(), measure=st.sampled_from([{}, {"sleep_ms": 2}, {"sleep_ms": 0.5}]))
 def test_an_id_prepared_in_pieces_is_the_id_of_the_point(
     tmp_path: Path, raw: Raw, measure: Raw
@@ -286,7 +281,6 @@ def test_an_id_prepared_in_pieces_is_the_id_of_the_point(
     assert len({each.point_id for each in points}) == len(points)
 
 
-@slow
 @given(raw=sweep_files(), n=st.integers(1, 4))
 def test_a_sample_is_spread_evenly_over_what_the_constraints_leave(
     tmp_path: Path, raw: Raw, n: int
@@ -301,7 +295,6 @@ def test_a_sample_is_spread_evenly_over_what_the_constraints_leave(
     assert {each.point_id for each in sample} <= {each.point_id for each in plan.expand(sweep)}
 
 
-@slow
 @given(raw=sweep_files(), n=st.integers(1, 3))
 def test_a_sample_of_included_points_too_is_part_of_the_whole(
     tmp_path: Path, raw: Raw, n: int
@@ -323,7 +316,6 @@ def _others(points: list[point.Point]) -> set[str]:
     }
 
 
-@slow
 @given(raw=sweep_files(), gpu=st.sampled_from([*VALUES["gpu"], "other"]))
 def test_a_profile_takes_the_points_of_its_gpu_and_those_without_one(
     tmp_path: Path, raw: Raw, gpu: str
@@ -341,7 +333,6 @@ def test_a_profile_takes_the_points_of_its_gpu_and_those_without_one(
     assert len({each.point_id for each in taken}) == len(taken)
 
 
-@slow
 @given(raw=sweep_files(), device=st.sampled_from(["cpu", "l40"]))
 def test_a_rehearsal_gives_every_point_the_device_and_equal_points_collapse(
     tmp_path: Path, raw: Raw, device: str

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import resultsfolder
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from resultsfolder import Folder
 
 STATUSES = ["ok", "oom", "error", "crashed"]
-laws = settings(max_examples=100, deadline=None)
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,6 @@ def rows_of(folder: Folder) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@laws
 @given(history=HISTORIES)
 def test_nothing_intact_is_lost_and_the_best_row_wins(home: Path, history: History) -> None:
     """Against the obvious reading; damage is left out, and named once per damaged row."""
@@ -145,7 +143,6 @@ def test_nothing_intact_is_lost_and_the_best_row_wins(home: Path, history: Histo
     assert report.layer_rows == 2 * measured
 
 
-@laws
 @given(history=HISTORIES, data=st.data())
 def test_the_tables_do_not_depend_on_when_it_was_collected(
     home: Path, history: History, data: st.DataObject
@@ -165,7 +162,6 @@ def test_the_tables_do_not_depend_on_when_it_was_collected(
     assert reports[0] == reports[1]
 
 
-@laws
 @given(rows=st.lists(ROWS, min_size=2, max_size=6, unique_by=lambda row: row.point), data=st.data())
 def test_a_shard_that_grows_ends_as_if_it_was_read_at_once(
     home: Path, rows: list[Measured], data: st.DataObject
@@ -188,7 +184,6 @@ def test_a_shard_that_grows_ends_as_if_it_was_read_at_once(
     assert parts.tables() == whole.tables()
 
 
-@laws
 @given(history=HISTORIES)
 def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
     """Not a byte, not even a time stamp; and it reports the same."""
@@ -203,7 +198,6 @@ def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
     assert _without_times(first) == _without_times(second)
 
 
-@laws
 @given(history=HISTORIES)
 def test_what_was_remembered_may_be_deleted(home: Path, history: History) -> None:
     """It is a cache: from scratch the tables are the same."""

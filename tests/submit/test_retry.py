@@ -5,20 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import pytest
-
-from localruns import Desk
-
 NOOP = """\
 workload: noop
 axes: {model: [a, b], input_size: [1, 2]}
 """
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def test_nothing_to_take_again_is_no_error(desk):

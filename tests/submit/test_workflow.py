@@ -11,8 +11,6 @@ import sys
 import time
 from collections import Counter
 
-import pytest
-
 from hpcsweep.errors import (
     EXIT_INTERRUPTED,
     BadInput,
@@ -35,12 +33,6 @@ workload: noop
 axes: {model: [a], input_size: {start: 1, stop: 40, num: 40}}
 measure: {sleep_ms: 100}
 """
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def submit(desk: Desk, *more: str, spec: str = "sweep.yaml", **env: str):

@@ -138,7 +138,7 @@ def _let_it_work(mark: str, rng: random.Random) -> None:
     while "worker" not in marked(mark).values() and time.monotonic() < until:
         if not marked(mark):
             return
-        time.sleep(0.005)
+        time.sleep(0.02)
     time.sleep(rng.uniform(0, 0.8))
 
 
@@ -166,7 +166,7 @@ def _gone_after(mark: str) -> float:
             for pid in left:
                 kill(pid)
             raise AssertionError(f"still there 10 s after the submit: {left}")
-        time.sleep(0.01)
+        time.sleep(0.02)
     return time.monotonic() - begin
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unittest import mock
 
+import pytest
+
+from hpcsweep import cli
 from hpcsweep.store import shards
 from hpcsweep.store.rundir import RunDir
 
@@ -36,7 +43,26 @@ class Desk:
         return path
 
     def run(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run hpcsweep to its end."""
+        """Run hpcsweep to its end in this process, which spares the start of another one.
+
+        Folder, environment and output streams are those of a process of its own; for the main
+        thread only.
+        """
+        words = [*map(str, arguments)]
+        out, errors = io.StringIO(), io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            mock.patch.dict(os.environ, env),
+            redirect_stdout(out),
+            redirect_stderr(errors),
+        ):
+            patch.chdir(self.folder)
+            patch.setattr(sys, "argv", ["hpcsweep", *words])
+            code = _exit_code()
+        return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
+
+    def run_process(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run hpcsweep to its end in a process of its own."""
         return subprocess.run(
             [*COMMAND, *map(str, arguments)],
             cwd=self.folder,
@@ -68,3 +94,14 @@ class Desk:
     def rows(self, name: str = "sweep") -> list[dict[str, str]]:
         """Return every row of every shard."""
         return [row for shard in self.sweep(name).shards() for row in shards.read(shard).rows]
+
+
+def _exit_code() -> int:
+    """Run the console script; return the exit code that Python would end with."""
+    try:
+        cli.run()
+    except SystemExit as end:
+        return int(end.code or 0)
+    except Exception:  # noqa: BLE001 - as at the end of a process
+        traceback.print_exc()
+        return 1

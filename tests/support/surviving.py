@@ -81,7 +81,7 @@ class Sweep:
 
     def submit(self, *more: str, profile: str = "any") -> str:
         """Type the command; return what it said."""
-        done = self.desk.run("submit", "s.yaml", "--cluster", profile, *more)
+        done = self.desk.run_process("submit", "s.yaml", "--cluster", profile, *more)
         assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
@@ -109,7 +109,7 @@ class Sweep:
 
     def left(self) -> Left:
         """Collect, and count what there is."""
-        done = self.desk.run("collect", "s", "--json")
+        done = self.desk.run_process("collect", "s", "--json")
         report = json.loads(done.stdout)
         with self.run.overall.open(newline="") as file:
             merged = list(csv.DictReader(file))

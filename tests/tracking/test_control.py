@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 from hpcsweep.store.shards import read_keys
 from hpcsweep.tracking import control
-from localruns import Desk
+
+if TYPE_CHECKING:
+    from localruns import Desk
 
 NOOP = "workload: noop\naxes: {model: [a, b], input_size: [1, 2, 3]}\n"
 SLOW = NOOP + "measure: {sleep_ms: 300}\n"
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def wait_for_a_row(desk: Desk) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.store.shards import read_keys
 from hpcsweep.tracking import status
-from localruns import Desk
+
+if TYPE_CHECKING:
+    from localruns import Desk
 
 SLOW = """\
 workload: noop
@@ -20,12 +23,6 @@ measure:
   sleep_ms: 100
   fail: [{when: {input_size: 2}, how: oom}]
 """
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 def rows(desk: Desk) -> int:

@@ -16,18 +16,11 @@ from hpcsweep.analysis.roofline.work import Roofs, Work, roofs_of
 from hpcsweep.catalog.gpus import DEVICES, GPUS
 from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError, suggest
-from localruns import Desk
 from ncufiles import Launch
 from paths import ROOT
 
 PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
 SAMPLE_SCRIPT = ROOT / "docs" / "sample_export.py"
-
-
-@pytest.fixture
-def desk(tmp_path):
-    """Return a folder of its own."""
-    return Desk(tmp_path)
 
 
 @pytest.fixture

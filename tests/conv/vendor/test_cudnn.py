@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its own habit
@@ -161,7 +161,6 @@ def test_the_real_library_tells_its_version_and_is_loaded_once(real):
     assert len(set(cudnn_library._loaded())) == 1
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 4),
     channels=st.integers(1, 8),

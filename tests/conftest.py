@@ -1,0 +1,63 @@
+"""What the whole suite shares: the desk, how much of it runs, and who runs what side by side."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import lanes
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: test processes share the cores
+
+# A machine that is busy with the rest of the suite says nothing about a law.
+_PATIENT = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+settings.register_profile("ci", max_examples=30, derandomize=True, **_PATIENT)
+settings.register_profile("night", max_examples=150, derandomize=False, **_PATIENT)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--all`."""
+    parser.addoption("--all", action="store_true", help="run slow tests, and laws at length")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose with how many examples a law is tried."""
+    settings.load_profile("night" if config.getoption("--all") else "ci")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is too long for every day, and put first what a worker should begin with."""
+    if not config.getoption("--all"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: lanes.rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return a worker per core, and one per lane of Slurm's tests, which mostly wait."""
+    return min(os.cpu_count() or 1, 6) + len(lanes.LANES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Scheduler:
+    """Keep modules together, and Slurm's tests in their lanes."""
+    return lanes.Scheduler(config, log)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Return a folder of its own, in which hpcsweep can be run."""
+    return Desk(tmp_path)
