@@ -1,7 +1,7 @@
 # make demo      sets everything up, measures a real sweep on this machine, shows its report
 # make test      sets everything up, runs the checks and the tests of every day
 # make test-all  the same with the tests that are too long for every day
-# make check     ruff, mypy, import contracts
+# make check     ruff, mypy, import contracts, dead code
 # make docs      builds the documentation as a site in site/; fails on a broken link or unknown command
 
 PYTHON ?= python3
@@ -29,6 +29,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 # with --quiet, --strict would not see any warning
 docs: $(STAMP) .stamps/docs

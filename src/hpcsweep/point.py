@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Value = str | int | float | bool | None
 ID_DIGITS = 16
 LABEL = ("model", "input_size", "batch_size", "algorithm")
 

@@ -109,11 +109,6 @@ def test_a_cell_of_an_algorithm_map_can_be_read_back() -> None:
     assert records.cell({"b": 1, "a": 2}) == records.cell({"a": 2, "b": 1})
 
 
-def test_keys_that_no_column_takes_are_found() -> None:
-    """A typo in a worker's row must not vanish silently."""
-    assert records.unknown_keys({"model": "a", "mean": 1.0}, OVERALL_COLUMNS) == ["mean"]
-
-
 def test_the_device_is_the_gpu_of_the_point() -> None:
     """The predecessor's name for it."""
     cells = records.axis_cells({"model": "resnet18", "gpu": "l40", "not_an_axis": 1})

@@ -298,7 +298,5 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_row_never_has_a_key_that_no_column_takes(shard: ShardPath, points: list[Point]) -> None:
     """The helpers of these tests write what workers write."""
-    from hpcsweep.catalog.columns import unknown_keys
-
-    assert unknown_keys(row_of(points[0], shard), SHARD_COLUMNS) == []
-    assert unknown_keys(layer_of(points[0], "fc", 1.0), LAYER_COLUMNS) == []
+    assert set(row_of(points[0], shard)) <= set(SHARD_COLUMNS)
+    assert set(layer_of(points[0], "fc", 1.0)) <= set(LAYER_COLUMNS)

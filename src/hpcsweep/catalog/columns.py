@@ -424,8 +424,3 @@ def cell(value: object) -> str:
 def cells(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
     """Return the texts of a row in column order; a key that is no column is a mistake of ours."""
     return [cell(row.get(name)) for name in columns]
-
-
-def unknown_keys(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
-    """Return the keys of a row that no column takes."""
-    return sorted(set(row) - set(columns))

@@ -1,0 +1,147 @@
+"""Tests are found by name: those of `src/hpcsweep/a/b.py` are `tests/a/test_b.py`.
+
+A package's own module, `a/__init__.py`, has `tests/a/test_a.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from paths import ROOT, TESTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGE = ROOT / "src/hpcsweep"
+
+# Modules whose tests stand with those of another one, since each is asked for through that one.
+TESTED_WITH = {
+    "analysis/columns": "analysis/test_plot",
+    "analysis/dataset": "analysis/test_report",
+    "analysis/pictures": "analysis/roofline/test_model",
+    "analysis/plot_chart": "analysis/test_plot",
+    "analysis/roofline/chart": "analysis/roofline/test_model",
+    "analysis/roofline/export_file": "analysis/roofline/test_ncu",
+    "analysis/roofline/ncu_export": "analysis/roofline/test_ncu",
+    "analysis/roofline/sweep": "analysis/roofline/test_model",
+    "analysis/roofline/work": "analysis/roofline/test_model",
+    "analysis/speedup": "analysis/test_plot",
+    "catalog/axes": "spec/test_validation",
+    "cli": "cli/test_commands",
+    "cli/common": "cli/test_commands",
+    "cli/machine": "cli/test_commands",
+    "cli/planning": "cli/test_commands",
+    "cli/sweeps": "cli/test_commands",
+    "cli/tables": "cli/test_commands",
+    "collect/incremental": "collect/test_workflow",
+    "collect/merge": "collect/test_workflow",
+    "collect/orphans": "collect/test_workflow",
+    "collect/summary": "collect/test_workflow",
+    "collect/tables": "collect/test_workflow",
+    "conv/errors": "conv/test_swap",
+    "conv/proof/autograd_graph": "conv/proof/test_backward_pass",
+    "conv/proof/profiler_events": "conv/proof/test_forward_pass",
+    "conv/reference/fft": "conv/reference/test_backend",
+    "conv/reference/gemm": "conv/reference/test_backend",
+    "conv/reference/winograd": "conv/reference/test_backend",
+    "conv/vendor/backend": "conv/vendor/test_cudnn",
+    "conv/vendor/ctypes_tools": "conv/vendor/test_cudnn",
+    "conv/vendor/cudnn_library": "conv/vendor/test_cudnn",
+    "conv/vendor/driver": "conv/vendor/test_cudnn",
+    "conv/vendor/miopen_library": "conv/vendor/test_miopen",
+    "conv/vendor/operator": "conv/vendor/test_cudnn",
+    "errors": "docs/test_documentation",
+    "measure/bench_api": "measure/test_bench",
+    "measure/noop": "node/test_supervisor",
+    "measure/training/epochs": "measure/training/test_workload",
+    "measure/training/evaluate": "measure/training/test_trainer",
+    "measure/training/instrumented": "measure/training/test_workload",
+    "measure/training/layer_pass": "measure/training/test_workload",
+    "measure/training/network": "measure/training/test_trainer",
+    "measure/training/optimizers": "measure/training/test_trainer",
+    "node/point_row": "node/test_supervisor",
+    "node/stop": "node/test_supervisor",
+    "node/worker": "measure/test_bench",
+    "node/worker_process": "node/test_supervisor",
+    "point": "spec/test_expansion",
+    "preflight/accounts": "preflight/test_checks",
+    "preflight/findings": "preflight/test_checks",
+    "preflight/local_device": "preflight/test_checks",
+    "preflight/nodes": "preflight/test_checks",
+    "processes": "store/test_locks",
+    "slurm/call": "slurm/test_programs",
+    "slurm/cluster": "slurm/test_programs",
+    "slurm/ids": "slurm/test_programs",
+    "slurm/jobs": "slurm/test_programs",
+    "slurm/refusals": "slurm/test_programs",
+    "slurm/sbatch": "slurm/test_programs",
+    "slurm/site": "slurm/test_programs",
+    "slurm/states": "slurm/test_programs",
+    "slurm/text": "slurm/test_programs",
+    "store/typed_json": "store/test_manifest",
+    "submit/dry_run": "submit/test_workflow",
+    "submit/launchers/arrays": "on_slurm/test_launching",
+    "submit/launchers/local": "submit/test_workflow",
+    "submit/launchers/sbatch": "on_slurm/test_launching",
+    "submit/launchers/via_submitit": "on_slurm/test_submitit",
+    "submit/precheck": "on_slurm/test_mistakes",
+    "submit/prepare": "submit/test_workflow",
+    "submit/progress": "submit/test_workflow",
+    "submit/to_slurm": "on_slurm/test_launching",
+    "tracking/bad_nodes": "on_slurm/test_badnodes",
+    "tracking/journal": "tracking/test_chunk_state",
+}
+# Folders of tests that ask for something else than one module.
+OF_THE_WHOLE = {
+    "benchmarks": "the scripts in benchmarks/",
+    "docs": "documents, pictures and generated pages",
+    "on_slurm": "a real Slurm",
+    "properties": "laws, with inputs that are drawn",
+}
+# Single test modules that do.
+STORIES = {
+    "cli/test_commands": "what all commands share: help, exit codes, messages, what they load",
+    "conv/vendor/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",
+    "measure/training/test_sweep": "a training sweep from its file to its table",
+    "node/test_kill": "processes of a run are killed at random",
+    "slurm/test_programs": "Slurm's programs as scripts that answer or do not",
+    "store/test_old_results": "a results folder of the first release",
+    "submit/test_script_runs": "job scripts run in a shell, without Slurm",
+    "test_layout": "this module",
+    "test_wheel": "the built wheel",
+}
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).with_suffix("").as_posix().removesuffix("/__init__")
+
+
+def _has_logic(path: Path) -> bool:
+    """Say whether a module defines functions; names and records alone need no tests."""
+    return any(isinstance(node, ast.FunctionDef) for node in ast.walk(ast.parse(path.read_text())))
+
+
+def _test_of(module: str) -> str:
+    folder, _, name = module.rpartition("/")
+    if (PACKAGE / module).is_dir():
+        return f"{module}/test_{name}"
+    return f"{folder}/test_{name}".removeprefix("/")
+
+
+MODULES = {_name(path, PACKAGE): path for path in PACKAGE.rglob("*.py")}
+TEST_MODULES = {_name(path, TESTS) for path in TESTS.rglob("test_*.py")}
+WITH_LOGIC = {name for name, path in MODULES.items() if _has_logic(path)}
+
+
+def test_every_module_with_logic_has_its_tests_by_name():
+    """Those that have none are listed, with where their tests are."""
+    without = {name for name in WITH_LOGIC if _test_of(name) not in TEST_MODULES}
+    assert without == set(TESTED_WITH)
+    assert set(TESTED_WITH.values()) <= TEST_MODULES
+
+
+def test_every_test_module_has_its_module_by_name():
+    """Those that ask for something else are listed, with what that is."""
+    rest = {name for name in TEST_MODULES if name.partition("/")[0] not in OF_THE_WHOLE}
+    assert rest - {_test_of(name) for name in MODULES} == set(STORIES)
