@@ -7,38 +7,38 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
-def identity(pid: int | None = None) -> dict[str, Any]:
-    """Return host, boot, pid and start time of a process; of this one by default."""
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A process on a host; `start` is in ticks since that boot, None where it was gone."""
+
+    host: str = ""
+    boot: str = ""
+    pid: int = 0
+    start: int | None = None
+
+    def on_this_host(self) -> bool:
+        """Say whether it was taken on this host since its last boot."""
+        return self.host == socket.gethostname() and self.boot == _boot_id()
+
+    def is_alive(self) -> bool:
+        """Say whether that very process runs here; false for one of another host or boot."""
+        if not self.on_this_host():
+            return False
+        start = _start_ticks(self.pid)
+        return start is not None and start == self.start
+
+
+def identity(pid: int | None = None) -> Identity:
+    """Return who a process is; this one by default."""
     pid = os.getpid() if pid is None else pid
-    return {
-        "host": socket.gethostname(),
-        "boot": _boot_id(),
-        "pid": pid,
-        "start": _start_ticks(pid),
-    }
-
-
-def on_this_host(who: Mapping[str, Any]) -> bool:
-    """Say whether an identity was taken on this host since its last boot."""
-    return who.get("host") == socket.gethostname() and who.get("boot") == _boot_id()
-
-
-def is_alive(who: Mapping[str, Any]) -> bool:
-    """Say whether that very process runs here; false for one of another host or boot."""
-    if not on_this_host(who):
-        return False
-    start = _start_ticks(int(who["pid"]))
-    return start is not None and start == who.get("start")
+    return Identity(host=socket.gethostname(), boot=_boot_id(), pid=pid, start=_start_ticks(pid))
 
 
 def _boot_id() -> str:

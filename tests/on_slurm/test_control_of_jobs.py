@@ -53,7 +53,7 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
     (out,) = submission.logs.glob("slurm-*_0.out")
     after = out.read_text().partition("CANCELLED AT")[2]
     assert (after.count(" ok "), after.count("stopped: ")) == (1, 1), out.read_text()
-    own = [entry["job_id"] for entry in arrays(submission)]
+    own = [entry.job_id for entry in arrays(submission)]
     # the cluster is shared, and remembers the jobs of other tests for a while
     assert {job.state.name for job in slurm.queue(own)} == {"CANCELLED"}
     assert 0 < len(_rows(desk)) < 6

@@ -120,7 +120,7 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
     (submission,) = desk.sweep("s").submissions()
-    sent = [(job["first_chunk"], job["tasks"]) for job in arrays(submission)]
+    sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
     assert sent == [(0, 4), (4, 2)]
     lab.wait_for("the end of the jobs", _empty, timeout=60)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]

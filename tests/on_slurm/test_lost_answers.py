@@ -152,7 +152,7 @@ def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_o
     """Its points were sent again: both jobs run, and every point is measured once."""
     assert desk.run("submit", "s.yaml", "--cluster", "gated").returncode == 0
     (first,) = desk.sweep("s").submissions()
-    number = arrays(first)[0]["job_id"]
+    number = arrays(first)[0].job_id
     cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
     cluster.run("scancel", number)
     cluster.wait_for("the end of the jobs", _over)

@@ -160,7 +160,7 @@ def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
         except SchedulerError:
             continue
         (submission,) = desk.sweep(f"s{number}").submissions()
-        waiting[arrays(submission)[0]["job_id"]] = name
+        waiting[arrays(submission)[0].job_id] = name
     assert len(waiting) > 4  # Slurm takes some of them
 
     def left() -> list[str]:

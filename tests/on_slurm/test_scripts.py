@@ -108,7 +108,7 @@ def without_time(manifest: str) -> str:
 def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Desk):
     """Same job id, next attempt, no point twice, one log with both, and the count of restarts."""
     submission = submitted(cluster, desk, rows=2)
-    cluster.run("scancel", "-b", "--signal=USR1", arrays(submission)[0]["job_id"])
+    cluster.run("scancel", "-b", "--signal=USR1", arrays(submission)[0].job_id)
     cluster.wait_for("the second attempt", lambda: len(submission.attempts(0)) == 2)
     cluster.wait_for("the end of the job", empty)
     assert len(ids(submission)) == len(set(ids(submission))) == 12
@@ -124,7 +124,7 @@ def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Des
 def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
     """It finishes its point and does not put itself back into the queue; submit continues."""
     submission = submitted(cluster, desk, rows=2)
-    cluster.run("scancel", arrays(submission)[0]["job_id"])
+    cluster.run("scancel", arrays(submission)[0].job_id)
     cluster.wait_for("the end of the attempt", lambda: "stopped" in log(submission))
     cluster.wait_for("the end of the job", empty)
     assert 2 <= len(ids(submission)) < 12

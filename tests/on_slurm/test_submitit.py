@@ -99,7 +99,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
     for gpu in ("v100", "l40"):
         submission = submit(desk, gpu)
         (sent,) = arrays(submission)
-        assert (sent["first_chunk"], sent["tasks"]) == (0, 6)
+        assert (sent.first_chunk, sent.tasks) == (0, 6)
     again = desk.run("submit", "s.yaml", "--cluster", "l40").stdout
     assert "nothing to send" in again
     cluster.wait_for("the end of the jobs", over, timeout=90)
@@ -144,7 +144,7 @@ def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk)
     submission = submit(desk, "one")
     (sent,) = arrays(submission)
     cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
-    cluster.run("scancel", "--signal=USR2", sent["job_id"])
+    cluster.run("scancel", "--signal=USR2", sent.job_id)
     cluster.wait_for("the end of the job", over, timeout=60)
     assert sorted(tries(desk).values()) == [1] * 20
     first, second = submission.attempts(0)
@@ -169,9 +169,9 @@ def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: 
     profile(desk, "one", "max_points_per_chunk: 20\n")
     (sent,) = arrays(submit(desk, "one"))
     cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
-    cluster.run("scancel", sent["job_id"])
+    cluster.run("scancel", sent.job_id)
     cluster.wait_for("the end of the job", over)
-    states = {job.state.name for job in slurm.queue([sent["job_id"]])}
+    states = {job.state.name for job in slurm.queue([sent.job_id])}
     assert states == {"CANCELLED"}
     assert 3 <= len(tries(desk)) < 20
     submit(desk, "one")
@@ -186,7 +186,7 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     assert done.returncode == 8, done.stderr
     assert "4 of 6 chunks went in" in done.stderr
     (submission,) = desk.sweep("s").submissions()
-    assert sum(job["tasks"] for job in arrays(submission)) == 4
+    assert sum(job.tasks for job in arrays(submission)) == 4
     pickles = [path.name for path in submission.submitit.glob("*.pkl")]
     assert len(pickles) == 4
     assert all(re.fullmatch(r"\d+_\d+_submitted.pkl", name) for name in pickles)
@@ -203,10 +203,10 @@ def test_arrays_are_split_and_an_array_of_one_is_an_array(
     """Six chunks at five tasks an array; the one that is left is listed as a task, too."""
     lab = special_cluster(accounting=False, max_array_size=5)
     submission = submit(desk)
-    sent = [(job["first_chunk"], job["tasks"]) for job in arrays(submission)]
+    sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
     assert sent == [(0, 5), (5, 1)]
     tasks = {job.id.key for job in slurm.queue()}
-    assert {(int(arrays(submission)[1]["job_id"]), 0)} < tasks
+    assert {(int(arrays(submission)[1].job_id), 0)} < tasks
     lab.wait_for("the end of the jobs", over, timeout=60)
     assert sorted(tries(desk).values()) == [1] * 6
 
@@ -218,7 +218,7 @@ def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: D
     cluster.wait_for("the end of the job", over)
     assert "this setup line failed: no_such_tool --x" in log(submission)
     (sent,) = arrays(submission)
-    shown = cluster.run("scontrol", "show", "job", f"{sent['job_id']}_0").stdout
+    shown = cluster.run("scontrol", "show", "job", f"{sent.job_id}_0").stdout
     assert "ExitCode=5:0" in shown
 
 

@@ -87,16 +87,3 @@ def test_a_name_that_no_sweep_can_have_is_refused(tmp_path: Path, name: str) -> 
     with pytest.raises(UsageError, match=re.escape(files.SWEEP_NAMES)):
         rundir.open_run(tmp_path, name)
     assert name not in [run.name for run in rundir.all_runs(tmp_path)]
-
-
-def test_the_journal_survives_a_torn_last_line(run: RunDir) -> None:
-    """The launcher was killed while it wrote."""
-    submission = rundir.new_submission(run, "l40", NOW)
-    assert submission.read_jobs() == []
-    submission.append_job({"job_id": "1"})
-    submission.append_job({"job_id": "2"})
-    with submission.jobs.open("ab") as file:
-        file.write(b'{"job_id": "3')
-    assert [entry["job_id"] for entry in submission.read_jobs()] == ["1", "2"]
-    submission.append_job({"job_id": "4"})
-    assert [entry["job_id"] for entry in submission.read_jobs()] == ["1", "2", "4"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
+from hpcsweep.store.jobs_file import Queued
 from lab import PATH
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def requeue(lab: Lab, jobs: Iterable[slurm.JobId | str]) -> None:
         lab.run("scontrol", "requeue", str(job))
 
 
-def arrays(submission: SubmissionDir) -> list[dict[str, Any]]:
+def arrays(submission: SubmissionDir) -> list[Queued]:
     """Return the journal's entries of arrays that are in the queue."""
-    return [entry for entry in submission.read_jobs() if "job_id" in entry]
+    return [entry for entry in submission.read_jobs() if isinstance(entry, Queued)]
 
 
 def point_at(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep import slurm
+from hpcsweep.store.jobs_file import Cancelled, Queued
 from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import ChunkState
 from hpcsweep.tracking import chunk_state, journal
@@ -38,7 +39,7 @@ def submission(tmp_path: Path) -> SubmissionDir:
     made.path.mkdir(parents=True)
     made.shards.mkdir(parents=True)
     sent = (NOW - timedelta(hours=1)).isoformat()
-    made.append_job({"job_id": "7", "first_chunk": 0, "tasks": 1, "submitted_at": sent})
+    made.append_job(Queued(job_id="7", tasks=1, submitted_at=sent))
     return made
 
 
@@ -110,6 +111,6 @@ def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):
 def test_cancelled_tasks_leave_a_trace(submission, say):
     """Slurm 22.05 keeps none of those that were cancelled while they waited."""
     say()
-    submission.append_job({"cancelled": "0", "at": journal.now()})
+    submission.append_job(Cancelled(cancelled="0", at=journal.now()))
     assert _of(submission).state == "cancelled"
     assert journal.sent(submission).targets([0]) == ["7_[0]"]

@@ -35,13 +35,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment, files
+from hpcsweep import environment
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, Refused
 from hpcsweep.node import point_row
 from hpcsweep.node.dominance import OutOfMemoryPoints
 from hpcsweep.node.stop import Stop
 from hpcsweep.node.worker_process import Died, Interrupted, TimedOut, Worker
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import attempt, chunk_file, rundir, shards
+from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
 
@@ -305,16 +306,15 @@ class Attempt:
         return self.submission.log(self.chunk_index, self.shard.attempt)
 
     def _write_env(self, state: AttemptState, reason: str) -> None:
-        record = {
-            "state": state,
-            "reason": reason,
-            "pid": os.getpid(),
-            "node": point_row.node(),
-            "updated_at": _now(),
-            "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM")},
-            **self.env,
-        }
-        files.write_json(self.shard.env, record)
+        record = AttemptRecord(
+            state=state,
+            reason=reason,
+            pid=os.getpid(),
+            node=point_row.node(),
+            updated_at=_now(),
+            slurm={k: v for k, v in os.environ.items() if k.startswith("SLURM")},
+        )
+        attempt.write(self.shard, record, self.env)
 
     def _report(self, number: int, total: int, point: Point, row: Row) -> None:
         """Tell whoever started this: a line for people, or JSON for the local launcher."""

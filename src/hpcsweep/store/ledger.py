@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import processes
 from hpcsweep.store import chunk_file, shards
+from hpcsweep.store.jobs_file import Ended, Started
 from hpcsweep.store.state import PointStatus, best
 
 if TYPE_CHECKING:
@@ -77,19 +78,36 @@ def _live_chunks(
     return queue(submission) if queue else set()
 
 
+def note_start(submission: SubmissionDir) -> None:
+    """Record that this process runs a submission, so that its points are not sent again.
+
+    The caller holds the run folder's lock.
+    """
+    submission.append_job(Started(process=processes.identity(), at=time.time()))
+
+
+def note_end(submission: SubmissionDir) -> None:
+    """Record that the process that ran a submission is done with it."""
+    submission.append_job(Ended(ended=time.time()))
+
+
 def local_is_live(submission: SubmissionDir) -> bool:
     """Say whether the process that runs a local submission is alive.
 
     One on another host cannot be asked: it counts as alive while its shards change.
     """
-    journal = submission.read_jobs()
-    started = [entry for entry in journal if "process" in entry]
-    if not started or any("ended" in entry for entry in journal):
+    who = runner(submission)
+    if who is None or any(isinstance(entry, Ended) for entry in submission.read_jobs()):
         return False
-    who = started[-1]["process"]
-    if processes.on_this_host(who):
-        return processes.is_alive(who)
-    return who.get("host") != processes.identity()["host"] and _changed_lately(submission)
+    if who.on_this_host():
+        return who.is_alive()
+    return who.host != processes.identity().host and _changed_lately(submission)
+
+
+def runner(submission: SubmissionDir) -> processes.Identity | None:
+    """Return the process that runs or ran a local submission."""
+    started = [entry for entry in submission.read_jobs() if isinstance(entry, Started)]
+    return started[-1].process if started else None
 
 
 def _changed_lately(submission: SubmissionDir) -> bool:

@@ -15,22 +15,21 @@ synced and renamed. Nothing here needs more than the standard library: compute n
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.store import manifest
+from hpcsweep.store import jobs_file, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from hpcsweep.store.jobs_file import Entry
     from hpcsweep.store.manifest import Manifest
 
 # what a shard is made of, and what is being written; the rest of a folder are artifacts
@@ -209,22 +208,13 @@ class SubmissionDir:
         """Record the submission: from now on it counts."""
         manifest.write(self.manifest, record)
 
-    def read_jobs(self) -> list[dict[str, Any]]:
-        """Return what the launcher recorded; lines that a killed one left torn are left out."""
-        try:
-            lines = self.jobs.read_bytes().split(b"\n")[:-1]
-        except FileNotFoundError:
-            return []
-        return [record for line in lines if (record := _json_object(line)) is not None]
+    def read_jobs(self) -> list[Entry]:
+        """Return the entries of the journal."""
+        return jobs_file.read(self.jobs)
 
-    def append_job(self, record: Mapping[str, Any]) -> None:
-        """Add one line to the journal, synced before it returns."""
-        with self.jobs.open("ab+") as file:
-            file.seek(max(file.tell() - 1, 0))
-            torn = file.read() not in {b"", b"\n"}
-            file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def append_job(self, entry: Entry) -> None:
+        """Add an entry to the journal, synced before this returns."""
+        jobs_file.append(self.jobs, entry)
 
 
 @dataclass(frozen=True, order=True)
@@ -300,14 +290,6 @@ def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> Su
         submission.shards.mkdir(parents=True, exist_ok=True)
         return submission
     raise ResultsError(f"{run.submissions_dir}: 99 submissions within a second; try again")
-
-
-def _json_object(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _listdir(path: Path) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcsweep import files, slurm
-from hpcsweep.errors import ResultsError
-from hpcsweep.store import shards
+from hpcsweep import slurm
+from hpcsweep.store import attempt, shards
 from hpcsweep.store.state import AttemptState
 from hpcsweep.submit.launchers import sbatch
 from hpcsweep.tracking import bad_nodes, journal
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
+    from hpcsweep.store.rundir import RunDir, SubmissionDir
     from hpcsweep.tracking.journal import Answer
 
 
@@ -39,15 +38,9 @@ def fence_off(run: RunDir, answer: Answer) -> None:
         given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
         newest = {s.chunk: s for s in run.shards_of(submission.id)} if given_up else {}
         for chunk in given_up & newest.keys():
-            if _says_that_it_runs(newest[chunk]):
+            said = attempt.read(newest[chunk])
+            if said and said.state is AttemptState.RUNNING:
                 shards.fence_off(newest[chunk])
-
-
-def _says_that_it_runs(shard: ShardPath) -> bool:
-    try:
-        return bool(files.read_json(shard.env).get("state") == AttemptState.RUNNING)
-    except ResultsError:
-        return False
 
 
 def send(

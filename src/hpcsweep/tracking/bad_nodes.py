@@ -8,7 +8,6 @@ person allows again is blamed only for what happens after that. Preemption is no
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files, slurm
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.store import rundir, shards
+from hpcsweep.store import attempt, rundir, shards
 from hpcsweep.store.state import AttemptState
 from hpcsweep.tracking import journal
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.attempt import AttemptRecord
     from hpcsweep.store.rundir import RunDir, ShardPath
     from hpcsweep.tracking.journal import Answer
 
@@ -140,24 +140,16 @@ def _tasks(submission: rundir.SubmissionDir) -> Iterable[journal.Task]:
 def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
     """Yield the nodes on which a worker could not initialise the GPU that it was given."""
     for shard in attempts:
-        try:
-            env = json.loads(shard.env.read_bytes())
-            blamed = _to_blame(env)
-        except (OSError, ValueError, AttributeError):
-            continue
-        if blamed:
-            at = datetime.fromisoformat(env["updated_at"]).isoformat(timespec="seconds")
+        said = attempt.read(shard)
+        if said and _to_blame(said):
+            at = datetime.fromisoformat(said.updated_at).isoformat(timespec="seconds")
             why = f"its GPU failed to initialise in {shard.submission}:{shard.chunk}"
-            yield BadNode(str(env["node"]), why, at)
+            yield BadNode(said.node, why, at)
 
 
-def _to_blame(env: dict[str, Any]) -> bool:
-    given = any(env.get("slurm", {}).get(name) for name in _GIVEN)
-    return (
-        given
-        and env.get("state") == AttemptState.REFUSED
-        and bool(_BROKEN.search(str(env.get("reason"))))
-    )
+def _to_blame(said: AttemptRecord) -> bool:
+    given = any(said.slurm.get(name) for name in _GIVEN)
+    return given and said.state is AttemptState.REFUSED and bool(_BROKEN.search(said.reason))
 
 
 def _rowless(run: RunDir) -> Iterator[ShardPath]:

@@ -6,14 +6,14 @@ whoever lives, then how it ended.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.slurm import Meaning
+from hpcsweep.store import attempt
 from hpcsweep.store.state import AttemptState, ChunkState
 from hpcsweep.tracking.journal import CANCELLED, GRACE, LOST
 
@@ -70,11 +70,11 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
 
 def here(newest: ShardPath | None, *, live: bool) -> Standing:
     """Return what became of a chunk of a local submission that lacks rows."""
-    env = _env(newest)
-    if env.get("state") == AttemptState.REFUSED:
-        return Standing(ChunkState.FAILED, str(env.get("reason")))
+    said = attempt.read(newest)
+    if said and said.state is AttemptState.REFUSED:
+        return Standing(ChunkState.FAILED, said.reason)
     if live:
-        runs = env.get("state") == AttemptState.RUNNING
+        runs = said is not None and said.state is AttemptState.RUNNING
         return Standing(ChunkState.RUNNING if runs else ChunkState.PENDING)
     return Standing(ChunkState.STOPPED, "submit again to continue")
 
@@ -94,22 +94,21 @@ def _live(job: slurm.JobState | None, answer: Answer, newest: ShardPath | None) 
 
 def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> Standing:
     """Return how a job ended that leaves points without a row."""
-    env = _env(newest)
-    if env.get("state") == AttemptState.REFUSED:
-        return Standing(_MEANING[state.meaning], str(env.get("reason")))
+    said = attempt.read(newest)
+    if said and said.state is AttemptState.REFUSED:
+        return Standing(_MEANING[state.meaning], said.reason)
     exit_code = f" ({code})" if code and state.name == "FAILED" else ""
     return Standing(_MEANING[state.meaning], f"{state.name}: {state.says}{exit_code}")
 
 
 def _unlisted(known: Sent, newest: ShardPath | None, *, forgotten: bool) -> Standing:
     """Return what can be said of a chunk that neither the queue nor the accounts list."""
-    env = _env(newest)
-    if env.get("state") == AttemptState.REFUSED:
-        return Standing(ChunkState.FAILED, str(env.get("reason")))
-    if env.get("state") == AttemptState.STOPPED:
-        return Standing(
-            ChunkState.STOPPED, f"{env.get('reason')}; submit again to continue".lstrip("; ")
-        )
+    said = attempt.read(newest)
+    if said and said.state is AttemptState.REFUSED:
+        return Standing(ChunkState.FAILED, said.reason)
+    if said and said.state is AttemptState.STOPPED:
+        why = "; ".join(filter(None, (said.reason, "submit again to continue")))
+        return Standing(ChunkState.STOPPED, why)
     if forgotten or _quiet_for(known, newest) > GRACE:
         return Standing(ChunkState.LOST, "nobody lists its job; submit again")
     return Standing(
@@ -124,10 +123,3 @@ def _quiet_for(known: Sent, newest: ShardPath | None) -> timedelta:
         with suppress(OSError):
             seen = max(seen, newest.overall.stat().st_mtime)
     return timedelta(seconds=datetime.now(timezone.utc).timestamp() - seen)
-
-
-def _env(newest: ShardPath | None) -> dict[str, Any]:
-    try:
-        return dict(json.loads(newest.env.read_bytes())) if newest else {}
-    except (OSError, ValueError):
-        return {}

@@ -8,9 +8,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import processes, slurm
+from hpcsweep import slurm
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store import chunk_file, ledger, locks
+from hpcsweep.store.jobs_file import Cancelled
 from hpcsweep.tracking import journal
 
 if TYPE_CHECKING:
@@ -92,12 +93,12 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
                 f"hpcsweep cancel {submission.run.name} {submission.id}"
             )
     for submission in live:
-        who = [entry["process"] for entry in submission.read_jobs() if "process" in entry][-1]
-        if processes.is_alive(who):
-            os.kill(who["pid"], signal.SIGTERM)
-            yield f"{submission.id}: told process {who['pid']} to finish; what was measured stays"
-        else:
-            yield f"{submission.id}: runs on {who['host']}; cancel it there (process {who['pid']})"
+        who = ledger.runner(submission)
+        if who and who.is_alive():
+            os.kill(who.pid, signal.SIGTERM)
+            yield f"{submission.id}: told process {who.pid} to finish; what was measured stays"
+        elif who:
+            yield f"{submission.id}: runs on {who.host}; cancel it there (process {who.pid})"
 
 
 def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
@@ -117,7 +118,7 @@ def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterato
     for submission, chunks in hit.items():
         if chunks:
             text = slurm.task_list(chunks)
-            submission.append_job({"cancelled": text, "at": journal.now()})
+            submission.append_job(Cancelled(cancelled=text, at=journal.now()))
             yield (
                 f"{submission.id}: cancelled chunks {text}; current points are finished if the "
                 "site's KillWait allows, the others are pending again: submit continues"

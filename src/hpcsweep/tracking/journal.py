@@ -1,13 +1,8 @@
 """What Slurm says about the tasks of submissions: one question to the queue, one to the accounts.
 
-A submission's journal (`jobs.jsonl`) says which task runs which chunk, which tasks a person
+A submission's journal (`store.jobs_file`) says which task runs which chunk, which tasks a person
 cancelled, and how the others ended, as far as an earlier `submit` saw it; Slurm is only asked
-about the rest::
-
-    {"sending": 0, "tasks": 6, "at": "..."}
-    {"job_id": "12", "first_chunk": 0, "tasks": 6, "submitted_at": "..."}
-    {"cancelled": "0-2,5", "at": "..."}
-    {"over": {"COMPLETED": "3", "NODE_FAIL": "4"}, "at": "..."}
+about the rest.
 
 sbatch prints an id only when the job is in the queue, so what squeue does not list is over. When
 squeue does not answer, everything counts as live: nothing is sent twice because of silence. Where
@@ -23,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
+from hpcsweep.store.jobs_file import Cancelled, NotSent, Over, Queued, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -80,20 +76,22 @@ def sent(submission: SubmissionDir) -> Sent:
     first = datetime.now(timezone.utc)
     unsure = range(0)
     for entry in submission.read_jobs():
-        if "job_id" in entry:
-            arrays.append(entry["job_id"])
-            job = slurm.parse_id(entry["job_id"]).job
-            begin = entry["first_chunk"]
-            task_of.update({begin + i: (job, i) for i in range(entry["tasks"])})
-            first = min(first, _moment(entry.get("submitted_at")) or first)
-        if not {"sending", "not_sent", "job_id"}.isdisjoint(entry):
-            begin = entry.get("sending", 0)
-            unsure = range(begin, begin + entry["tasks"] if "sending" in entry else 0)
-        for state, chunks in dict(entry.get("over") or {}).items():
-            over |= {chunk: str(state) for chunk in _numbers(chunks)}
-        at = _moment(entry.get("at"))
-        if "cancelled" in entry and at:
-            cancelled_at |= dict.fromkeys(_numbers(entry["cancelled"]), at)
+        match entry:
+            case Sending():
+                unsure = range(entry.sending, entry.sending + entry.tasks)
+            case NotSent():
+                unsure = range(0)
+            case Queued():
+                unsure = range(0)
+                arrays.append(entry.job_id)
+                job, begin = slurm.parse_id(entry.job_id).job, entry.first_chunk
+                task_of |= {begin + index: (job, index) for index in range(entry.tasks)}
+                first = min(first, _moment(entry.submitted_at) or first)
+            case Over():
+                for state, chunks in entry.over.items():
+                    over |= dict.fromkeys(_numbers(chunks), state)
+            case Cancelled() if at := _moment(entry.at):
+                cancelled_at |= dict.fromkeys(_numbers(entry.cancelled), at)
     return Sent(tuple(arrays), task_of, over, cancelled_at, first, unsure)
 
 
@@ -143,18 +141,19 @@ def ask_about(journals: Iterable[Sent]) -> Answer:
 
 def sending(submission: SubmissionDir, first_chunk: int, tasks: int) -> None:
     """Note that sbatch is about to be asked to take an array."""
-    submission.append_job({"sending": first_chunk, "tasks": tasks, "at": now()})
+    submission.append_job(Sending(sending=first_chunk, tasks=tasks, at=now()))
 
 
 def went_in(submission: SubmissionDir, first_chunk: int, tasks: int, job_id: str) -> None:
     """Note that an array is in the queue."""
-    entry = {"job_id": job_id, "first_chunk": first_chunk, "tasks": tasks, "submitted_at": now()}
-    submission.append_job(entry)
+    submission.append_job(
+        Queued(job_id=job_id, first_chunk=first_chunk, tasks=tasks, submitted_at=now())
+    )
 
 
 def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
     """Note that the array that was last asked for is not in the queue."""
-    submission.append_job({"not_sent": first_chunk, "at": now()})
+    submission.append_job(NotSent(not_sent=first_chunk, at=now()))
 
 
 def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
@@ -199,7 +198,7 @@ def record(submission: SubmissionDir, answer: Answer) -> None:
             ends.setdefault(state.state.name, []).append(chunk)
     if ends:
         lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
-        submission.append_job({"over": lists, "at": now()})
+        submission.append_job(Over(over=lists, at=now()))
 
 
 def now() -> str:

@@ -13,13 +13,12 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import environment
-from hpcsweep import processes as process
 from hpcsweep.errors import EXIT_REQUEUE
+from hpcsweep.store import ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +62,7 @@ def announce(submission: SubmissionDir) -> None:
 
     To be called while the run folder's lock is held.
     """
-    submission.append_job({"process": process.identity(), "at": time.time()})
+    ledger.note_start(submission)
 
 
 def launch(
@@ -81,7 +80,7 @@ def launch(
     try:
         return run.to_the_end(range(manifest.chunks))
     finally:
-        submission.append_job({"ended": time.time()})
+        ledger.note_end(submission)
 
 
 def _threads(workers: int) -> dict[str, str]:
