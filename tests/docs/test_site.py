@@ -60,6 +60,7 @@ def build(project, folder):
 
 
 @needs_mkdocs
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
     """Links outside are for people; scripts, styles and fonts lie in the site."""
     done = build(ROOT, tmp_path)
@@ -71,6 +72,7 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
 
 
 @needs_mkdocs
+@pytest.mark.slow
 def test_broken_links_fail_the_build(tmp_path):
     """To a page, to a heading, and to a picture; each is named."""
     links = ("nowhere.md", "sweeps.md#nothing", "pictures/none.svg")
