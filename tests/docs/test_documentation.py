@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import docscripts
 from hpcsweep import errors
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.cli import main
+from hpcsweep.collect.summary import Report
 from hpcsweep.store.state import ChunkState, PointStatus
 from paths import ROOT
 
@@ -175,3 +177,10 @@ def test_operations_explain_every_state_of_a_chunk():
     """With the words of the code."""
     text = (ROOT / "docs/operations.md").read_text()
     assert [state for state in ChunkState if f"| `{state}` | {state.says} |" not in text] == []
+
+
+def test_the_page_on_results_names_every_key_of_the_report():
+    """Those that `collect --json` prints."""
+    text = (ROOT / "docs/results.md").read_text()
+    keys = [field.name for field in dataclasses.fields(Report)]
+    assert [key for key in keys if f"`{key}`" not in text] == []
