@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 
 import pytest
 
+import resultsfolder
 from hpcsweep.analysis import report
+from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
 from hpcsweep.store.rundir import RunDir
 
@@ -60,10 +63,10 @@ def test_partial_coverage_is_said(tmp_path):
 
 
 def test_doubtful_numbers_carry_a_question_mark(tmp_path):
-    """The flags stay in the table; the report only points at them."""
+    """Flags that explain (`few_samples`) do not; a line counts those that do."""
     text = report.read(_table(tmp_path, _row("gemm", 1.0, flags="few_samples;noisy"))).text()
     assert "1.000 ?" in text
-    assert "doubtful" in text
+    assert "?  unreliable: noisy (1 point)" in text
 
 
 def test_orphans_and_failures_are_not_compared(tmp_path):
@@ -123,3 +126,16 @@ def test_rows_that_no_axis_tells_apart_are_shown_by_their_ids(tmp_path):
         ("aa", {"gemm": 1.0}),
         ("bb", {"gemm": 3.0}),
     ]
+
+
+def test_a_collected_sweep_is_reported_without_warnings(tmp_path):
+    """Its table has every column; pandas warns where columns are added to such a wide one."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("20260101-000000-aaaaaa")
+    folder.measure(folder.shard("20260101-000000-aaaaaa"), median_ms=2.0, q1_ms=1.9, q3_ms=2.1)
+    workflow.collect(folder.run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = report.read(folder.run)
+    assert [len(row["median_ms"]) for row in found.rows] == [2, 2, 2, 2]
+    assert json.dumps(found.to_json())

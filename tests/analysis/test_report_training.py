@@ -44,7 +44,7 @@ def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
     ]  # fmt: skip
     assert lines[8].split()[-2:] == ["all", "epoch"]
     assert lines[9].split()[-2:] == ["3.000", "1.500"]
-    assert any("doubtful" in line for line in lines)
+    assert "?  unreliable: very_noisy (1 point)" in lines
 
 
 def test_the_record_has_the_columns_by_their_names(tmp_path):

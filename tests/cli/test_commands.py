@@ -87,6 +87,25 @@ def test_what_does_not_exist_is_told_in_a_line_or_two(desk, arguments, words):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("expand", "missing.yaml")])
+def test_python_m_hpcsweep_is_the_same_command(desk, arguments):
+    """Where the script is not on the PATH: the same words, streams and exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcsweep", *arguments],
+        cwd=desk.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    script = desk.run(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        script.returncode,
+        script.stdout,
+        script.stderr,
+    )
+
+
 def test_debug_shows_the_traceback(desk):
     """For whoever wants to report a bug."""
     done = desk.run("--debug", "expand", "missing.yaml")

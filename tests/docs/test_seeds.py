@@ -70,7 +70,7 @@ def test_the_tables_on_the_page_have_the_columns_that_are_printed():
     heads = [line for line in page.splitlines() if line.startswith("model  ")]
     assert len(heads) == 2 * len(NEEDS_A_GPU)
     for number, head in enumerate(heads):
-        columns = report_training._TOTALS if number % 2 else report_training._SHOWN
+        columns = report_training.WHOLE if number % 2 else report_training.STEP
         assert " ".join(head.split()).endswith(" ".join(name for _, name, _ in columns))
 
 

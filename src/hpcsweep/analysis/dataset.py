@@ -1,7 +1,7 @@
-"""Reads the merged tables of a sweep: the measured rows that it still has, and what was left out.
+"""Reads the merged tables of a sweep: its measured points, without those it no longer has.
 
-One row per point, as `collect` wrote it. Columns of text stay text (an id of digits is no number),
-empty cells are unknown (NaN). Nothing here is averaged.
+There is one row per point, as `collect` wrote it. Columns of text stay text, since an id may be
+all digits. Empty cells are NaN. Nothing is averaged.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from hpcsweep import catalog
 from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import count, tally
+from hpcsweep.text import aligned, count, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hpcsweep.catalog.columns import Column
     from hpcsweep.store.rundir import RunDir
 
-# A reader of times distrusts these; `records` says which make a row invalid.
-DOUBT: Final = DOUBTFUL | {"noisy"}
-_NUMBERS: Final = frozenset({"int", "float"})
+    Row = Mapping[str, Any]
+
+_DOUBT: Final = DOUBTFUL | {"noisy"}  # flags that make a time unreliable, though it may be valid
+_KINDS: Final = {column.name: column.kind for column in (*LAYERS, *OVERALL, *COLLECTED)}
+# axes whose values say what they are
+_SPEAKING: Final = frozenset(
+    {"model", "algorithm", "dtype", "gpu", "memory_format", "launch", "cache_state", "workload"}
+)
 
 
 @dataclass(frozen=True)
@@ -38,22 +42,50 @@ class Dataset:
     statuses: dict[str, int]
     orphans: int
 
+    @property
+    def files(self) -> list[Path]:
+        tables = (self.run.overall, self.run.layers, self.run.samples)
+        return [path for path in tables if path.exists()]
+
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
         counts = tally(self.statuses, PointStatus)
         orphans = f"{count(self.orphans, 'orphan')} left out" if self.orphans else ""
         return ", ".join(filter(None, (counts, orphans)))
 
-    def column(self, name: str) -> pd.Series[Any]:
-        """Return a column; `UsageError` names the nearest one."""
-        if name not in self.rows:
-            raise UsageError(
-                f"{self.run.overall}: no column '{name}'{suggest(name, self.rows.columns)}"
-            )
-        return self.rows[name]
+    def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
+        """Return a report as a plain record."""
+        return {
+            "sweep": self.run.name,
+            "statuses": self.statuses,
+            "orphans": self.orphans,
+            "rows": list(rows),
+            **more,
+            "files": [str(path) for path in self.files],
+        }
+
+    def notes(self, rows: pd.DataFrame, more: Iterable[str] = ()) -> list[str]:
+        """Return the lines below a report: what the marks mean, and which tables there are."""
+        files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
+        return [*unreliable(rows), *(f"   {line}" for line in (*more, *files))]
+
+    def check(self, columns: Iterable[str]) -> None:
+        """Raise `UsageError` with the nearest name for a column that is not in the table."""
+        for name in columns:
+            if name not in self.rows:
+                near = suggest(name, self.rows.columns)
+                raise UsageError(f"{self.run.overall}: no column '{name}'{near}")
+
+    def numbers(self, rows: pd.DataFrame, column: str) -> pd.DataFrame:
+        """Return the rows that have a number in a column; `UsageError` where none has."""
+        self.check([column])
+        values = pd.to_numeric(rows[column], errors="coerce")
+        if values.isna().all():
+            raise UsageError(f"{self.run.overall}: {column} holds no numbers ({self.counts()})")
+        return rows.assign(**{column: values})[values.notna()]
 
     def pairs(self, text: str) -> dict[str, str]:
-        """Return column to value of `a=b,c=d`.
+        """Return column to value of ``a=b,c=d``.
 
         Raises:
             UsageError: it is not written like that, or a column is not in the table.
@@ -61,32 +93,16 @@ class Dataset:
         """
         found = {}
         for part in filter(None, text.split(",")):
-            name, equals_sign, value = (piece.strip() for piece in part.partition("="))
-            if not equals_sign or not value:
+            name, _, value = (piece.strip() for piece in part.partition("="))
+            if not value:
                 raise UsageError(f"'{part}' is no column=value (several are joined by commas)")
-            self.column(name)
             found[name] = value
+        self.check(found)
         return found
 
-    def where(self, text: str) -> pd.DataFrame:
-        """Return the rows that have the values of `a=b,c=d`; `UsageError` where there are none."""
-        rows = self.rows
-        for name, value in self.pairs(text).items():
-            found = rows[equals(rows[name], value)]
-            if found.empty:
-                there = values(rows[name])
-                raise UsageError(f"{self.run.overall}: no {name} is '{value}' (there are: {there})")
-            rows = found
-        return rows
-
     def layers(self) -> pd.DataFrame:
-        """Return the layer rows of the measured points.
-
-        Raises:
-            UsageError: there is no such table; collect writes it.
-
-        """
-        table = _table(self.run.layers, LAYERS, self.run.name)
+        """Return the layer rows of the measured points; `UsageError` if not collected."""
+        table = _table(self.run.layers, self.run.name)
         return table[table["point_id"].isin(self.rows["point_id"])]
 
 
@@ -97,23 +113,22 @@ def read(run: RunDir) -> Dataset:
         UsageError: there is none yet, or no row was measured.
 
     """
-    table = _table(run.overall, (*OVERALL, *COLLECTED), run.name)
-    orphan = (
-        table["orphan"] == "true" if "orphan" in table else pd.Series(data=False, index=table.index)
-    )
+    table = _table(run.overall, run.name)
+    orphan = table.get("orphan", pd.Series("", table.index)) == "true"
     kept = table[~orphan]
     statuses = {str(k): int(v) for k, v in kept["status"].value_counts().items()}
-    found = Dataset(run, kept[kept["status"] == PointStatus.OK], statuses, int(orphan.sum()))
+    measured = kept[kept["status"] == PointStatus.OK]
+    found = Dataset(run, measured, statuses, int(orphan.sum()))
     if found.rows.empty:
         raise UsageError(f"{run.overall}: no measured point ({found.counts() or 'no rows'})")
     return found
 
 
-def _table(path: Path, columns: Iterable[Column], sweep: str) -> pd.DataFrame:
+def _table(path: Path, sweep: str) -> pd.DataFrame:
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
     texts: dict[Hashable, type[str]] = {
-        column.name: str for column in columns if column.kind not in _NUMBERS
+        name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}
     }
     try:
         return pd.read_csv(
@@ -124,15 +139,29 @@ def _table(path: Path, columns: Iterable[Column], sweep: str) -> pd.DataFrame:
         raise UsageError(f"{path}: {why}; run `hpcsweep collect {sweep}` again") from error
 
 
-def files(run: RunDir) -> list[str]:
-    """Return the merged tables that are there, for people: one without rows says so."""
-    there = [path for path in (run.overall, run.layers, run.samples) if path.exists()]
-    return [f"   {path}{'' if _has_rows(path) else ' (0 rows)'}" for path in there]
-
-
 def _has_rows(path: Path) -> bool:
     with path.open("rb") as file:
         return bool(file.readline() and file.readline())
+
+
+def select(rows: pd.DataFrame, match: Mapping[str, str]) -> pd.DataFrame:
+    """Return the rows that have these values; `UsageError` names the values that there are.
+
+    Numbers are compared as numbers; `unset` is an empty cell.
+    """
+    for name, value in match.items():
+        cells = rows[name]
+        wanted: Any = value
+        if pd.api.types.is_numeric_dtype(cells):
+            wanted = pd.to_numeric(value, errors="coerce")
+        found = rows[cells.isna() if value == "unset" else cells == wanted]
+        if found.empty:
+            there = [shown(name, cell) for cell in sorted(cells.dropna().unique())]
+            there += ["unset"] if cells.isna().any() else []
+            told = ", ".join([*there[:8], *(["..."] if len(there) > 8 else [])])
+            raise UsageError(f"no measured point has {name}={value} ({name} is one of {told})")
+        rows = found
+    return rows
 
 
 def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -140,39 +169,69 @@ def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
     return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)
 
 
+def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rows carry a flag that makes their times unreliable."""
+    return _flags(rows).isin(_DOUBT).groupby(level=0).any().reindex(rows.index, fill_value=False)
+
+
+def doubts(rows: pd.DataFrame) -> dict[str, int]:
+    """Return the flags that make rows doubtful, and how many rows have each, most first."""
+    flags = _flags(rows)
+    counts = {str(k): int(v) for k, v in flags[flags.isin(_DOUBT)].value_counts().items()}
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def unreliable(rows: pd.DataFrame) -> list[str]:
+    """Return a line that says which times are unreliable, and why; none where all are reliable."""
+    told = [f"{flag} ({count(points, 'point')})" for flag, points in doubts(rows).items()]
+    return [f"?  unreliable: {', '.join(told)}"] if told else []
+
+
+def _flags(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return one flag per row, with the index of the row that has it."""
+    return rows.get("flags", pd.Series("", rows.index)).str.split(";").explode()
+
+
 def plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
     """Return a cell of a column as JSON takes it; None where it is empty."""
     if pd.isna(value):
         return None
-    if name in catalog.AXES and catalog.AXES[name].kind == "int":
+    if _KINDS.get(name) == "int":
         return int(value)  # a float where other rows have none
     return value.item() if hasattr(value, "item") else value
 
 
-def shown(value: object) -> str:
-    """Return an axis's value for people."""
-    return "unset" if value is None else str(value)
+def shown(name: str, value: object) -> str:
+    """Return a cell of a column for people."""
+    found = plain(name, value)
+    if found is None:
+        return "unset"
+    return f"{found:.10g}" if isinstance(found, float) else str(found)
 
 
-def doubtful(rows: pd.DataFrame) -> pd.Series[Any]:
-    """Return which rows carry a flag that puts their times in doubt."""
-    if "flags" not in rows:
-        return pd.Series(data=False, index=rows.index)
-    return rows["flags"].map(lambda text: bool(DOUBT.intersection(str(text).split(";"))))
+def said(name: str, value: object) -> str:
+    """Return a value of an axis with the axis' name, where the value does not speak for itself."""
+    text = shown(name, value)
+    return text if name in _SPEAKING else f"{name} {text}"
 
 
-def equals(cells: pd.Series[Any], text: str) -> pd.Series[Any]:
-    """Return which cells a person means by a text: numbers as numbers, `unset` for empty ones."""
-    if text == "unset":
-        return cells.isna()
-    if pd.api.types.is_numeric_dtype(cells):
-        number = pd.to_numeric(text, errors="coerce")
-        return cells == number
-    return cells.astype(str) == text
+def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
+    """Return where a value stands: numbers by size, algorithms and choices as catalogued."""
+    if pd.isna(value):
+        return (0, 0)
+    if not isinstance(value, str):
+        return (1, value)
+    axis = catalog.AXES.get(name)
+    known = list(catalog.ALGORITHMS) if name == "algorithm" else list(axis.choices if axis else ())
+    return (1, known.index(value)) if value in known else (2, value)
 
 
-def values(cells: pd.Series[Any]) -> str:
-    """Return the different values of a column, the first few, as a person writes them."""
-    found = [*cells.dropna().sort_values().unique(), *(["unset"] if cells.isna().any() else [])]
-    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in found]
-    return ", ".join([*texts[:8], *(["..."] if len(texts) > 8 else [])])
+def table(
+    keys: Sequence[str],
+    heads: Sequence[str],
+    rows: Iterable[Row],
+    cells: Callable[[Any], Sequence[str]],
+) -> list[str]:
+    """Return the lines of a table: the values of `keys` left, and the `cells` of a row right."""
+    body = [[*(shown(key, row[key]) for key in keys), *cells(row)] for row in rows]
+    return aligned([[*keys, *heads], *body], left=len(keys))

@@ -1,6 +1,6 @@
 """Draws the lines of a plot, and below them how they compare with the baseline.
 
-Quantities on x become lines, names become groups of bars. A doubtful value is hollow.
+Quantities on x become lines, names become groups of bars. An unreliable value is hollow.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcsweep.analysis import columns
-from hpcsweep.analysis.pictures import COLOURS, plain_numbers, save
+from hpcsweep.analysis import columns, dataset
+from hpcsweep.analysis.output import COLOURS, plain_numbers, save
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from hpcsweep.analysis.plot import Dot, Line, Plot
 
-    Height = Callable[[Dot], tuple[float | None, bool]]  # where it stands, and whether in doubt
+    Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
 
-_BESIDE: Final = 4  # so many lines have their legend inside the picture
+_INSIDE: Final = 4  # so many lines have their legend inside the picture
 _TICKS: Final = 12  # so many places have a tick each
 
 
@@ -37,32 +37,28 @@ def draw(plot: Plot, path: Path, *, log_x: bool = False, log_y: bool = False) ->
     """
     plot.check_lines()
     _check_logs(plot, log_x=log_x, log_y=log_y)
-    panels = 2 if plot.against else 1
-    figure = Figure(figsize=(8.5, 4.8 if panels == 1 else 7.2), layout="constrained")
-    rows: Any = figure.subplots(panels, squeeze=False, sharex=True)
-    top = rows[0][0]
+    figure = Figure(figsize=(8.5, 7.2 if plot.against else 4.8), layout="constrained")
+    rows: Any = figure.subplots(2 if plot.against else 1, squeeze=False, sharex=True)
+    panels = rows[:, 0]
+    top, bottom = panels[0], panels[-1]
     _panel(top, plot, lambda dot: (dot.y, dot.doubtful))
     top.set(title=f"{plot.data.run.name}: {columns.label(plot.y)}", ylabel=columns.label(plot.y))
     if plot.against:
-        below = rows[1][0]
-        _panel(below, plot, lambda dot: (dot.speedup, dot.unsure))
-        below.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
-        below.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
-    rows[-1][0].set(xlabel=columns.label(plot.x))
-    _scales(rows[:, 0], plot, log_x=log_x, log_y=log_y)
+        _panel(bottom, plot, lambda dot: (dot.speedup, dot.unsure))
+        bottom.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
+        bottom.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
+    bottom.set(xlabel=columns.label(plot.x))
+    _scales(panels, plot, log_x=log_x, log_y=log_y)
     _legend(figure, top, plot)
     save(figure, path)
 
 
 def _check_logs(plot: Plot, *, log_x: bool, log_y: bool) -> None:
-    dots = [dot for line in plot.lines for dot in line.dots]
     if log_x and not plot.numeric:
         raise UsageError(f"{plot.x} holds names: no logarithmic axis for them")
-    for wanted, name, values in (
-        (log_x, plot.x, [dot.x for dot in dots] if log_x else []),
-        (log_y, plot.y, [dot.y for dot in dots]),
-    ):
-        if wanted and min(values) <= 0:
+    values = [dot.y for line in plot.lines for dot in line.dots]
+    for wanted, name, found in ((log_x, plot.x, plot.places), (log_y, plot.y, values)):
+        if wanted and min(found) <= 0:
             raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
 
 
@@ -128,24 +124,24 @@ def _legend(figure: Figure, axes: Any, plot: Plot) -> None:  # noqa: ANN401 - Ax
     """Say what the lines are: inside where they are few, else beside the picture."""
     handles: list[Any] = []
     if len(plot.lines) > 1 or plot.by:
-        handles = [
-            Line2D(
-                [], [], color=COLOURS[i], ls=_dash(i), marker="o", markersize=5, label=line.label
-            )
-            if plot.numeric
-            else Patch(color=COLOURS[i], label=line.label)
-            for i, line in enumerate(plot.lines)
-        ]
-    if any(dot.doubtful or dot.unsure for line in plot.lines for dot in line.dots):
+        handles = [_handle(plot, index) for index in range(len(plot.lines))]
+    if doubts := dataset.doubts(plot.rows):
         hollow = Line2D([], [], marker="o", linestyle="none", color="0.4", markerfacecolor="white")
-        hollow.set_label("doubtful: see `flags`")
+        hollow.set_label("unreliable:\n" + ",\n".join(doubts))
         handles.append(hollow)
     if not handles:
         return
     title = plot.by[0].replace("_", " ") if len(plot.by) == 1 else None
     style = {"handles": handles, "title": title, "fontsize": "small", "title_fontsize": "small"}
-    if len(handles) <= _BESIDE and plot.numeric:
+    if len(handles) <= _INSIDE and plot.numeric:
         axes.legend(**style, loc="best")
     else:
         place: Any = {"loc": "outside right upper"}
         figure.legend(**style, **place, frameon=False)
+
+
+def _handle(plot: Plot, index: int) -> Line2D | Patch:
+    colour, label = COLOURS[index], plot.lines[index].label
+    if not plot.numeric:
+        return Patch(color=colour, label=label)
+    return Line2D([], [], color=colour, ls=_dash(index), marker="o", markersize=5, label=label)

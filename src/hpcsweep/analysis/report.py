@@ -1,10 +1,10 @@
-"""One table that compares the algorithms of a collected sweep.
+"""Compares the algorithms of a collected sweep in one table.
 
 Rows are configurations, columns are algorithms, cells are medians in milliseconds. The fastest is
-marked only where the confidence intervals of the two fastest do not overlap (or, without
-intervals, their quartiles): a difference inside the noise is no difference. Doubtful medians carry
-a question mark, and what an algorithm covered is said below, since a `winograd` row that mostly
-fell back is not a Winograd time.
+marked only where the confidence intervals of the two fastest do not overlap (or, where they are
+unknown, the quartiles): a difference within the noise is no difference. Unreliable medians carry a
+question mark. A note says how much of the network an algorithm did, since a `winograd` row that
+mostly fell back to `auto` is not a Winograd time.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
-
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, report_training
-from hpcsweep.errors import UsageError
-from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    import pandas as pd
 
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.analysis.report_training import TrainingReport
@@ -29,57 +26,56 @@ if TYPE_CHECKING:
 
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")
+_USED: Final = ("point_id", "median_ms", "flags", "algorithm_coverage_pct")
 
 
 @dataclass(frozen=True)
 class Report:
-    """The tables of one sweep, ready to be shown."""
+    """The medians of one sweep: a row per configuration, which `keys` tell apart."""
 
     data: Dataset
-    algorithms: tuple[str, ...]
+    table: pd.DataFrame
     keys: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
-    coverage: dict[str, tuple[float, float]]
-    files: tuple[Path, ...]
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        names = self.table["algorithm"].unique()
+        return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
+
+    @property
+    def coverage(self) -> dict[str, list[float]]:
+        """The lowest and highest coverage by algorithm, percent of the convolution FLOPs."""
+        column = "algorithm_coverage_pct"
+        if column not in self.table:
+            return {}
+        shares = self.table.groupby("algorithm")[column].agg(["min", "max"]).dropna()
+        return {name: list(shares.loc[name]) for name in self.algorithms if name in shares.index}
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record: a row has its axes and `median_ms` by algorithm."""
-        return {
-            "sweep": self.data.run.name,
-            "statuses": self.data.statuses,
-            "orphans": self.data.orphans,
-            "rows": list(self.rows),
-            "coverage_pct": {name: list(pair) for name, pair in self.coverage.items()},
-            "files": [str(path) for path in self.files],
-        }
+        return self.data.record(self.rows, coverage_pct=self.coverage)
 
     def text(self) -> str:
         """Return the table for a terminal."""
-        heading = [f"{self.data.run.name}: median ms of one pass ({self.data.counts()})", ""]
-        return "\n".join([*heading, *self._table(), "", *self._notes()])
+        names = self.algorithms
+        heading = f"{self.data.run.name}: median ms of one pass ({self.data.counts()})"
+        table = dataset.table(
+            self.keys, names, self.rows, lambda row: [_cell(row, name) for name in names]
+        )
+        fastest = any(row["fastest"] for row in self.rows)
+        marks = ["*  fastest, beyond the noise of the two fastest"] if fastest else []
+        notes = self.data.notes(self.table, self._partial())
+        return "\n".join([heading, "", *table, "", *marks, *notes])
 
-    def _table(self) -> list[str]:
-        head = [*self.keys, *self.algorithms]
-        body = [
-            [
-                *(dataset.shown(row[key]) for key in self.keys),
-                *(_cell(row, name) for name in self.algorithms),
-            ]
-            for row in self.rows
-        ]
-        return aligned([head, *body], left=len(self.keys))
-
-    def _notes(self) -> list[str]:
+    def _partial(self) -> list[str]:
+        """Return notes on algorithms that did not do all convolutions."""
         notes = []
-        if any(row["fastest"] for row in self.rows):
-            notes.append("*  fastest, beyond the noise of the two fastest")
-        if any(row["doubtful"] for row in self.rows):
-            notes.append("?  doubtful: the column `flags` says why")
         for name, (lowest, highest) in self.coverage.items():
             if lowest < 100:
                 share = f"{lowest:.0f}" if lowest == highest else f"{lowest:.0f}-{highest:.0f}"
-                notes.append(f"   {name} did {share} % of the convolution FLOPs; auto the rest")
-        return [*notes, *dataset.files(self.data.run)]
+                notes.append(f"{name} did {share} % of the convolution FLOPs; auto did the rest")
+        return notes
 
 
 def read(run: RunDir) -> Report | TrainingReport:
@@ -92,26 +88,17 @@ def read(run: RunDir) -> Report | TrainingReport:
     data = dataset.read(run)
     if "workload" in data.rows and (data.rows["workload"] == report_training.TRAINING).all():
         return report_training.make(data)
-    return _compare(data)
-
-
-def _compare(data: Dataset) -> Report:
-    run = data.run
-    table = data.rows[data.column("median_ms").notna()]
-    if table.empty:
-        raise UsageError(f"{run.overall}: no measured point has a time ({data.counts()})")
-    keys = _keys(table)
-    algorithms = _in_catalogue_order(list(table["algorithm"].astype(str).unique()))
-    rows = tuple(_row(group, keys) for _, group in table.groupby(list(keys), dropna=False))
-    files = (run.overall, run.layers, run.samples)
-    return Report(
-        data,
-        algorithms,
-        keys,
-        rows,
-        _coverage(table, algorithms),
-        tuple(path for path in files if path.exists()),
+    rows = data.numbers(data.rows, "median_ms")
+    table = rows[[name for name in rows if name in {*catalog.AXES, *_USED}]]
+    table = table.assign(
+        algorithm=table["algorithm"].astype(str),
+        doubtful=dataset.doubtful(rows),
+        lowest=_first_known(rows, "ci95_lo_ms", "q1_ms"),
+        highest=_first_known(rows, "ci95_hi_ms", "q3_ms"),
     )
+    keys = _keys(table)
+    groups = table.groupby(list(keys), dropna=False)
+    return Report(data, table, keys, tuple(_row(group, keys) for _, group in groups))
 
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
@@ -126,50 +113,23 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _row(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
-    first = group.iloc[0]
-    by_name = group.set_index(group["algorithm"].astype(str))
     return {
-        **{key: dataset.plain(key, first[key]) for key in keys},
-        "median_ms": {str(name): float(ms) for name, ms in by_name["median_ms"].items()},
-        "fastest": _fastest(by_name),
-        "doubtful": [str(name) for name, doubt in dataset.doubtful(by_name).items() if doubt],
+        **{key: dataset.plain(key, group[key].iloc[0]) for key in keys},
+        "median_ms": dict(zip(group["algorithm"], map(float, group["median_ms"]), strict=True)),
+        "fastest": _fastest(group),
+        "doubtful": list(group["algorithm"][group["doubtful"]]),
     }
 
 
-def _fastest(by_name: pd.DataFrame) -> str:
+def _fastest(group: pd.DataFrame) -> str:
     """Return the fastest algorithm when its interval ends before the next one's begins."""
-    if len(by_name) < 2:
-        return ""
-    ranked = by_name.sort_values("median_ms")
-    best, second = ranked.iloc[0], ranked.iloc[1]
-    high = _first_known(best, ("ci95_hi_ms", "q3_ms"))
-    low = _first_known(second, ("ci95_lo_ms", "q1_ms"))
-    return str(ranked.index[0]) if high is not None and low is not None and high < low else ""
+    best, second = [*group.nsmallest(2, "median_ms").itertuples(), None][:2]
+    return best.algorithm if second and best.highest < second.lowest else ""
 
 
-def _first_known(row: pd.Series[Any], names: Sequence[str]) -> float | None:
-    for name in names:
-        if name in row and pd.notna(row[name]):
-            return float(row[name])
-    return None
-
-
-def _coverage(table: pd.DataFrame, algorithms: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the lowest and highest coverage of each algorithm, percent of convolution FLOPs."""
-    if "algorithm_coverage_pct" not in table:
-        return {}
-    found = {}
-    for name in algorithms:
-        shares = table.loc[table["algorithm"].astype(str) == name, "algorithm_coverage_pct"]
-        shares = shares.dropna()
-        if not shares.empty:
-            found[name] = (float(shares.min()), float(shares.max()))
-    return found
-
-
-def _in_catalogue_order(names: Sequence[str]) -> tuple[str, ...]:
-    known = [name for name in catalog.ALGORITHMS if name in names]
-    return (*known, *sorted(set(names) - set(known)))
+def _first_known(table: pd.DataFrame, *names: str) -> pd.Series[float]:
+    """Return the first of several columns that has a number in a row, or NaN."""
+    return table.reindex(columns=names).bfill(axis=1).iloc[:, 0]
 
 
 def _cell(row: dict[str, Any], name: str) -> str:

@@ -1,6 +1,6 @@
-"""Arguments to calls, results to text, errors to exit codes; no logic.
+"""Turns arguments into calls, results into text, and errors into exit codes.
 
-Every command loads what it needs when it runs, so that `--help` stays instant.
+Each command imports what it needs when it runs, so that `--help` is instant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
 
 def run() -> NoReturn:
-    """Run the program; the console script."""
+    """Run the command line and exit with the code that belongs to its outcome."""
     debug = "--debug" in sys.argv
     try:
         sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
@@ -44,7 +44,7 @@ def run() -> NoReturn:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Return what click complains about, and the help that tells how it is right."""
+    """Return click's complaint, and the command that shows the right usage."""
     ctx = getattr(error, "ctx", None)
     option = getattr(error, "option_name", "")
     if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
@@ -54,7 +54,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
-    """Say what was wrong in a line or two and leave."""
+    """Print what was wrong, and exit."""
     if debug:
         raise  # noqa: PLE0704 - called from except clauses only
     print(f"hpcsweep: {text}", file=sys.stderr)
@@ -70,11 +70,11 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
     default="results",
     envvar=environment.RESULTS,
     show_default=True,
-    help="Where sweeps write.",
+    help="Folder for the results of sweeps.",
 )
 @click.pass_context
 def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG001, FBT001 - see run
-    """Sweeps of convolutional-network timings, from one YAML file to one checked table.
+    """Measure convolutional networks: from one YAML file to one checked table.
 
     \b
     Try:  hpcsweep submit quickstart --cluster local

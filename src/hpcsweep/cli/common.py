@@ -1,4 +1,4 @@
-"""What the commands share: options, the sweeps that were named, text for a terminal."""
+"""What the commands share: options, and how a sweep or a profile is named."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Commands(click.Group):
-    """A group that names the nearest command, and lists all in the order in which one uses them."""
+    """A group that lists commands as they were added, and suggests the nearest one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands as they were added."""
+        """Return the names of the commands in the order of use."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one is told with the nearest spelling."""
+        """Return the command; `UsageError` suggests the nearest name for an unknown one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             known = self.list_commands(ctx)
             raise UsageError(
@@ -48,13 +48,14 @@ sample_option = click.option(
     "--sample",
     type=click.IntRange(min=1),
     metavar="N",
-    help="N evenly spread values of input_size and batch_size for every other combination.",
+    help="Take only N evenly spread values of input_size and batch_size for each combination of "
+    "the other axes.",
 )
 workers_option = click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Local: points measured side by side.",
+    help="Measure N points side by side (local runs only).",
 )
 check_option = click.option(
     "--no-check",
@@ -67,7 +68,7 @@ check_option = click.option(
 
 
 def request_of(sweep: Any, cluster: str, **options: Any) -> Request:  # noqa: ANN401 - passed on
-    """Return what is asked of a cluster (its profile's name or file); options as of `request`."""
+    """Return the request that a sweep makes of a cluster, by the profile's name or file."""
     from hpcsweep.spec import profile
     from hpcsweep.submit import workflow
 
@@ -76,7 +77,10 @@ def request_of(sweep: Any, cluster: str, **options: Any) -> Request:  # noqa: AN
 
 
 def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:
-    """Return the sweeps that were named; without names, all of them, or the only one."""
+    """Return the results of these sweeps; without names, of all sweeps.
+
+    With `single`, raise `UsageError` where no name is given and there are several sweeps.
+    """
     from hpcsweep.store import rundir
 
     if names:
@@ -90,7 +94,7 @@ def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[R
 
 
 def sweep_name(text: str) -> str:
-    """Accept a sweep file, or the folder of its results, where the sweep is meant."""
+    """Return the name of a sweep that is given by its name, its file or its results folder."""
     from hpcsweep.spec import lookup
 
     path = Path(text)
@@ -108,5 +112,5 @@ def sweep_name(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Tell the user something; stdout, flushed, since a local run lasts."""
+    """Print a line at once: a local run may take hours, and its output may go into a file."""
     print(text, flush=True)

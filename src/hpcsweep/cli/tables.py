@@ -13,7 +13,7 @@ from hpcsweep.cli.common import json_option, runs
 from hpcsweep.errors import HpcsweepError, Implausible, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @click.command()
@@ -21,24 +21,20 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool) -> None:
-    """Merge what was measured into tables.
+    """Merge the results into three tables.
 
-    They are overall.csv, layers.csv and samples.csv in the sweep's results; of every sweep by
-    default.
+    Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
+    does so for every sweep.
     """
-    from hpcsweep.collect import workflow as collecting
+    from hpcsweep.collect import workflow
 
     trouble: HpcsweepError | None = None
     for one in runs(results, sweeps):
-        found = collecting.collect(one)
-        print(json.dumps(found.to_json()) if as_json else "\n".join(_lines(found.text())))
+        found = workflow.collect(one)
+        print(json.dumps(found.to_json()) if as_json else found.text())
         trouble = trouble or found.error()
     if trouble:
         raise trouble
-
-
-def _lines(text: str | Sequence[str]) -> Sequence[str]:
-    return [text] if isinstance(text, str) else text
 
 
 @click.command()
@@ -46,36 +42,125 @@ def _lines(text: str | Sequence[str]) -> Sequence[str]:
 @json_option
 @click.pass_obj
 def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
-    """Compare the algorithms in one table."""
-    from hpcsweep.analysis import report as reporting
+    """Compare the algorithms in one table.
+
+    For a training sweep, show throughput and where the time of a step goes.
+    """
+    from hpcsweep.analysis.report import read
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
-    table = reporting.read(one)
-    print(json.dumps(table.to_json()) if as_json else table.text())
+    found = read(one)
+    print(json.dumps(found.to_json()) if as_json else found.text())
+
+
+def _picture(_ctx: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Check where a picture goes before anything is computed."""
+    if path:
+        from hpcsweep.analysis import output
+
+        output.check_picture(path)
+    return path
 
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
-_out = click.option("--out", type=click.Path(path_type=Path), help="Picture: .png, .svg or .pdf.")
-_where = click.option("--where", default="", metavar="A=B,...", help="Of a sweep: only such rows.")
-_summary = click.option("--summary", type=click.Path(path_type=Path), help="Write a CSV file.")
+_out = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    callback=_picture,
+    help="Write a picture: .png, .svg or .pdf.",
+)
+_summary = click.option(
+    "--summary", type=click.Path(path_type=Path), help="Write the values as CSV."
+)
+_where = click.option(
+    "--where", default="", metavar="A=B,...", help="Take only rows of a sweep with these values."
+)
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option(
+    "--x", metavar="COLUMN", help="Column of the x axis. Default: the numeric axis that varies."
+)
+@click.option(
+    "--y", metavar="COLUMN", default="median_ms", show_default=True, help="Column of the y axis."
+)
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Draw a line per value of this column; repeatable. Default: every axis that varies.",
+)
+@_where
+@click.option(
+    "--baseline",
+    default="",
+    metavar="A=B,...",
+    help="Show the speed-up over rows with these values.",
+)
+@click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
+@click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
+@_out
+@_summary
+@json_option
+@click.pass_obj
+def plot(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sweep: str | None,
+    x: str | None,
+    y: str,
+    by: tuple[str, ...],
+    where: str,
+    baseline: str,
+    out: Path | None,
+    summary: Path | None,
+    *,
+    log_x: bool,
+    log_y: bool,
+    as_json: bool,
+) -> None:
+    """Plot one column over another, as table and picture.
+
+    \b
+    hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
+    hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
+    """
+    from hpcsweep.analysis.plot import read
+
+    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    columns = [name.strip() for text in by for name in text.split(",")]
+    found = read(one, x, y, by=columns, where=where, baseline=baseline)
+    if out:
+        from hpcsweep.analysis import plot_chart
+
+        plot_chart.draw(found, out, log_x=log_x, log_y=log_y)
+    _write_summary(summary, found.records())
+    print(json.dumps(found.to_json()) if as_json else found.text())
+    _say_written((out, summary), as_json=as_json)
 
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[SWEEP|EXPORT...]")
 @click.option(
-    "--gpu", metavar="NAME", help="Whose peaks: v100, l40, h200, ... (dense, per device)."
+    "--gpu", metavar="NAME", help="Take the peaks of this GPU: v100, l40, h200, ... (dense)."
 )
-@click.option("--peak-compute", type=_POSITIVE, metavar="TFLOP/s", help="Instead of the table's.")
-@click.option("--peak-bw", type=_POSITIVE, metavar="GB/s", help="Instead of the table's.")
-@click.option("--label", help="Title.")
+@click.option(
+    "--peak-compute", type=_POSITIVE, metavar="TFLOP/s", help="Take this peak instead of the GPU's."
+)
+@click.option(
+    "--peak-bw", type=_POSITIVE, metavar="GB/s", help="Take this bandwidth instead of the GPU's."
+)
+@click.option("--label", help="Set the title of text and picture.")
 @_out
 @_summary
-@click.option("--by-name", is_flag=True, help="Picture and CSV: sums by kernel (layer) name.")
-@click.option("--layers", is_flag=True, help="Of a sweep: its layer calls instead of its points.")
+@click.option("--by-name", is_flag=True, help="Sum launches by kernel, layer calls by layer.")
+@click.option("--layers", is_flag=True, help="Show the layer calls of a sweep, not its points.")
 @_where
-@click.option("--sample", is_flag=True, help="Use the export that comes along (computed).")
+@click.option("--sample", is_flag=True, help="Use the example export (computed, not measured).")
 @click.option(
-    "--metrics", type=click.Choice(["ncu", "rocprof"]), help="Print what that has to collect."
+    "--metrics",
+    type=click.Choice(["ncu", "rocprof"]),
+    help="Print the metrics that this profiler has to collect.",
 )
 @json_option
 @click.pass_obj
@@ -96,7 +181,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     sample: bool,
     as_json: bool,
 ) -> int:
-    """Hold a sweep or a profiler's export against its GPU's roofs.
+    """Draw a roofline from a sweep or a profiler export.
 
     \b
     hpcsweep roofline --sample --out roofline.png
@@ -104,18 +189,15 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
     hpcsweep roofline resnet152_gemm --layers
     """
-    from hpcsweep.analysis import pictures
-    from hpcsweep.analysis.roofline import model as roofs
+    from hpcsweep.analysis.roofline import model
 
     if metrics:
-        print(roofs.wanted(metrics))
+        print(model.wanted(metrics))
         if metrics == "ncu":
-            print("add those of your chip's tensor cores: " + roofs.TENSOR_LIST, file=sys.stderr)
+            print(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}", file=sys.stderr)
         return 0
-    if out:
-        pictures.check(out)
-    found = roofs.read(
-        [roofs.sample()] if sample else _sources(results, sources),
+    found = model.read(
+        [model.sample()] if sample else _sources(results, sources),
         gpu=gpu,
         peak_compute=peak_compute,
         peak_bw=peak_bw,
@@ -123,8 +205,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         layers=layers,
         where=where,
     )
-    if summary:
-        found.write_summary(summary, grouped=by_name)
+    _write_summary(summary, found.records(grouped=by_name))
     if out:
         from hpcsweep.analysis.roofline import chart
 
@@ -134,68 +215,24 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     return Implausible.exit_code if found.above else 0
 
 
-@click.command()
-@click.argument("sweep", required=False)
-@click.option("--x", metavar="COLUMN", help="Default: the numeric axis that varies.")
-@click.option("--y", metavar="COLUMN", default="median_ms", show_default=True)
-@click.option(
-    "--by", multiple=True, metavar="COLUMN", help="What tells lines apart; default: what varies."
-)
-@_where
-@click.option("--baseline", default="", metavar="A=B,...", help="Compare with the rows that match.")
-@click.option("--log-x", is_flag=True, help="Logarithmic x.")
-@click.option("--log-y", is_flag=True, help="Logarithmic y.")
-@_out
-@_summary
-@json_option
-@click.pass_obj
-def plot(  # noqa: PLR0913, PLR0917 - one argument per option
-    results: Path,
-    sweep: str | None,
-    x: str | None,
-    y: str,
-    by: tuple[str, ...],
-    where: str,
-    baseline: str,
-    out: Path | None,
-    summary: Path | None,
-    *,
-    log_x: bool,
-    log_y: bool,
-    as_json: bool,
-) -> None:
-    """Show one column over another, as table and picture.
-
-    \b
-    hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
-    hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
-    """
-    from hpcsweep.analysis import plot as plots
-
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
-    columns = [name.strip() for text in by for name in text.split(",")]
-    found = plots.read(one, x, y, by=columns, where=where, baseline=baseline)
-    if out:
-        from hpcsweep.analysis import plot_chart
-
-        plot_chart.draw(found, out, log_x=log_x, log_y=log_y)
-    if summary:
-        found.write_summary(summary)
-    print(json.dumps(found.to_json()) if as_json else found.text())
-    _say_written((out, summary), as_json=as_json)
-
-
-def _say_written(paths: Sequence[Path | None], *, as_json: bool) -> None:
-    """Name the files; where stdout is JSON, on stderr."""
-    for path in filter(None, paths):
-        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
-
-
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:
-    """Return files that exist as they are, and the folder of a sweep that is named."""
+    """Return the files that are named, or the folder of the sweep that is named."""
     if names and (Path(names[0]).is_file() or Path(names[0]).suffix in {".csv", ".ncu-rep"}):
         return [Path(name) for name in names]
     (one,) = runs(results, names[:1], single=True)
     if len(names) > 1:
         raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
     return [one.path]
+
+
+def _write_summary(path: Path | None, records: Sequence[Mapping[str, object]]) -> None:
+    if path:
+        from hpcsweep.analysis import output
+
+        output.write_csv(path, records)
+
+
+def _say_written(paths: Sequence[Path | None], *, as_json: bool) -> None:
+    """Name the files; where stdout is JSON, on stderr."""
+    for path in filter(None, paths):
+        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)

@@ -239,7 +239,7 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
     assert sorted(piece.rate for piece in found.export.work) == pytest.approx([1e12, 2e12])
     assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
     assert "of a training step the forward pass" in found.text()
-    assert "1 points without FLOPs left out" in found.text()
+    assert "1 point without FLOPs left out" in found.text()
 
 
 def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
@@ -267,7 +267,7 @@ def test_a_sweep_above_its_roof_says_what_bytes_and_flops_leave_out(swept):
 def test_a_sweep_can_be_drawn_in_part(swept):
     """By values of its columns, as `plot` does."""
     assert len(model.read([swept.path], where="algorithm=gemm,input_size=64").export.work) == 1
-    with pytest.raises(UsageError, match=r"no input_size is '65' .*64, 96, 128, 224"):
+    with pytest.raises(UsageError, match=r"has input_size=65 \(.*64, 96, 128, 224\)"):
         model.read([swept.path], where="input_size=65")
 
 

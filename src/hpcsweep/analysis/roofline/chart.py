@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.figure import Figure
 
-from hpcsweep.analysis.pictures import COLOURS, plain_numbers, save
+from hpcsweep.analysis.output import COLOURS, plain_numbers, save
 from hpcsweep.analysis.roofline.labels import labels
 
 if TYPE_CHECKING:

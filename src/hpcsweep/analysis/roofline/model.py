@@ -6,8 +6,8 @@ of the counting, of the clock or of the peak, and is told as one.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,7 @@ class Roofline:
     export: Export
     roofs: Roofs
 
-    @property
+    @cached_property
     def groups(self) -> tuple[Work, ...]:
         """Return the pieces summed by name, the longest first."""
         by_name: dict[str, list[Work]] = {}
@@ -45,13 +45,13 @@ class Roofline:
         found = [summed(name, pieces) for name, pieces in by_name.items()]
         return tuple(sorted(found, key=lambda group: -group.seconds))
 
-    @property
+    @cached_property
     def units(self) -> tuple[str, ...]:
         """Return the units that did anything."""
         found = {unit for piece in self.export.work for unit, n in piece.flops.items() if n}
         return tuple(sorted(found))
 
-    @property
+    @cached_property
     def above(self) -> tuple[Work, ...]:
         """Return the pieces above their roof, the worst first."""
         found = [piece for piece in self.export.work if self.is_above(piece)]
@@ -68,23 +68,16 @@ class Roofline:
             "peaks": self.roofs.source,
             "bandwidth_gbs": self.roofs.bandwidth / 1e9,
             "compute_tflops": {unit: self.roofs.peak(unit) / 1e12 for unit in self.units},
-            "pieces": [self._record(piece) for piece in self.export.work],
-            "groups": [self._record(group) for group in self.groups],
+            "pieces": self.records(),
+            "groups": self.records(grouped=True),
             "total": self._record(summed("total", self.export.work)),
             "above_roof": [piece.ident for piece in self.above],
             "notes": list(self.export.notes),
         }
 
-    def write_summary(self, path: Path, *, grouped: bool = False) -> None:
-        """Write one row per piece, or per name, as CSV."""
-        rows = [self._record(piece) for piece in (self.groups if grouped else self.export.work)]
-        try:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-                table.writeheader()
-                table.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from error
+    def records(self, *, grouped: bool = False) -> list[dict[str, Any]]:
+        """Return one flat record per piece, or per name."""
+        return [self._record(piece) for piece in (self.groups if grouped else self.export.work)]
 
     def text(self) -> str:
         """Return roofs, the longest groups and the total for a terminal."""
@@ -268,7 +261,3 @@ def _label(sources: Sequence[Path]) -> str:
 
 def _whole(number: float) -> float | int:
     return int(number) if float(number).is_integer() else float(number)
-
-
-def _cell(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value

@@ -1,9 +1,9 @@
-"""What the points of a collected sweep did: a roofline without a profiler.
+"""Makes pieces of work of the points of a collected sweep: a roofline without a profiler.
 
 FLOPs and bytes are those of the shapes (`flops`, `bytes_min`), time is the median. So bytes are
-the least that has to move, not what moved: a layer whose data stays in a cache can be above the
-memory roof, and an algorithm that saves operations (Winograd, FFT) above the compute roof. Both
-are told as what they are.
+the least that has to move, not what moved. A layer whose data stays in a cache can be above the
+memory roof, and an algorithm that saves operations (Winograd, FFT) above the compute roof; the
+text below the table says so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pandas as pd
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.roofline.work import Export, Work
 from hpcsweep.errors import UsageError
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
 _TRAINING: Final = "training"
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
-_WORK: Final = ("flops", "bytes_min", "median_ms")
+_WORK: Final = ["flops", "bytes_min", "median_ms"]
 
 
 def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: str = "") -> Export:
@@ -40,41 +41,32 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
 
     """
     data = dataset.read(run)
-    rows = _of_one_gpu(data, data.where(where), gpu)
-    varying = dataset.varying_axes(rows)
-    points = rows.set_index("point_id")
-    pieces = data.layers() if layers else _of_forward_passes(rows)
+    rows = _of_one_gpu(data, dataset.select(data.rows, data.pairs(where)), gpu)
+    trained = rows.get("workload", pd.Series("", rows.index)) == _TRAINING
+    points = rows.set_index("point_id", drop=False)
+    pieces = data.layers() if layers else _of_forward_passes(rows, trained)
     pieces = pieces[pieces["point_id"].isin(points.index)]
-    missing = [name for name in _WORK if name not in pieces]
-    known = pieces if missing else pieces.dropna(subset=list(_WORK))
-    known = known if missing else known[known["flops"] > 0]
-    if missing or known.empty:
+    known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
+    known = known.dropna(subset=_WORK).query("flops > 0")
+    if known.empty:
         path = run.layers if layers else run.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
     notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
-    if not layers and _trained(rows).any():
+    if not layers and trained.any():
         notes.append("of a training step the forward pass, its work over phase_forward_ms")
+    piece = "layer call" if layers else "point"
     if len(known) < len(pieces):
-        kind = "layer calls" if layers else "points"
-        notes.append(f"{len(pieces) - len(known)} {kind} without FLOPs left out")
+        notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs left out")
+    varying = dataset.varying_axes(rows)
     work = tuple(
         _work(row, points.loc[row["point_id"]], varying, layers=layers)
         for row in known.to_dict("records")
     )
-    device = _device(rows)
-    return Export(work, device, tuple(notes), "layer" if layers else "point", counted=False)
+    return Export(work, _device(rows), tuple(notes), piece, counted=False)
 
 
-def _trained(rows: pd.DataFrame) -> pd.Series:
-    unknown = pd.Series("", index=rows.index)
-    return rows.get("workload", unknown) == _TRAINING
-
-
-def _of_forward_passes(rows: pd.DataFrame) -> pd.DataFrame:
+def _of_forward_passes(rows: pd.DataFrame, trained: pd.Series[bool]) -> pd.DataFrame:
     """Give training points the time of what their work columns count: the forward pass."""
-    trained = _trained(rows)
-    if not trained.any():
-        return rows
     forward = rows.get("phase_forward_ms", math.nan)
     return rows.assign(median_ms=rows["median_ms"].where(~trained, forward))
 
@@ -100,14 +92,14 @@ def _device(rows: pd.DataFrame) -> str:
 
 
 def _work(
-    row: Mapping[Any, Any], point: pd.Series, varying: Iterable[str], *, layers: bool
+    row: Mapping[Any, Any], point: pd.Series[Any], varying: Iterable[str], *, layers: bool
 ) -> Work:
-    known = {axis: point[axis] for axis in varying if pd.notna(point[axis])}
-    texts = [str(value) for axis, value in known.items() if axis not in _NUMERIC]
-    numbers = [f"{axis} {value:g}" for axis, value in known.items() if axis in _NUMERIC]
+    known = [axis for axis in varying if pd.notna(point[axis])]
+    texts = [dataset.said(axis, point[axis]) for axis in known if axis not in _NUMERIC]
+    numbers = [dataset.said(axis, point[axis]) for axis in known if axis in _NUMERIC]
     ident, name = row["point_id"], " ".join(texts) or str(point["model"])
     if layers:
-        ident, name, numbers = f"{ident}:{row['call_index']}", row["layer"], [*texts, *numbers]
+        ident, name, numbers = f"{ident}:{row['call_index']:g}", row["layer"], [*texts, *numbers]
     return Work(
         name,
         ident,
@@ -118,7 +110,7 @@ def _work(
     )
 
 
-def _unit(point: pd.Series) -> str:
+def _unit(point: pd.Series[Any]) -> str:
     """Return whose peak counts: the type's that multiplies, or TF32's where it was allowed."""
     dtype = _MIXED.get(str(point.get("amp")), str(point["dtype"]))
     return "tf32" if dtype == "float32" and point.get("tf32") == "true" else dtype
