@@ -63,6 +63,7 @@ TESTED_WITH = {
     "node/point_row": "node/test_supervisor",
     "node/stop": "node/test_supervisor",
     "node/worker": "measure/test_bench",
+    "node/worker_care": "node/test_supervisor",
     "node/worker_process": "node/test_supervisor",
     "point": "spec/test_expansion",
     "preflight/accounts": "preflight/test_checks",

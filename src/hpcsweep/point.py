@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping  # noqa: TC003 - `typed_json` asks for it
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 ID_DIGITS = 16
 LABEL = ("model", "input_size", "batch_size", "algorithm")
@@ -35,20 +36,6 @@ class Point:
     def label(self, names: Iterable[str] = LABEL) -> str:
         """Return some values for people: ``resnet18 224 1 gemm``."""
         return " ".join(_text(self.axes[name]) for name in names if name in self.axes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that crosses the pipe to the worker."""
-        return {
-            "workload": self.workload,
-            "axes": dict(self.axes),
-            "measure": dict(self.measure),
-            "point_id": self.point_id,
-        }
-
-
-def from_json(record: Mapping[str, Any]) -> Point:
-    """Inverse of `Point.to_json`."""
-    return Point(record["workload"], record["axes"], record["measure"], record["point_id"])
 
 
 def canonical_json(value: object) -> str:

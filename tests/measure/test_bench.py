@@ -10,8 +10,11 @@ import sys
 import pytest
 import torch
 
+from hpcsweep import environment
 from hpcsweep.errors import Refused
 from hpcsweep.measure import bench
+from hpcsweep.node.protocol import Request
+from hpcsweep.store import typed_json
 from measuring import point
 from paths import SUPPORT
 
@@ -45,7 +48,7 @@ def test_a_worker_refuses_a_machine_without_the_promised_gpu():
 
 
 def _worker(run, points):
-    requests = "".join(json.dumps({"point": p.to_json(), "tries": 0}) + "\n" for p in points)
+    requests = "".join(json.dumps(typed_json.write(Request(point=p))) + "\n" for p in points)
     process = subprocess.Popen(
         [sys.executable, "-m", "hpcsweep.node.worker"],
         stdin=subprocess.PIPE,
@@ -55,8 +58,8 @@ def _worker(run, points):
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
-            "HPCSWEEP_WORKLOAD": "inference",
-            "HPCSWEEP_RUN": json.dumps(run),
+            environment.WORKLOAD: "inference",
+            environment.RUN: json.dumps(run),
         },
     )
     process.stdin.write(requests)

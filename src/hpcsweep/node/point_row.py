@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import __version__
 from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from hpcsweep.node.protocol import Outcome
     from hpcsweep.point import Point
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import ShardPath
@@ -40,21 +39,19 @@ def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
     }
 
 
-def of_point(point: Point, outcome: Mapping[str, Any], started_at: str, wall: float) -> Row:
-    """Return the cells of one point; `outcome` has status, reason and the cells that it measured.
+def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Row:
+    """Return the cells of one point: what was asked, and what was measured.
 
     `started_at` is a UTC time in ISO format, `wall` what the point took in seconds, all included.
     """
-    status = outcome["status"]
-    measured = outcome.get("row", {})
     return {
         **axis_cells(point.axes),
-        **measured,
+        **outcome.row,
         "workload": point.workload,
         "point_id": point.point_id,
-        "status": status,
-        "status_reason": outcome.get("reason", ""),
-        "valid": measured.get("valid", status == PointStatus.OK),
+        "status": outcome.status,
+        "status_reason": outcome.reason,
+        "valid": outcome.row.get("valid", outcome.status is PointStatus.OK),
         "started_at": started_at,
         "wall_s": wall,
     }

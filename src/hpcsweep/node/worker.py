@@ -22,10 +22,11 @@ import traceback
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from hpcsweep import environment
-from hpcsweep import point as points
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.node.protocol import Hello, Outcome, Request
 from hpcsweep.processes import die_with_parent
+from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -68,39 +69,38 @@ def main() -> int:
     threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
     try:
         bench = _bench(os.environ[environment.WORKLOAD], json.loads(os.environ[environment.RUN]))
-        _send(replies, {"env": bench.environment()})
+        _send(replies, Hello(env=bench.environment()))
     except HpcsweepError as error:
-        _send(replies, {"refused": str(error)})
+        _send(replies, Hello(refused=str(error)))
         return error.exit_code
     while line := inbox.get():
-        request = json.loads(line)
-        _send(replies, outcome(bench, points.from_json(request["point"]), request["tries"]))
+        _send(replies, outcome(bench, typed_json.read(Request, json.loads(line))))
     return 0
 
 
-def outcome(bench: Bench, point: Point, tries: int) -> dict[str, Any]:
+def outcome(bench: Bench, request: Request) -> Outcome:
     """Measure one point and return its outcome, whatever happens."""
     try:
-        measured = bench.measure(point, tries)
+        measured = bench.measure(request.point, request.tries)
     except Unsupported as error:
-        return {"status": PointStatus.UNSUPPORTED, "reason": str(error)}
+        return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error))
     except (OutOfMemory, MemoryError) as error:
         row = {
             "mem_peak_bytes": getattr(error, "peak", None),
             "mem_limit_bytes": getattr(error, "limit", None),
         }
-        return {"status": PointStatus.OOM, "reason": str(error), "row": row}
+        return Outcome(status=PointStatus.OOM, reason=str(error), row=row)
     except Exception as error:  # noqa: BLE001 - one bad point is one row
         traceback.print_exc()
         text = f"{type(error).__name__}: {_words(error)}"
         fatal = any(mark in text for mark in _STICKY)
-        return {"status": PointStatus.ERROR, "reason": text[:1000], "fatal": fatal}
-    return {
-        "status": PointStatus.OK,
-        "row": measured.row,
-        "layers": measured.layers,
-        "samples": measured.samples,
-    }
+        return Outcome(status=PointStatus.ERROR, reason=text[:1000], fatal=fatal)
+    return Outcome(
+        status=PointStatus.OK,
+        row=measured.row,
+        layers=measured.layers,
+        samples=measured.samples,
+    )
 
 
 def _words(error: Exception) -> str:
@@ -140,8 +140,8 @@ def _listen(requests: IO[bytes], inbox: queue.SimpleQueue[bytes]) -> None:
     inbox.put(b"")
 
 
-def _send(replies: IO[bytes], reply: Mapping[str, Any]) -> None:
-    replies.write(json.dumps(reply).encode() + b"\n")
+def _send(replies: IO[bytes], message: Hello | Outcome) -> None:
+    replies.write(json.dumps(typed_json.write(message)).encode() + b"\n")
     replies.flush()
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -224,6 +224,10 @@ class ShardPath:
     folder: Path
     chunk: int
     attempt: int
+
+    def next_attempt(self) -> ShardPath:
+        """Return the files of the attempt after this one."""
+        return replace(self, attempt=self.attempt + 1)
 
     def _file(self, suffix: str) -> Path:
         return self.folder / f"{self.chunk}.{self.attempt}.{suffix}"

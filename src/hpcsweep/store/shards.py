@@ -18,7 +18,7 @@ import os
 import time
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog import columns as records
@@ -123,7 +123,7 @@ def fence_off(shard: ShardPath) -> None:
         ResultsError: the folder cannot be written.
 
     """
-    path = replace(shard, attempt=shard.attempt + 1).overall
+    path = shard.next_attempt().overall
     try:
         path.touch(exist_ok=True)
     except OSError as error:
