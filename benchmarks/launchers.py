@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import chunk_file, rundir, shards
-from hpcsweep.submit import prepare, workflow
+from hpcsweep.submit import prepare, request
 from lab import PATH, Lab, Options, why_not
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _hpcsweep(desk: Path, points: int, launcher: str, more: str) -> Callable[[],
 def _plain(desk: Path, points: int) -> Callable[[], None]:
     """Return what sends the same command as a script of four lines; the folder is made before."""
     _site(desk, "sbatch", ONE_EACH)
-    asked = workflow.request(
+    asked = request.make(
         sweep_file.load(desk / "noop.yaml"), profile.load(desk / "cluster_profiles" / "sbatch.yaml")
     )
     submission = prepare.prepare(rundir.RunDir(desk / "results" / "noop"), asked).submission

@@ -17,7 +17,7 @@ from hpcsweep.errors import EXIT_REQUEUE, Incomplete, Refused
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.rundir import ShardPath, SubmissionDir
-from hpcsweep.submit import prepare, workflow
+from hpcsweep.submit import prepare, request
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -35,7 +35,7 @@ STATUS = {
 
 def prepared(desk: Desk, text: str) -> SubmissionDir:
     """Return a submission of one chunk, recorded as `submit` does and not launched."""
-    asked = workflow.request(sweep_file.load(desk.spec(text)), profile.load("local"))
+    asked = request.make(sweep_file.load(desk.spec(text)), profile.load("local"))
     return prepare.prepare(desk.sweep(), asked).submission
 
 

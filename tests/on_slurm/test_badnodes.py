@@ -61,7 +61,7 @@ def test_a_node_that_died_is_avoided_until_it_is_allowed_again(cluster: Lab, des
     wrong = desk.run("submit", "s.yaml", "--cluster", "any", "--allow-node", "nosuch")
     assert (wrong.returncode, "not avoided" in wrong.stderr) == (2, True)
     again = desk.run("submit", "s.yaml", "--cluster", "any", "--allow-node", node)
-    assert "nothing to send (2 pending)" in again.stdout
+    assert "2 points are already queued or running" in again.stdout
     assert bad_nodes.current(desk.sweep("s"), journal.Answer()) == []
     cluster.spawn("slurmdbd")
     assert bad_nodes.current(desk.sweep("s"), journal.ask(desk.sweep("s").submissions())) == []

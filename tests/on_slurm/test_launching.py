@@ -46,7 +46,7 @@ def _empty() -> bool:
 
 
 def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
-    """Rows name profile and job; the same command finds nothing to send."""
+    """Rows name profile and job; the same command finds nothing to measure."""
     for gpu in ("v100", "l40"):
         done = desk.run("submit", "s.yaml", "--cluster", gpu)
         assert done.returncode == 0, done.stderr
@@ -59,7 +59,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         assert ("v100n1" if "v100" in shard.submission else "l40sn1") in text
         assert "CUDA_VISIBLE_DEVICES" in text or "SLURM_JOB_GPUS" in text
         assert "SLURM_GET_USER_ENV" not in text  # a login shell of the node before each task
-    assert "nothing to send" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+    assert "nothing to measure" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
 
 
 def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
@@ -86,7 +86,8 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     assert done.returncode == 0, done.stderr
     running = slurm.Meaning.RUNNING
     cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
-    assert "nothing to send (6 pending)" in desk.run("submit", "s.yaml", "--cluster", "slow").stdout
+    again = desk.run("submit", "s.yaml", "--cluster", "slow").stdout
+    assert "6 points are already queued or running" in again
     requeue(cluster, [job.id for job in slurm.queue() if not job.state.over])
     gate.touch()
     cluster.wait_for("the end of the jobs", _empty, timeout=90)

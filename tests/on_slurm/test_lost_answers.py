@@ -82,7 +82,7 @@ def _finish(lab: Lab, desk: Desk, launcher: str) -> None:
     """Submit until all is measured; every point must have been measured once."""
     lab.wait_for("the end of the jobs", _over, timeout=90)
     done = desk.run("submit", "s.yaml", "--cluster", launcher)
-    assert "nothing to send (4 ok)" in done.stdout, done.stdout + done.stderr
+    assert "nothing to measure (4 ok)" in done.stdout, done.stdout + done.stderr
     rows = [row["point_id"] for row in desk.rows("s")]
     assert len(rows) == len(set(rows)) == 4
 
@@ -99,7 +99,7 @@ def test_jobs_whose_id_nobody_heard_are_found_and_not_sent_again(
     _submit_and_die(cluster, desk, launcher, how, accepted=True)
     told = desk.run("submit", "s.yaml", "--cluster", launcher)
     assert "sbatch's answer was lost; 2 chunks went in as " in told.stdout, told.stderr
-    assert "nothing to send (" in told.stdout
+    assert "nothing to measure" in told.stdout
     (submission,) = desk.sweep("s").submissions()
     assert len(arrays(submission)) == 1
     if launcher == "submitit":
@@ -139,7 +139,7 @@ def test_while_slurm_is_silent_they_count_as_live(bare_cluster: Lab, desk: Desk)
         told = desk.run("submit", "s.yaml", "--cluster", "gated", "--no-check")
     finally:
         os.environ["PATH"] = path
-    assert "nothing to send (4 pending)" in told.stdout, told.stderr
+    assert "4 points are already queued or running" in told.stdout, told.stderr
     _open_the_gate(desk)
     again = desk.run("submit", "s.yaml", "--cluster", "gated")
     assert "2 chunks went in as " in again.stdout, again.stderr

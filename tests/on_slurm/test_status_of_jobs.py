@@ -92,7 +92,7 @@ def test_silence_is_told_and_nothing_is_sent_twice(bare_cluster: Lab, desk: Desk
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
     assert "counts as live" in sent.stdout
-    assert "nothing to send" in sent.stdout
+    assert "nothing to measure" in sent.stdout
     assert len(desk.sweep("s").submissions()) == 1
     gone = desk.run("status", PATH="/nonexistent")
     assert "not asked: squeue: not found" in gone.stdout

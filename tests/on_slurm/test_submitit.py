@@ -101,7 +101,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         (sent,) = arrays(submission)
         assert (sent.first_chunk, sent.tasks) == (0, 6)
     again = desk.run("submit", "s.yaml", "--cluster", "l40").stdout
-    assert "nothing to send" in again
+    assert "nothing to measure" in again
     cluster.wait_for("the end of the jobs", over, timeout=90)
     assert sorted(tries(desk).values()) == [1] * 12
     for shard in desk.sweep("s").shards():
@@ -110,7 +110,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         assert seen["SLURM_STEP_GPUS"] in {"0", "1"}
         assert (seen["SLURM_NTASKS"], seen["SLURM_CPUS_PER_TASK"]) == ("1", "2")
         assert seen["SLURM_ARRAY_JOB_ID"]
-    assert "nothing to send" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+    assert "nothing to measure" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
 
 
 def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, tmp_path: Path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, rundir
-from hpcsweep.submit import prepare, workflow
+from hpcsweep.submit import prepare, request
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Pa
     site = tmp_path / "site.yaml"
     site.write_text("gpu: l40\n")
     file = desk.spec("workload: noop\naxes: {model: [a, b]}\n")
-    asked = workflow.request(sweep_file.load(file), profile.load(site))
+    asked = request.make(sweep_file.load(file), profile.load(site))
     prepare.prepare(desk.sweep(), asked)
 
     def queue(submission: SubmissionDir) -> set[int]:
@@ -50,7 +50,7 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
         desk.folder.mkdir()
         sizes = list(range(1, number + 1))
         file = desk.spec(f"workload: noop\naxes: {{model: [a], input_size: {sizes}}}\n")
-        asked = workflow.request(sweep_file.load(file), profile.load(site))
+        asked = request.make(sweep_file.load(file), profile.load(site))
         prepare.prepare(desk.sweep(), asked)
         listed.clear()
         found = ledger.read(desk.sweep(), lambda _submission, n=number: set(range(n)))

@@ -20,7 +20,7 @@ from hpcsweep.catalog.columns import CLOCKED
 from hpcsweep.errors import EXIT_REQUEUE, Refused
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, shards
-from hpcsweep.submit import prepare, workflow
+from hpcsweep.submit import prepare, request
 from hpcsweep.submit.launchers import sbatch
 from localruns import Desk
 
@@ -75,7 +75,7 @@ class Node:
         """Return a submission as `submit` leaves it before it calls sbatch."""
         path = self.desk.folder / "site.yaml"
         path.write_text(f"gpu: l40\n{site}")
-        asked = workflow.request(sweep_file.load(self.desk.spec(text)), profile.load(path))
+        asked = request.make(sweep_file.load(self.desk.spec(text)), profile.load(path))
         submission = prepare.prepare(self.desk.sweep(), asked).submission
         assert submission is not None
         sbatch.write(submission, asked.profile)

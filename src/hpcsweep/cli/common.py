@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from hpcsweep.errors import UsageError, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.prepare import Request
+    from hpcsweep.submit.request import Options, Request
 
 
 class Commands(click.Group):
@@ -67,13 +69,13 @@ check_option = click.option(
 )
 
 
-def request_of(sweep: Any, cluster: str, **options: Any) -> Request:  # noqa: ANN401 - passed on
+def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
     """Return the request that a sweep makes of a cluster, by the profile's name or file."""
     from hpcsweep.spec import profile
-    from hpcsweep.submit import workflow
+    from hpcsweep.submit import request
 
-    chosen = profile.load(cluster)
-    return workflow.request(sweep, chosen, argv=tuple(sys.argv[1:]), **options)
+    options = replace(options, argv=tuple(sys.argv[1:]))
+    return request.make(sweep, profile.load(cluster), options)
 
 
 def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:

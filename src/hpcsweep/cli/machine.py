@@ -24,13 +24,15 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler chats on stderr
     from hpcsweep.errors import PointsFailed
     from hpcsweep.measure.bench import torch_bench
-    from hpcsweep.node import verify as verifying
-    from hpcsweep.spec import sweep_file as specs
+    from hpcsweep.node import verify as proof
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.submit.request import Options
 
-    request = request_of(specs.load(spec), (clusters or ("local",))[0], sample=sample)
-    bench = torch_bench(request.sweep.workload, {"gpu": request.device})
-    findings = list(verifying.verify(request.points(), bench))
-    print(verifying.text(findings, layers=layers))
+    cluster = (clusters or ("local",))[0]
+    asked = request_of(sweep_file.load(spec), cluster, Options(sample=sample))
+    bench = torch_bench(asked.sweep.workload, {"gpu": asked.device})
+    findings = list(proof.verify(asked.points(), bench))
+    print(proof.text(findings, layers=layers))
     return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code
 
 
@@ -45,14 +47,14 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
     What is wrong is told with what to write instead.
     """
     from hpcsweep.errors import Refused
-    from hpcsweep.preflight import doctor as doctors
     from hpcsweep.preflight import findings
+    from hpcsweep.preflight.doctor import examine
     from hpcsweep.spec import profile
 
     worst = 0
     for name in clusters or (None,):
         chosen = profile.load(name) if name else None
-        found = doctors.examine(chosen, results, deep=deep)
+        found = examine(chosen, results, deep=deep)
         print(json.dumps(findings.to_json(found)) if as_json else findings.text(found))
         if any(finding.level == "fail" for finding in found):
             worst = Refused.exit_code
@@ -102,14 +104,14 @@ def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
     \b
     hpcsweep cluster discover --stdout
     """
-    from hpcsweep.preflight import discover as discovering
+    from hpcsweep.preflight.discover import ask, write
 
-    found = discovering.ask()
+    found = ask()
     if as_json:
         print(json.dumps([one.to_json() for one in found]))
     elif stdout:
         print("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
     else:
-        for line in discovering.write(found, out, force=force):
+        for line in write(found, out, force=force):
             print(line)
         print(f"next: hpcsweep doctor --cluster {found[0].name}")

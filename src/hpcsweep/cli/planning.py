@@ -27,17 +27,17 @@ def expand(
     spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
 ) -> None:
     """Show the points that a sweep file means; nothing runs."""
-    from hpcsweep.spec import expansion as plan
-    from hpcsweep.spec import sweep_file as specs
+    from hpcsweep.spec import expansion, sweep_file
+    from hpcsweep.submit.request import Options
 
-    sweep = specs.load(spec)
+    sweep = sweep_file.load(spec)
     limit = None if show_all else 10
-    found = [(sweep.name, plan.expand(sweep, sample=sample))]
+    found = [(sweep.name, expansion.expand(sweep, sample=sample))]
     if clusters:
-        requests = [request_of(sweep, name, sample=sample) for name in clusters]
-        found = [(request.words(), request.expansion()) for request in requests]
-    for words, expansion in found:
-        record = expansion.to_json(limit)
+        requests = [request_of(sweep, name, Options(sample=sample)) for name in clusters]
+        found = [(asked.words(), asked.expansion()) for asked in requests]
+    for words, points in found:
+        record = points.to_json(limit)
         print(json.dumps(record) if as_json else _expansion_text(words, record))
 
 
@@ -67,10 +67,11 @@ def estimate(
     results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
 ) -> None:
     """Say how many points, chunks and GPU-hours a sweep is."""
-    from hpcsweep.spec import sweep_file as specs
-    from hpcsweep.submit import workflow
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.submit import cost
+    from hpcsweep.submit.request import Options
 
-    sweep = specs.load(spec)
+    sweep = sweep_file.load(spec)
     for name in clusters or ("local",):
-        cost = workflow.cost(results, request_of(sweep, name, sample=sample))
-        print(json.dumps(cost.to_json()) if as_json else cost.text())
+        expected = cost.of(results, request_of(sweep, name, Options(sample=sample)))
+        print(json.dumps(expected.to_json()) if as_json else expected.text())

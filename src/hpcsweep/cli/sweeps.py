@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @cluster_option
 @workers_option
 @sample_option
-@click.option("--dry-run", is_flag=True, help="Show the plan, rehearse one point, submit nothing.")
+@click.option(
+    "--dry-run", "dry", is_flag=True, help="Show the plan, rehearse one point, submit nothing."
+)
 @click.option(
     "--max-gpu-hours",
     type=click.FloatRange(min=0),
@@ -55,7 +57,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     max_gpu_hours: float | None,
     nodes: tuple[str, ...],
     *,
-    dry_run: bool,
+    dry: bool,
     skip_dominated: bool,
     check: bool,
 ) -> int:
@@ -65,22 +67,26 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit sweeps/quickstart.yaml --cluster local
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     """
-    from hpcsweep.spec import expansion
-    from hpcsweep.spec import sweep_file as specs
-    from hpcsweep.submit import dry_run as dry
-    from hpcsweep.submit import workflow
+    from hpcsweep.spec import expansion, sweep_file
+    from hpcsweep.submit import dry_run, workflow
+    from hpcsweep.submit.request import Options
 
-    sweep = specs.load(spec)
+    sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
         print(f"note: {doubt}", file=sys.stderr)
     if nodes:
         workflow.allow_nodes(results, sweep, nodes)
     code = 0
-    options = {"sample": sample, "workers": workers, "max_gpu_hours": max_gpu_hours}
-    options |= {"skip_dominated": skip_dominated, "check": check}
-    action = dry.run if dry_run else workflow.submit
-    requests = [request_of(sweep, name, **options) for name in clusters or ("local",)]
-    if len(requests) > 1 and not dry_run:
+    options = Options(
+        sample=sample,
+        workers=workers,
+        max_gpu_hours=max_gpu_hours,
+        skip_dominated=skip_dominated,
+        check=check,
+    )
+    action = dry_run.run if dry else workflow.submit
+    requests = [request_of(sweep, name, options) for name in clusters or ("local",)]
+    if len(requests) > 1 and not dry:
         requests = workflow.check_all(results, requests, say)
     for request in requests:
         code = max(code, action(results, request, say))
@@ -140,13 +146,13 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     check: bool,
 ) -> int:
     """Measure failed points again."""
-    from hpcsweep.submit import retry as retrying
+    from hpcsweep.submit.request import Options
+    from hpcsweep.submit.retry import measure_again
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
-    return retrying.retry(
-        one, wanted, say, point_ids=point_ids, clusters=clusters, workers=workers, check=check
-    )
+    options = Options(workers=workers, check=check)
+    return measure_again(one, wanted, say, point_ids=point_ids, clusters=clusters, options=options)
 
 
 @click.command()

@@ -113,7 +113,7 @@ def _torch() -> Iterator[Finding]:
 def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
     """Check a profile against this machine, or against the cluster that Slurm shows."""
     yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
-    if profile.launcher == "local":
+    if not profile.in_slurm:
         return
     yield folders.shared(results)
     yield from folders.logs(request.of(profile))

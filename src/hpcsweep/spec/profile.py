@@ -10,15 +10,21 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from hpcsweep import units
+from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import document, lookup
 from hpcsweep.spec import json_schema as schema
 from hpcsweep.spec.validation import check, integral
+
+if TYPE_CHECKING:
+    LauncherName = str
+else:
+    LauncherName = Literal[tuple(LAUNCHERS)]
 
 __all__ = ["Profile", "ProfileFile", "json_schema", "load", "names"]
 
@@ -87,9 +93,7 @@ class ProfileFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     extends: Line | None = Field(default=None, description="another profile; later keys win")
-    launcher: Literal["sbatch", "submitit", "local"] = Field(
-        default="sbatch", description="how chunks are started"
-    )
+    launcher: LauncherName = Field(default="sbatch", description="how chunks are started")
     gpu: Annotated[str, AfterValidator(_name)] | None = Field(
         default=None, description="the axis value that this profile serves"
     )
@@ -161,6 +165,11 @@ class Profile(ProfileFile):
     def where(self, key: str) -> str:
         """Return FILE:LINE of a key, in the file that sets it; of the profile where none does."""
         return self.places.get(key, str(self.path))
+
+    @property
+    def in_slurm(self) -> bool:
+        """Say whether its launcher sends chunks to Slurm's queue."""
+        return LAUNCHERS[self.launcher].in_slurm
 
     @property
     def time_seconds(self) -> int | None:
@@ -241,20 +250,26 @@ def _absolute(text: str, folder: Path, *, bare: bool) -> str:
 
 
 def _check_together(doc: document.Document, profile: Profile) -> None:
-    if profile.launcher != "local" and profile.gpu is None:
+    launcher = LAUNCHERS[profile.launcher]
+    if launcher.in_slurm and profile.gpu is None:
         text = "`gpu` is missing: the value of the axis `gpu` that this profile serves"
         raise doc.complaint((), f"{text}, such as l40")
     if profile.conda and profile.venv:
         where = "venv" if "venv" in doc.data else "conda"
         raise doc.complaint((where,), "`conda` and `venv` exclude each other; set one to null")
-    if profile.wrapper != "none" and profile.launcher != "sbatch":
+    if profile.wrapper != "none" and not launcher.runs_profilers:
         where = "wrapper" if "wrapper" in doc.data else "launcher"
-        text = f"{profile.wrapper} needs launcher: sbatch"
+        able = " or ".join(name for name, one in LAUNCHERS.items() if one.runs_profilers)
+        text = f"{profile.wrapper} needs launcher: {able}"
         raise doc.complaint((where,), f"{text}; without it, set wrapper: none")
     if profile.wrapper_options and profile.wrapper == "none":
         raise doc.complaint((), "`wrapper_options` without a `wrapper` that takes them")
+    if launcher.needs_time and profile.time is None:
+        where = "time" if "time" in doc.data else "launcher"
+        text = f'`time` is missing, and launcher {profile.launcher} needs one, such as "24:00:00"'
+        raise doc.complaint((where,), f"{text} or UNLIMITED")
     limit = profile.time_seconds
-    if limit is not None and limit <= profile.signal_lead and profile.launcher != "local":
+    if limit is not None and limit <= profile.signal_lead and launcher.in_slurm:
         where = "time" if "time" in doc.data else "signal_lead"
         text = f"a time limit of {limit} s ends before `signal_lead`, {profile.signal_lead} s"
         raise doc.complaint((where,), f"{text}; nothing could be measured")

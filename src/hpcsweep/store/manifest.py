@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
+from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
 
@@ -71,7 +72,8 @@ class Manifest:
 
     @property
     def is_local(self) -> bool:
-        return self.launcher == "local"
+        """Say whether its chunks run on the submitting machine, not in Slurm's queue."""
+        return self.launcher in LAUNCHERS and not LAUNCHERS[self.launcher].in_slurm
 
     @property
     def is_profiled(self) -> bool:

@@ -16,19 +16,13 @@ from hpcsweep import slurm
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import precheck, prepare, script, workflow
-from hpcsweep.submit.launchers import arrays, local, sbatch
+from hpcsweep.submit import cost, launchers, precheck, prepare, progress, request, script
+from hpcsweep.submit.launchers import arrays, local
 from hpcsweep.text import tally
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import SubmissionDir
-    from hpcsweep.submit.prepare import Request
-
-    Say = Callable[[str], None]
+    from hpcsweep.submit.request import Request, Say
 
 
 def run(results: Path, asked: Request, say: Say) -> int:
@@ -39,16 +33,17 @@ def run(results: Path, asked: Request, say: Say) -> int:
         SchedulerError: Slurm would refuse the job.
 
     """
-    asked = replace(asked, argv=tuple(word for word in asked.argv if word != "--dry-run"))
-    cost = workflow.cost(results, asked)
-    say(cost.text())
-    if not prepare.first_points(asked, 1):
-        say("the profile takes no point of this sweep")
+    argv = tuple(word for word in asked.options.argv if word != "--dry-run")
+    asked = replace(asked, options=replace(asked.options, argv=argv))
+    expected = cost.of(results, asked)
+    say(expected.text())
+    if not any(True for _point in asked.points()):
+        say(request.no_points(asked))
         return 0
-    prepare.check_budget(sum(cost.seconds.values()), asked.max_gpu_hours)
-    if asked.profile.launcher != "local" and cost.points:
+    prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
+    if asked.profile.in_slurm and expected.points:
         sweep = rundir.RunDir(results / asked.sweep.name)
-        if asked.check:
+        if asked.options.check:
             precheck.check(asked.profile, sweep.path, say)
         _show(sweep, asked, say)
     return _rehearse(asked, say)
@@ -64,42 +59,26 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
         return
     tasks = min(ready.chunks, arrays.max_size())
     profile = bad_nodes.avoiding(asked.profile, bad_nodes.current(sweep, queue))
-    text, options = _job(sweep.submission(draft.id), profile, tasks)
-    file = _file(draft, asked.profile)
-    file.write_bytes(script.encoded(text))
-    say(text)
-    first = [] if asked.profile.launcher == "submitit" else ["0"]
-    say(f"sbatch {shlex.join([*options, file.name, *first])}")
+    shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
+    file = draft.path / shown.file
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(script.encoded(shown.script))
+    say(shown.script)
+    say(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
     say(f"these files would be sent: {draft.path}")
-    answer = slurm.would_accept(file, options=options)
+    answer = slurm.would_accept(file, options=shown.options)
     if isinstance(answer, slurm.CouldNotAsk):
         say(f"Slurm was not asked: {answer}")
     else:
         say(f"Slurm would take it: partition {answer.partition}, nodes {answer.nodes}")
 
 
-def _job(submission: SubmissionDir, profile: Profile, tasks: int) -> tuple[str, list[str]]:
-    """Return the script of the first array, and the options of its call."""
-    if profile.launcher == "submitit":
-        from hpcsweep.submit.launchers import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
-
-        return via_submitit.render(submission, profile, tasks), []
-    return script.render(profile, submission), sbatch.options(submission, profile, tasks)
-
-
-def _file(draft: SubmissionDir, profile: Profile) -> Path:
-    """Return where the script goes; submitit would name its own after the job."""
-    if profile.launcher != "submitit":
-        return draft.script
-    draft.submitit.mkdir()
-    return draft.submitit / "submission.sh"
-
-
 def _rehearse(asked: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; its row is not kept."""
     device = local_device.local_device()
-    here = replace(asked, rehearsal=True, device=device, only=frozenset(), workers=1)
-    point = prepare.first_points(here, 1)[0]
+    options = replace(asked.options, workers=1)
+    here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)
+    point = next(here.points())
     here = replace(here, only=frozenset({point.point_id}))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         submission = prepare.prepare(
@@ -107,8 +86,7 @@ def _rehearse(asked: Request, say: Say) -> int:
         ).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         say(f"rehearsing one point here: {point.label()} on {device}")
-        local.announce(submission)
-        result = local.launch(submission, asked.profile.env, lambda _status: None, lambda: None)
+        result = local.run(submission, asked.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = tally(result.by_status, PointStatus) or "; ".join(result.refusals)

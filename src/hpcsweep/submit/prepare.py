@@ -1,6 +1,5 @@
-"""From a sweep and a profile to a submission on disk, ready to be launched.
+"""Writes a submission to disk: the points of a request that are not measured or queued, in chunks.
 
-What is measured already, or on its way, is left out; so typing the same command again continues.
 The manifest is written last: a folder without one is not a submission.
 """
 
@@ -11,82 +10,46 @@ import hashlib
 import shutil
 import socket
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, files
 from hpcsweep.errors import Refused
-from hpcsweep.spec import expansion as plan
 from hpcsweep.store import chunk_file, ledger, rundir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, packing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hpcsweep.point import Point
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.spec.space import Sweep
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.store.rundir import RunDir, SubmissionDir
+    from hpcsweep.submit.request import Request
 
 # Share of the time limit that a chunk is planned to fill; estimates are not promises.
 _FILL: Final = 0.85
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a person asked for."""
-
-    sweep: Sweep
-    profile: Profile
-    device: str
-    rehearsal: bool
-    workers: int = 1
-    sample: int | None = None
-    again: frozenset[str] = frozenset()
-    only: frozenset[str] = frozenset()
-    skip_dominated: bool = False
-    max_gpu_hours: float | None = None
-    check: bool = True  # compare the profile with its cluster first
-    argv: tuple[str, ...] = ()
-
-    def words(self) -> str:
-        """Return the sweep's name, and where its points run."""
-        how = ", a rehearsal" if self.rehearsal else ""
-        return f"{self.sweep.name} on {self.profile.name} ({self.device}{how})"
-
-    def expansion(self) -> plan.Expansion:
-        """Return what the profile takes of the sweep."""
-        if self.rehearsal:
-            return plan.expand(self.sweep, rehearse=self.device, sample=self.sample)
-        return plan.expand(self.sweep, gpu=self.device, sample=self.sample)
-
-    def points(self) -> Iterator[Point]:
-        """Return the points to submit, in order: all that the profile takes, or `only` some."""
-        points = iter(self.expansion())
-        if self.only:
-            return (point for point in points if point.point_id in self.only)
-        return points
-
-
-@dataclass
 class Prepared:
-    """A submission that is ready, or the reason why there is nothing to submit.
+    """A submission that is ready, or the reason why there is nothing to submit."""
 
-    `live` names the submissions that will measure what is pending, where nothing else is.
-    """
+    submission: SubmissionDir | None = None
+    points: int = 0
+    chunks: int = 0
+    seconds: float = 0.0
+    settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
+    live: Sequence[str] = ()  # the submissions that will measure what is pending
 
-    submission: SubmissionDir | None
-    points: int
-    chunks: int
-    seconds: float
-    settled: dict[str, int] = field(default_factory=dict)
-    live: list[str] = field(default_factory=list)
+
+NOTHING: Final = Prepared()
 
 
 def prepare(
@@ -101,26 +64,25 @@ def prepare(
         ResultsError: the folder cannot be written.
 
     """
-    ledger_of_run = known(run, request, queue)
-    tally: dict[str, int] = {}
-    points_left = pending(request, ledger_of_run, tally)
-    first = next(points_left, None)
+    before = known(run, request, queue)
+    settled: dict[str, int] = {}
+    left = pending(request, before, settled)
+    first = next(left, None)
     if first is None:
         if into is None and run.submissions_dir.is_dir():
             _keep_sweep(run, request)
-        on_their_way = {ledger_of_run.live.get(point.point_id) for point in request.points()}
-        return Prepared(None, 0, 0, 0.0, tally, sorted(filter(None, on_their_way)))
+        on_their_way = {before.live.get(point.point_id) for point in request.points()}
+        return Prepared(settled=settled, live=sorted(filter(None, on_their_way)))
     number = len(run.submissions())
     submission = rundir.new_submission(into or run, request.profile.name)
-    try:
-        seconds_of = estimate.estimator(run, request.device)
-        packed = chunks(request, _chain(first, points_left), seconds_of)
+    with _discarded_on_failure(submission):
+        packed = chunks(request, chain([first], left), estimate.estimator(run, request.device))
         count, points, seconds = chunk_file.write_chunks(submission.chunks, packed)
-        check_budget(seconds, request.max_gpu_hours)
+        check_budget(seconds, request.options.max_gpu_hours)
         manifest = Manifest(
             id=submission.id,
             round=number,
-            run=_settings(request, ledger_of_run),
+            run=_settings(request, before),
             chunks=count,
             points=points,
             seconds=round(seconds, 3),
@@ -128,13 +90,21 @@ def prepare(
         )
         submission.write_manifest(manifest)
         _keep_sweep(into or run, request)
+    return Prepared(
+        submission=submission, points=points, chunks=count, seconds=seconds, settled=settled
+    )
+
+
+@contextmanager
+def _discarded_on_failure(submission: SubmissionDir) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         discard(submission)
         raise files.cannot_write(submission.path, error) from error
     except BaseException:
         discard(submission)
         raise
-    return Prepared(submission, points, count, seconds, tally)
 
 
 def _keep_sweep(run: RunDir, request: Request) -> None:
@@ -154,8 +124,8 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
     hours = seconds / 3600
     if max_gpu_hours is not None and hours > max_gpu_hours:
         raise Refused(
-            f"about {hours:.2f} GPU-hours are expected, more than --max-gpu-hours "
-            f"{max_gpu_hours:g}; nothing was submitted. Use --sample, or raise the budget"
+            f"the estimate of {hours:.2f} GPU-hours exceeds --max-gpu-hours {max_gpu_hours:g}; "
+            "nothing was submitted. Use --sample, or raise the limit"
         )
 
 
@@ -172,17 +142,17 @@ def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Led
     return ledger.read(run, queue, profiled=request.profile.wrapper != "none")
 
 
-def pending(request: Request, known: ledger.Ledger, tally: dict[str, int]) -> Iterator[Point]:
-    """Return the points that are to be measured; count the others in `tally` by their status."""
-    # what was skipped on request is tried once nobody requests it any more
-    again = request.again if request.skip_dominated else {*request.again, PointStatus.SKIPPED}
-    settled = known.settled(again)
+def pending(request: Request, known: ledger.Ledger, settled: dict[str, int]) -> Iterator[Point]:
+    """Return the points that are to be measured; count the others in `settled` by status."""
+    # points skipped by an earlier --skip-dominated are tried without this option
+    skipped = set() if request.options.skip_dominated else {PointStatus.SKIPPED}
+    left_out = known.settled(request.again | skipped)
     for point in request.points():
-        if point.point_id not in settled:
+        if point.point_id not in left_out:
             yield point
         else:
-            where = "pending" if point.point_id in known.live else known.status[point.point_id]
-            tally[where] = tally.get(where, 0) + 1
+            status = "pending" if point.point_id in known.live else known.status[point.point_id]
+            settled[status] = settled.get(status, 0) + 1
 
 
 def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
@@ -196,8 +166,8 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
         point_timeout=request.sweep.point_timeout,
         kill_wait=profile.kill_wait,
         workers=request.workers,
-        skip_dominated=request.skip_dominated,
-        known_oom=tuple(dict(p.axes) for p in too_large) if request.skip_dominated else (),
+        skip_dominated=request.options.skip_dominated,
+        known_oom=tuple(dict(p.axes) for p in too_large) if request.options.skip_dominated else (),
     )
 
 
@@ -205,14 +175,9 @@ def chunks(
     request: Request, points: Iterable[Point], seconds_of: estimate.Estimator
 ) -> Iterable[chunk_file.Chunk]:
     """Return points in chunks: one per worker of this machine, or as the profile limits them."""
-    if request.profile.launcher == "local":
-        return packing.share(points, seconds_of, request.workers)
-    return packing.pack(points, seconds_of, chunk_limits(request.profile))
-
-
-def _chain(first: Point, rest: Iterator[Point]) -> Iterator[Point]:
-    yield first
-    yield from rest
+    if request.profile.in_slurm:
+        return packing.pack(points, seconds_of, chunk_limits(request.profile))
+    return packing.share(points, seconds_of, request.workers)
 
 
 def _provenance(request: Request) -> dict[str, Any]:
@@ -225,11 +190,11 @@ def _provenance(request: Request) -> dict[str, Any]:
         "launcher": profile.launcher,
         "gpu": request.device,
         "rehearsal": request.rehearsal,
-        "sample": request.sample,
+        "sample": request.options.sample,
         "created_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "host": socket.gethostname(),
         "user": getpass.getuser(),
-        "argv": request.argv,
+        "argv": request.options.argv,
         "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
         "hpcsweep_version": __version__,
         **_git(sweep.path.parent if sweep.path else None),
@@ -252,8 +217,3 @@ def _git_out(folder: Path | None, *arguments: str) -> str:
         ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5, check=True
     )
     return done.stdout.strip()
-
-
-def first_points(request: Request, count: int) -> list[Point]:
-    """Return the first few points of a request, for a rehearsal."""
-    return list(islice(request.points(), count))

@@ -15,60 +15,55 @@ if TYPE_CHECKING:
 _LINE_SECONDS: Final = 10.0
 
 
-class Count:
-    """Points done and failed so far."""
+class Counts:
+    """Counts the points of a run; shows nothing."""
 
     def __init__(self, total: int) -> None:
-        """Begin at zero of `total` points."""
-        self.total, self.done, self.failed = total, 0, 0
+        self._total, self._done, self._failed = total, 0, 0
         self._began = time.monotonic()
 
-    def add(self, status: str) -> None:
-        """Count one more point."""
-        self.done += 1
-        self.failed += status in FAILED
-
-    @property
-    def rate(self) -> float:
-        """Return points per second since the beginning."""
-        return self.done / max(time.monotonic() - self._began, 1e-9)
-
-    def words(self) -> str:
-        """Say it: done, failed, rate, time left."""
-        rate = self.rate
-        left = f"{(self.total - self.done) / rate:.0f} s left" if rate else "..."
-        return f"{self.done}/{self.total} points, {self.failed} failed, {rate:.2f}/s, {left}"
-
-
-class Lines:
-    """Says a line at most every ten seconds."""
-
-    def __init__(self, count: Count) -> None:
-        """Take the count to speak of."""
-        self._count, self._last = count, time.monotonic()
-
     def point(self, status: str) -> None:
-        """Take note of one more row."""
-        self._count.add(status)
+        """Count one more row."""
+        self._done += 1
+        self._failed += status in FAILED
 
     def tick(self) -> None:
-        """Say a line if the last one is long ago."""
-        if time.monotonic() - self._last >= _LINE_SECONDS and self._count.done:
+        """Refresh what is shown."""
+
+    @property
+    def _rate(self) -> float:
+        """Return points per second since the beginning."""
+        return self._done / max(time.monotonic() - self._began, 1e-9)
+
+
+class Lines(Counts):
+    """Prints a line at most every ten seconds."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self._last = time.monotonic()
+
+    def tick(self) -> None:
+        """Print a line if the last one is long ago."""
+        if self._done and time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
-            print(f"  {self._count.words()}", file=sys.stderr, flush=True)  # noqa: T201
+            left = f"{(self._total - self._done) / self._rate:.0f} s left"
+            done = f"{self._done}/{self._total} points, {self._failed} failed"
+            print(f"  {done}, {self._rate:.2f}/s, {left}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-class Bar:
+class Bar(Counts):
     """A live bar on a terminal."""
 
-    def __init__(self, count: Count, progress: Any, task: Any) -> None:  # noqa: ANN401 - rich's
-        """Take the count and rich's own objects."""
-        self._count, self._progress, self._task = count, progress, task
+    def __init__(self, total: int, progress: Any) -> None:  # noqa: ANN401 - rich's
+        super().__init__(total)
+        self._progress = progress
+        self._task = progress.add_task("points", total=total, failed=0, rate="0")
 
     def point(self, status: str) -> None:
         """Move the bar by one row."""
-        self._count.add(status)
-        told = {"failed": self._count.failed, "rate": f"{self._count.rate:.2f}"}
+        super().point(status)
+        told = {"failed": self._failed, "rate": f"{self._rate:.2f}"}
         self._progress.update(self._task, advance=1, **told)
 
     def tick(self) -> None:
@@ -77,11 +72,10 @@ class Bar:
 
 
 @contextmanager
-def bar(total: int) -> Iterator[Lines | Bar]:
+def shown(total: int) -> Iterator[Counts]:
     """Show how a run of `total` points goes on."""
-    count = Count(total)
     if not sys.stderr.isatty():
-        yield Lines(count)
+        yield Lines(total)
         return
     from rich.console import Console  # noqa: PLC0415 - 0.1 s, only for terminals
     from rich.progress import (  # noqa: PLC0415
@@ -103,4 +97,4 @@ def bar(total: int) -> Iterator[Lines | Bar]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        yield Bar(count, progress, progress.add_task("points", total=total, failed=0, rate="0"))
+        yield Bar(total, progress)

@@ -11,7 +11,8 @@ from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.store import ledger
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import workflow
+from hpcsweep.submit import request, workflow
+from hpcsweep.submit.request import DEFAULT
 from hpcsweep.text import tally
 
 if TYPE_CHECKING:
@@ -20,19 +21,17 @@ if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.prepare import Request
-    from hpcsweep.submit.workflow import Say
+    from hpcsweep.submit.request import Options, Request, Say
 
 
-def retry(  # noqa: PLR0913 - the options of a command
+def measure_again(  # noqa: PLR0913 - the options of a command
     run: RunDir,
     statuses: Sequence[str],
     say: Say,
     *,
     point_ids: Sequence[str] = (),
     clusters: Sequence[str] = (),
-    workers: int | None = None,
-    check: bool = True,
+    options: Options = DEFAULT,
 ) -> int:
     """Measure points again, on the profiles that they were sent to; return the exit code.
 
@@ -49,9 +48,9 @@ def retry(  # noqa: PLR0913 - the options of a command
         say(f"{run.name}: no point is {' or '.join(statuses)} ({_tally(known)}): nothing to do")
         return 0
     requests = [
-        replace(request, workers=workers or request.workers, check=check)
-        for request in _requests(run, wanted, clusters)
-        if any(True for _point in request.points())  # else another profile's
+        replace(asked, options=options)
+        for asked in _requests(run, wanted, clusters)
+        if any(True for _point in asked.points())  # else another profile's
     ]
     if not requests:
         these = f"such points (there were {len(wanted):,})"
@@ -94,7 +93,7 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
             )
     for name in files or sent:
         before = sent[name]
-        asked = workflow.request(sweep, _profile(files.get(name, name), before))
+        asked = request.make(sweep, _profile(files.get(name, name), before))
         yield replace(
             asked,
             device=before.gpu,

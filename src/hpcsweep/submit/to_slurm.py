@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hpcsweep import slurm
 from hpcsweep.store import attempt, shards
 from hpcsweep.store.state import AttemptState
-from hpcsweep.submit.launchers import sbatch
+from hpcsweep.submit import launchers
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
@@ -61,21 +61,13 @@ def send(
     name, told = submission.run.name, ", ".join(map(str, bad))
     wary = bad_nodes.avoiding(profile, bad)
     try:
-        ids = _launch(submission, wary)
+        ids = launchers.slurm(wary).send(submission, wary)
     except slurm.Rejected:
         if wary is profile or journal.sent(submission).arrays:
             raise
-        ids = _launch(submission, profile)
+        ids = launchers.slurm(profile).send(submission, profile)
         say(f"{name}: no node is left without those that broke, so they are used again: {told}")
     else:
         if wary is not profile:
             say(f"{name}: avoids {told}; --allow-node NODE uses one again")
     return ids
-
-
-def _launch(submission: SubmissionDir, profile: Profile) -> list[str]:
-    if profile.launcher == "submitit":
-        from hpcsweep.submit.launchers import via_submitit  # noqa: PLC0415 - 0.2 s, only for who wants it
-
-        return via_submitit.launch(submission, profile)
-    return sbatch.launch(submission, profile)

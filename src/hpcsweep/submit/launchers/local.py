@@ -13,37 +13,23 @@ import selectors
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import environment
 from hpcsweep.errors import EXIT_REQUEUE
-from hpcsweep.store import ledger
+from hpcsweep.submit.launchers import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import FrameType
 
+    from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
-
-    Progress = Callable[[str], None]
+    from hpcsweep.submit.launchers import Progress
 
 # Starts without a single row in between before a chunk is given up.
 _VAIN_STARTS: Final = 3
-
-
-@dataclass
-class Result:
-    """How a local run ended: rows by status, points left, and what refused to run."""
-
-    by_status: dict[str, int] = field(default_factory=dict)
-    interrupted: bool = False
-    refusals: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """Return the worst exit code of a supervisor that refused, else 0."""
-        return max(self.refusals.values(), default=0)
 
 
 @dataclass
@@ -57,30 +43,11 @@ class _Running:
     buffer: bytes = b""
 
 
-def announce(submission: SubmissionDir) -> None:
-    """Record that this process is going to run a submission, so that nobody sends it again.
-
-    To be called while the run folder's lock is held.
-    """
-    ledger.note_start(submission)
-
-
-def launch(
-    submission: SubmissionDir,
-    env: Mapping[str, str],
-    on_point: Progress,
-    on_idle: Callable[[], None],
-) -> Result:
-    """Run every chunk to its end; the first Ctrl-C finishes current points, the second drops them.
-
-    `on_point` is called with each new row's status, `on_idle` a few times a second.
-    """
+def run(submission: SubmissionDir, profile: Profile, progress: Progress) -> Result:
+    """Run every chunk; the first Ctrl-C finishes the current points, the second drops them."""
     manifest = submission.read_manifest()
-    run = _Run(submission, {**env, **_threads(manifest.run.workers)}, on_point, on_idle)
-    try:
-        return run.to_the_end(range(manifest.chunks))
-    finally:
-        ledger.note_end(submission)
+    env = {**profile.env, **_threads(manifest.run.workers)}
+    return _Run(submission, env, progress).to_the_end(range(manifest.chunks))
 
 
 def _threads(workers: int) -> dict[str, str]:
@@ -96,8 +63,7 @@ class _Run:
         self,
         submission: SubmissionDir,
         env: Mapping[str, str],
-        on_point: Progress,
-        on_idle: Callable[[], None],
+        progress: Progress,
     ) -> None:
         self._submission = submission
         self._env = {
@@ -106,7 +72,7 @@ class _Run:
             environment.PROGRESS: "json",
             environment.LIFELINE: "stdin",
         }
-        self._on_point, self._on_idle = on_point, on_idle
+        self._progress = progress
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
         self._stops = 0
@@ -121,7 +87,7 @@ class _Run:
             while self._live:
                 for key, _ in self._selector.select(0.2):
                     self._read(key.data)
-                self._on_idle()
+                self._progress.tick()
         finally:
             for running in list(self._live.values()):
                 self._drop(running)
@@ -156,7 +122,7 @@ class _Run:
             status = json.loads(line)["status"]
             self._result.by_status[status] = self._result.by_status.get(status, 0) + 1
             running.vain = 0
-            self._on_point(status)
+            self._progress.point(status)
 
     def _finished(self, running: _Running) -> None:
         code = running.process.wait()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import files, slurm
 from hpcsweep.submit import script
-from hpcsweep.submit.launchers import arrays
+from hpcsweep.submit.launchers import Preview, arrays
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
@@ -22,25 +22,29 @@ def write(submission: SubmissionDir, profile: Profile) -> None:
         file.write(script.encoded(script.render(profile, submission)))
 
 
-def launch(submission: SubmissionDir, profile: Profile) -> list[str]:
-    """Submit every chunk; return the ids of the arrays.
-
-    Raises:
-        PartlySubmitted: something stopped it after some chunks went in.
-        SchedulerError: nothing went in.
-
-    """
+def send(submission: SubmissionDir, profile: Profile) -> list[str]:
+    """Submit every chunk; return the ids of the arrays."""
     write(submission, profile)
 
     def submit_one(first: int, tasks: int) -> str:
-        chosen = options(submission, profile, tasks)
+        chosen = _options(submission, profile, tasks)
         script_file = submission.script.absolute()
         return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
 
     return arrays.send(submission, submit_one)
 
 
-def options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
+def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
+    """Return the job script, and the call of sbatch for the first array."""
+    return Preview(
+        script=script.render(profile, submission),
+        file=submission.script.name,
+        options=_options(submission, profile, tasks),
+        arguments=["0"],
+    )
+
+
+def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
     """Return sbatch's options for one array: its folder and its range."""
     throttle = f"%{profile.array_throttle}" if profile.array_throttle else ""
     return [

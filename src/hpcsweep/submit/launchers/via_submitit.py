@@ -28,7 +28,7 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 
 from hpcsweep import slurm
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
-from hpcsweep.submit.launchers import arrays
+from hpcsweep.submit.launchers import Preview, arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,16 +108,16 @@ def _requeue_wanted(came: list[int]) -> bool:
     return restarts < RESTARTS and set(came) != {signal.SIGTERM}
 
 
-def launch(submission: SubmissionDir, profile: Profile) -> list[str]:
+def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     """Submit every chunk; return the ids of the arrays.
 
-    A cluster that is full (MaxJobCount) is told after two minutes: sbatch retries, and submitit
+    At a full cluster (MaxJobCount) this takes two minutes to fail: sbatch retries, and submitit
     waits for it.
 
     Raises:
         PartlySubmitted: something stopped it after some chunks went in.
         SchedulerError: nothing went in.
-        ProfileError, UsageError: something that submitit cannot take.
+        ProfileError, UsageError: submitit cannot take an option, or the folder's name.
 
     """
     executor = _executor(submission, profile)
@@ -137,13 +137,14 @@ def launch(submission: SubmissionDir, profile: Profile) -> list[str]:
         return arrays.send(submission, submit_one)
 
 
-def render(submission: SubmissionDir, profile: Profile, tasks: int) -> str:
-    """Return the script that submitit would send for one array."""
+def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
+    """Return the script that submitit would send; it would name the file after the job."""
     executor = _executor(submission, profile)
     executor.update_parameters(**_parameters(submission, profile, tasks))
     inner = executor._executor  # noqa: SLF001 - nothing public shows the script
     inner.parameters["map_count"] = tasks
-    return str(inner._make_submission_file_text(inner._submitit_command_str, ""))  # noqa: SLF001
+    text = inner._make_submission_file_text(inner._submitit_command_str, "")  # noqa: SLF001
+    return Preview(script=str(text), file=f"{submission.submitit.name}/submission.sh")
 
 
 def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN401 - untyped here
@@ -154,12 +155,6 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
             f"{submission.path}: submitit and Slurm read something into {found.pop()!r} in a path"
         )
         raise UsageError(f"{text}; rename the folder, or choose another with --results")
-    if profile.wrapper != "none":
-        text = f"{profile.path}: wrapper: `{profile.wrapper}` needs launcher: sbatch"
-        raise ProfileError(f"{text}; change one of the two")
-    if profile.time is None:
-        text = f"{profile.path}: `time` is missing: submitit would ask for five minutes"
-        raise ProfileError(f'{text}; write one, such as UNLIMITED or "24:00:00"')
     try:
         return submitit.AutoExecutor(
             submission.submitit,

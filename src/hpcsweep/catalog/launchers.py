@@ -1,0 +1,29 @@
+"""The launchers: the ways to start chunks that a profile's key `launcher` can name.
+
+A new launcher is one file in `submit/launchers/` and one line in `LAUNCHERS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """What other parts of the program need to know of a launcher."""
+
+    module: str  # in `submit/launchers/`; its functions are those of a protocol there
+    in_slurm: bool = False  # sends chunks to Slurm's queue; otherwise they run on this machine
+    runs_profilers: bool = False  # its jobs take the profile's `wrapper`
+    needs_time: bool = False  # the profile must have a time limit
+
+
+LAUNCHERS: Final[Mapping[str, Launcher]] = {
+    "sbatch": Launcher(module="sbatch", in_slurm=True, runs_profilers=True),
+    "submitit": Launcher(module="via_submitit", in_slurm=True, needs_time=True),
+    "local": Launcher(module="local"),
+}

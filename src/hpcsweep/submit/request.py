@@ -1,0 +1,100 @@
+"""What a person asks for: a sweep, a profile, and the options of the command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.preflight import local_device
+from hpcsweep.spec import expansion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hpcsweep.point import Point
+    from hpcsweep.spec.expansion import Expansion
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.spec.space import Sweep
+
+    Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of `submit` and of the commands that share some of them."""
+
+    sample: int | None = None
+    workers: int | None = None  # None: as the profile says
+    max_gpu_hours: float | None = None
+    skip_dominated: bool = False
+    check: bool = True  # compare the profile with its cluster first
+    argv: tuple[str, ...] = ()
+
+
+DEFAULT: Final = Options()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The points of a sweep that a profile takes, and what to do with them."""
+
+    sweep: Sweep
+    profile: Profile
+    device: str
+    rehearsal: bool
+    options: Options = DEFAULT
+    again: frozenset[str] = frozenset()  # statuses that do not count as measured
+    only: frozenset[str] = frozenset()  # ids of points; empty: all
+
+    @property
+    def workers(self) -> int:
+        return self.options.workers or self.profile.workers
+
+    def words(self) -> str:
+        """Return the sweep's name, and where its points run."""
+        how = ", a rehearsal" if self.rehearsal else ""
+        return f"{self.sweep.name} on {self.profile.name} ({self.device}{how})"
+
+    def expansion(self) -> Expansion:
+        """Return what the profile takes of the sweep."""
+        sample = self.options.sample
+        if self.rehearsal:
+            return expansion.expand(self.sweep, rehearse=self.device, sample=sample)
+        return expansion.expand(self.sweep, gpu=self.device, sample=sample)
+
+    def points(self) -> Iterator[Point]:
+        """Return the points to submit, in order: all that the profile takes, or `only` some."""
+        points = iter(self.expansion())
+        if self.only:
+            return (point for point in points if point.point_id in self.only)
+        return points
+
+
+def make(sweep: Sweep, profile: Profile, options: Options = DEFAULT) -> Request:
+    """Return a request, with the device that its points will run on.
+
+    A profile without a `gpu` takes the device of this machine. If the sweep names GPUs and this
+    device is none of them, the request is a rehearsal: its points get the device's name, and ids of
+    their own.
+    """
+    device = profile.gpu or local_device.local_device()
+    named = gpus(sweep)
+    return Request(
+        sweep=sweep,
+        profile=profile,
+        device=device,
+        rehearsal=not profile.in_slurm and bool(named) and device not in named,
+        options=options,
+    )
+
+
+def no_points(asked: Request) -> str:
+    """Say why a profile takes no point of a sweep."""
+    named = gpus(asked.sweep)
+    wants = f" (the sweep asks for gpu: {', '.join(named)})" if asked.device not in named else ""
+    return f"no point of this sweep matches profile {asked.profile.name}{wants if named else ''}"
+
+
+def gpus(sweep: Sweep) -> list[str]:
+    """Return the GPUs that a sweep names, in order."""
+    return [str(gpu) for gpu in sweep.values("gpu") if gpu is not None]
