@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcsweep import catalog
-from hpcsweep.catalog import columns as records
+from hpcsweep.catalog import columns
 from hpcsweep.catalog.columns import (
     COMMIT,
     DOUBTFUL,
@@ -67,8 +67,8 @@ def test_lists_of_names_are_made_of_known_names() -> None:
     assert set(OVERALL_COLUMNS) >= set(MUST_AGREE)
 
 
-@pytest.mark.parametrize("column", [*OVERALL, *LAYERS, *SAMPLES, *records.COLLECTED])
-def test_every_column_says_what_a_cell_holds(column: records.Column) -> None:
+@pytest.mark.parametrize("column", [*OVERALL, *LAYERS, *SAMPLES, *columns.COLLECTED])
+def test_every_column_says_what_a_cell_holds(column: columns.Column) -> None:
     """The documentation is made from it."""
     kinds = {"str", "int", "float", "bool", "time", "list", "algorithm", "model", "gpu"}
     assert column.kind in kinds
@@ -93,23 +93,23 @@ def test_every_column_says_what_a_cell_holds(column: records.Column) -> None:
 )
 def test_cells_are_one_line_and_unknown_is_empty(value: object, text: str) -> None:
     """Zero is a number, and no cell breaks a line."""
-    assert records.cell(value) == text
+    assert columns.cell(value) == text
 
 
 @given(st.text() | st.integers() | st.floats() | st.booleans() | st.lists(st.text()))
 def test_no_value_breaks_a_line(value: object) -> None:
     """A row is a line, whatever an exception's message holds."""
-    assert len(records.cell(value).splitlines()) <= 1
-    assert "\0" not in records.cell(value)
+    assert len(columns.cell(value).splitlines()) <= 1
+    assert "\0" not in columns.cell(value)
 
 
 def test_a_cell_of_an_algorithm_map_can_be_read_back() -> None:
     """It is canonical JSON: equal maps have equal cells."""
-    assert json.loads(records.cell({"b": "gemm", "a": "fft"})) == {"a": "fft", "b": "gemm"}
-    assert records.cell({"b": 1, "a": 2}) == records.cell({"a": 2, "b": 1})
+    assert json.loads(columns.cell({"b": "gemm", "a": "fft"})) == {"a": "fft", "b": "gemm"}
+    assert columns.cell({"b": 1, "a": 2}) == columns.cell({"a": 2, "b": 1})
 
 
 def test_the_device_is_the_gpu_of_the_point() -> None:
     """The predecessor's name for it."""
-    cells = records.axis_cells({"model": "resnet18", "gpu": "l40", "not_an_axis": 1})
+    cells = columns.axis_cells({"model": "resnet18", "gpu": "l40", "not_an_axis": 1})
     assert cells == {"model": "resnet18", "gpu": "l40", "device": "l40"}

@@ -203,7 +203,7 @@ def test_expand_shows_the_ids_of_a_sweep_that_names_its_gpus(desk):
 def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
     """It runs no model, so any name will do; the file may be meant for real one day."""
     desk.spec(NOOP.replace("[a]", "[resnet81, mine]"))
-    words = "model 'resnet81' is none that other workloads know; did you mean 'resnet18'?"
+    words = "other workloads do not know the model 'resnet81'; did you mean 'resnet18'?"
     assert f"note: {words}" in desk.run("expand", "sweep.yaml").stdout
     done = desk.run("submit", "sweep.yaml")
     assert (done.returncode, done.stderr.strip()) == (0, f"note: {words}")

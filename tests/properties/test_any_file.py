@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hpcsweep.catalog import ALGORITHMS, AXES, SETTINGS, WORKLOADS
 from hpcsweep.errors import BadInput, ProfileError, SpecError
-from hpcsweep.spec import expansion as plan
 from hpcsweep.spec import profile, sweep_file
+from hpcsweep.spec.expansion import expand
 from paths import ROOT
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_any_data_is_a_sweep_or_refused(tmp_path: Path, data: Any) -> None:
     path.write_text(json.dumps(data))
     sweep = _read(sweep_file.load, path, SpecError)
     if sweep is not None:
-        expansion = plan.expand(sweep)
+        expansion = expand(sweep)
         assert len(expansion) > 0
         json.dumps(expansion.to_json(limit=3), allow_nan=False)
 

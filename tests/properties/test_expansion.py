@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hpcsweep import point
 from hpcsweep.catalog import axis_defaults, setting_defaults
 from hpcsweep.errors import SpecError
-from hpcsweep.spec import expansion as plan
 from hpcsweep.spec import sweep_file
+from hpcsweep.spec.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,7 +253,7 @@ def test_an_expansion_is_what_asking_every_rule_about_every_combination_gives(
     sweep, reference = _usable(tmp_path, raw)
     if sweep is None:
         return
-    expansion = plan.expand(sweep)
+    expansion = expand(sweep)
     wanted = [axes for _, axes in reference.kept] + reference.included
     assert [point.axes for point in expansion] == wanted
     assert len(expansion) == len(wanted)
@@ -274,7 +274,7 @@ def test_an_id_prepared_in_pieces_is_the_id_of_the_point(
     if sweep is None:
         return
     settings_given = point.without_defaults(measure, setting_defaults("noop"))
-    points = list(plan.expand(sweep))
+    points = list(expand(sweep))
     for each in points:
         axes = point.without_defaults(each.axes, axis_defaults("noop"))
         assert each.point_id == point.point_id("noop", axes, settings_given)
@@ -289,10 +289,10 @@ def test_a_sample_is_spread_evenly_over_what_the_constraints_leave(
     sweep, reference = _usable(tmp_path, {**raw, "include": []})
     if sweep is None:
         return
-    sample = plan.expand(sweep, sample=n)
+    sample = expand(sweep, sample=n)
     assert [point.axes for point in sample] == reference.sample(n)
     assert len(sample) == len(reference.sample(n))
-    assert {each.point_id for each in sample} <= {each.point_id for each in plan.expand(sweep)}
+    assert {each.point_id for each in sample} <= {each.point_id for each in expand(sweep)}
 
 
 @given(raw=sweep_files(), n=st.integers(1, 3))
@@ -303,9 +303,9 @@ def test_a_sample_of_included_points_too_is_part_of_the_whole(
     sweep, _ = _usable(tmp_path, raw)
     if sweep is None:
         return
-    whole, sample = list(plan.expand(sweep)), list(plan.expand(sweep, sample=n))
+    whole, sample = list(expand(sweep)), list(expand(sweep, sample=n))
     assert {each.point_id for each in sample} <= {each.point_id for each in whole}
-    assert len(plan.expand(sweep, sample=n)) == len(sample)
+    assert len(expand(sweep, sample=n)) == len(sample)
     assert _others(sample) == _others(whole)
 
 
@@ -325,9 +325,9 @@ def test_a_profile_takes_the_points_of_its_gpu_and_those_without_one(
     if sweep is None:
         return
     wanted = [
-        {**each.axes, "gpu": gpu} for each in plan.expand(sweep) if each.axes["gpu"] in {gpu, None}
+        {**each.axes, "gpu": gpu} for each in expand(sweep) if each.axes["gpu"] in {gpu, None}
     ]
-    taken = plan.expand(sweep, gpu=gpu)
+    taken = expand(sweep, gpu=gpu)
     assert len(taken) == len(list(taken))
     assert [_key(each.axes) for each in taken] == list(dict.fromkeys(map(_key, wanted)))
     assert len({each.point_id for each in taken}) == len(taken)
@@ -341,8 +341,8 @@ def test_a_rehearsal_gives_every_point_the_device_and_equal_points_collapse(
     sweep, _ = _usable(tmp_path, raw)
     if sweep is None:
         return
-    wanted = {_key({**each.axes, "gpu": device}) for each in plan.expand(sweep)}
-    rehearsal = plan.expand(sweep, rehearse=device)
+    wanted = {_key({**each.axes, "gpu": device}) for each in expand(sweep)}
+    rehearsal = expand(sweep, rehearse=device)
     points = list(rehearsal)
     assert {_key(each.axes) for each in points} == wanted
     assert len(points) == len(rehearsal) == len(wanted)
@@ -367,6 +367,6 @@ def test_a_range_by_number_is_the_formula_of_the_documentation(
         with pytest.raises(SpecError, match="integers in"):
             _load(folder, raw)
         return
-    sizes = [each.axes["input_size"] for each in plan.expand(_load(folder, raw))]
+    sizes = [each.axes["input_size"] for each in expand(_load(folder, raw))]
     gaps = max(num - 1, 1)
     assert sizes == [int(start + i * (stop - start) / gaps) for i in range(num)]

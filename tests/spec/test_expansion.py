@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep.errors import UsageError
-from hpcsweep.spec import expansion as plan
 from hpcsweep.spec import sweep_file
+from hpcsweep.spec.expansion import expand
 from paths import GOLDEN, ROOT
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_the_model_changes_slowest_then_the_axes_as_declared(tmp_path: Path) -> 
         "axes": {"batch_size": [1, 2], "model": ["b", "a"], "seed": [3, 1]},
         "include": [{"model": "b", "seed": 7}],
     }
-    points = plan.expand(_sweep(tmp_path, raw))
+    points = expand(_sweep(tmp_path, raw))
     assert _values(points, "model", "batch_size", "seed") == [
         ("b", 1, 3), ("b", 1, 1), ("b", 2, 3), ("b", 2, 1),
         ("a", 1, 3), ("a", 1, 1), ("a", 2, 3), ("a", 2, 1),
@@ -63,7 +63,7 @@ def test_the_model_changes_slowest_then_the_axes_as_declared(tmp_path: Path) -> 
 def test_a_point_has_every_axis_and_every_setting_of_its_workload(tmp_path: Path) -> None:
     """What the file leaves out is there with its default."""
     raw = {"axes": {"model": ["a"]}, "measure": {"sleep_ms": 3}}
-    (point,) = plan.expand(_sweep(tmp_path, raw))
+    (point,) = expand(_sweep(tmp_path, raw))
     assert point.workload == "noop"
     assert point.axes["input_size"] == 224
     assert point.axes["gpu"] is None
@@ -74,7 +74,7 @@ def test_the_shipped_sweep_has_exactly_the_sizes_of_the_study_it_repeats(
     gemm: sweep_file.Sweep,
 ) -> None:
     """A hundred sizes, three algorithms, three GPUs, without the one that MIOpen lacks."""
-    points = list(plan.expand(gemm))
+    points = list(expand(gemm))
     sizes = list(dict.fromkeys(size for (size,) in _values(points, "input_size")))
     assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
     assert len(points) == 800
@@ -83,29 +83,29 @@ def test_the_shipped_sweep_has_exactly_the_sizes_of_the_study_it_repeats(
 
 def test_a_profile_takes_the_points_of_its_gpu(gemm: sweep_file.Sweep) -> None:
     """They are the sweep's own points, so their ids are, too."""
-    whole = {point.point_id for point in plan.expand(gemm)}
-    taken = plan.expand(gemm, gpu="l40")
+    whole = {point.point_id for point in expand(gemm)}
+    taken = expand(gemm, gpu="l40")
     assert set(_values(taken, "gpu")) == {("l40",)}
     assert len(taken) == 300
     assert {point.point_id for point in taken} <= whole
-    assert len(plan.expand(gemm, gpu="h200")) == 0
-    assert list(plan.expand(gemm, gpu="h200")) == []
+    assert len(expand(gemm, gpu="h200")) == 0
+    assert list(expand(gemm, gpu="h200")) == []
 
 
 def test_a_sweep_without_gpus_takes_the_profile_s(tmp_path: Path) -> None:
     """The same sweep on two GPUs is two sets of points."""
     sweep = _sweep(tmp_path, {"axes": {"model": ["a", "b"]}})
-    v100, l40 = plan.expand(sweep, gpu="v100"), plan.expand(sweep, gpu="l40")
+    v100, l40 = expand(sweep, gpu="v100"), expand(sweep, gpu="l40")
     assert _values(v100, "model", "gpu") == [("a", "v100"), ("b", "v100")]
     assert not {point.point_id for point in v100} & {point.point_id for point in l40}
 
 
 def test_a_rehearsal_collapses_gpus_into_the_device_that_is_here(gemm: sweep_file.Sweep) -> None:
     """Each size and algorithm once, under ids that no GPU's point has."""
-    rehearsal = plan.expand(gemm, rehearse="cpu")
+    rehearsal = expand(gemm, rehearse="cpu")
     assert set(_values(rehearsal, "gpu")) == {("cpu",)}
     assert len(rehearsal) == len(set(_values(rehearsal, "input_size", "algorithm"))) == 300
-    real = {point.point_id for point in plan.expand(gemm)}
+    real = {point.point_id for point in expand(gemm)}
     assert not real & {point.point_id for point in rehearsal}
 
 
@@ -116,7 +116,7 @@ def test_a_rehearsal_keeps_what_any_gpu_would_run(tmp_path: Path) -> None:
         "when": [{"if": {"gpu": "mi250"}, "axes": {"algorithm": ["auto", "winograd"]}}],
         "include": [{"model": "a", "algorithm": "fft"}, {"model": "a", "algorithm": "gemm"}],
     }
-    rehearsal = plan.expand(_sweep(tmp_path, raw), rehearse="cpu")
+    rehearsal = expand(_sweep(tmp_path, raw), rehearse="cpu")
     wanted = [("auto",), ("fft",), ("winograd",), ("gemm",)]
     assert _values(rehearsal, "algorithm") == wanted
     assert [t.points for t in rehearsal.rules() if t.rule.kind == "include"] == [0, 1]
@@ -124,14 +124,12 @@ def test_a_rehearsal_keeps_what_any_gpu_would_run(tmp_path: Path) -> None:
 
 def test_a_larger_sample_reuses_the_smaller_one(gemm: sweep_file.Sweep) -> None:
     """One size per algorithm and GPU, then ten with both ends, each part of the next."""
-    one, ten, every = (
-        {point.point_id for point in plan.expand(gemm, sample=n)} for n in (1, 10, None)
-    )
+    one, ten, every = ({point.point_id for point in expand(gemm, sample=n)} for n in (1, 10, None))
     assert (len(one), len(ten), len(every)) == (8, 80, 800)
     assert one < ten < every
-    sizes = {size for (size,) in _values(plan.expand(gemm, sample=10), "input_size")}
+    sizes = {size for (size,) in _values(expand(gemm, sample=10), "input_size")}
     assert {224, 512} < sizes
-    assert set(_values(plan.expand(gemm, sample=1), "input_size")) == {(224,)}
+    assert set(_values(expand(gemm, sample=1), "input_size")) == {(224,)}
 
 
 def test_a_sample_thins_sizes_and_batches_and_nothing_else(tmp_path: Path) -> None:
@@ -145,7 +143,7 @@ def test_a_sample_thins_sizes_and_batches_and_nothing_else(tmp_path: Path) -> No
         },
         "zip": [["input_size", "batch_size"]],
     }
-    sample = plan.expand(_sweep(tmp_path, raw), sample=2)
+    sample = expand(_sweep(tmp_path, raw), sample=2)
     assert set(_values(sample, "input_size", "batch_size")) == {(8, 4), (24, 1)}
     assert len(sample) == len(list(sample)) == 8
 
@@ -156,7 +154,7 @@ def test_arguments_that_mean_nothing_are_refused(
 ) -> None:
     """A message, and not an empty sweep."""
     with pytest.raises(UsageError):
-        plan.expand(gemm, **arguments)
+        expand(gemm, **arguments)
 
 
 def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
@@ -179,7 +177,7 @@ def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
         "include:\n"
         "  - {model: c}\n"
     )
-    expansion = plan.expand(sweep_file.load(path))
+    expansion = expand(sweep_file.load(path))
     # a: 2 on l40, 4 on mi250; b: 2 on l40 (gone), of 4 on mi250 two are too large
     assert len(expansion) == 2 + 4 + 2 + 1
     assert [touched.to_json() for touched in expansion.rules()] == [
@@ -198,14 +196,14 @@ def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
 
 def test_the_json_of_an_expansion_has_flat_points(gemm: sweep_file.Sweep) -> None:
     """The total, the rules, and as many points as asked for: id and axes side by side."""
-    found = json.loads(json.dumps(plan.expand(gemm, gpu="l40").to_json()))
+    found = json.loads(json.dumps(expand(gemm, gpu="l40").to_json()))
     assert set(found) == {"points_total", "rules", "notes", "points"}
     assert found["points_total"] == 300
     assert len(found["points"]) == 10
     first = found["points"][0]
     assert len(first["point_id"]) == 16
     assert (first["model"], first["input_size"], first["gpu"]) == ("resnet152", 224, "l40")
-    assert len(plan.expand(gemm, gpu="l40").to_json(limit=None)["points"]) == 300
+    assert len(expand(gemm, gpu="l40").to_json(limit=None)["points"]) == 300
 
 
 def test_ten_million_points_are_counted_and_begun_without_making_them(
@@ -213,7 +211,7 @@ def test_ten_million_points_are_counted_and_begun_without_making_them(
 ) -> None:
     """Neither the number of points nor the first of them needs the others."""
     tracemalloc.start()
-    expansion = plan.expand(large)
+    expansion = expand(large)
     assert len(expansion) == 10_000_000 - 1000
     assert [point.axes["seed"] for point in expansion.first(3)] == [0, 1, 2]
     deque((point for point, _ in zip(expansion, range(20_000), strict=False)), maxlen=0)
@@ -224,7 +222,7 @@ def test_ten_million_points_are_counted_and_begun_without_making_them(
 
 def test_an_expansion_can_be_walked_twice_and_at_once(gemm: sweep_file.Sweep) -> None:
     """Nothing of one walk is shared with another, so points never change afterwards."""
-    expansion = plan.expand(gemm)
+    expansion = expand(gemm)
     pairs = list(zip(expansion, expansion, strict=True))
     assert all(one == other and one.axes is not other.axes for one, other in pairs)
     assert len({one.point_id for one, _ in pairs}) == 800
@@ -233,7 +231,7 @@ def test_an_expansion_can_be_walked_twice_and_at_once(gemm: sweep_file.Sweep) ->
 @pytest.mark.parametrize("case", json.loads(IDS.read_text()), ids=lambda case: case["why"])
 def test_ids_never_change(tmp_path: Path, case: dict[str, Any]) -> None:
     """Rows of earlier releases are found again: these ids were written down once."""
-    points = plan.expand(_sweep(tmp_path, case["sweep"]))
+    points = expand(_sweep(tmp_path, case["sweep"]))
     assert [point.point_id for point in points] == case["ids"]
 
 

@@ -52,18 +52,16 @@ def test_a_rule_replaces_the_values_of_an_axis_where_it_holds(space: Space) -> N
     ]
 
 
-def test_tallies_are_those_of_the_list(space: Space) -> None:
-    """Combinations, kept ones, and what each rule touched."""
-    tally = Grid(space, probes=[{"algorithm": _is("gemm")}]).tally()
-    assert (tally.combinations, tally.kept) == (10, 9)
-    assert dict(tally.excluded_by) == {0: 1}
-    assert dict(tally.set_by) == {0: 4}
-    assert dict(tally.probes) == {0: 4}
+def test_counts_are_those_of_the_list(space: Space) -> None:
+    """Kept combinations, and what each rule matched."""
+    grid = Grid(space, probes=[{"algorithm": _is("gemm")}])
+    assert grid.count == 9
+    assert (grid.excluded_by(0), grid.set_by(0), grid.probed(0)) == (1, 4, 4)
 
 
 def test_axes_with_one_value_are_no_dimension_but_fixed(space: Space) -> None:
     """One GPU taken, only the models and algorithms are left to vary."""
-    grid = Grid(space, keep={"gpu": "mi250"})
+    grid = Grid(space, gpu="mi250")
     assert [dim.names for dim in grid.dims] == [("model",), ("algorithm",)]
     assert grid.fixed["gpu"] == "mi250"
     assert _kept(grid) == [("a", "gemm"), ("a", "winograd"), ("b", "gemm"), ("b", "direct")]
@@ -71,8 +69,8 @@ def test_axes_with_one_value_are_no_dimension_but_fixed(space: Space) -> None:
 
 def test_merged_values_keep_what_any_of_them_keeps(space: Space) -> None:
     """FFT, which one GPU lacks, stays; every combination is there once."""
-    grid = Grid(space, merge={"gpu": "cpu"})
-    assert len(_kept(grid)) == grid.tally().kept == 5
+    grid = Grid(space, rehearse="cpu")
+    assert len(_kept(grid)) == grid.count == 5
     assert ("a", "fft") in _kept(grid)
 
 
@@ -95,13 +93,13 @@ def test_ten_million_combinations_are_counted_from_a_handful_of_classes() -> Non
         excludes=({"input_size": Predicate(bounds=(("gt", 4990),)), "seed": _is(7, 8)},),
     )
     grid = Grid(space)
-    assert grid.tally().kept == 5000 * 2000 - 10 * 2
-    assert len(grid.states(grid.dims)) == 2  # excluded, or not
+    assert grid.count == 5000 * 2000 - 10 * 2
+    assert len(list(grid.ways(grid.dims))) == 4  # excluded or not, by each of the two axes
 
 
 def test_without_axes_there_is_no_combination() -> None:
     """Not even the one that has all defaults."""
     grid = Grid(Space({}, DEFAULTS))
-    assert grid.tally().combinations == 0
-    assert list(grid.walk()) == []
+    assert grid.count == 0
+    assert _kept(grid) == []
     assert not grid.holds(DEFAULTS)

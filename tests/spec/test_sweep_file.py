@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.errors import SpecError
-from hpcsweep.spec import expansion as plan
 from hpcsweep.spec import lookup, sweep_file
+from hpcsweep.spec.expansion import expand
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_file_of_three_lines_is_a_sweep(tmp_path: Path) -> None:
     assert (sweep.measure["warmup"], sweep.measure["iterations"]) == (10, 20)
     assert sweep.text == HEAD
     assert sweep.path == tmp_path / "a.yaml"
-    [point] = plan.expand(sweep)
+    [point] = expand(sweep)
     assert point.axes["input_size"] == 224
     assert point.axes["gpu"] is None
 
@@ -98,7 +98,7 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
 )
 def test_the_shipped_sweeps_have_the_points_that_they_promise(name: str, points: int) -> None:
     """Counted, then enumerated."""
-    expansion = plan.expand(sweep_file.load(name))
+    expansion = expand(sweep_file.load(name))
     assert len(expansion) == points == sum(1 for _ in expansion)
 
 
@@ -106,19 +106,17 @@ def test_the_shipped_sweeps_have_the_points_that_they_promise(name: str, points:
 def test_the_hundred_sizes_are_the_published_ones(name: str) -> None:
     """To the integer, batch 1, 10 passes of warm-up and 20 that count."""
     sweep = sweep_file.load(name)
-    sizes = sorted({point.axes["input_size"] for point in plan.expand(sweep)})
+    sizes = sorted({point.axes["input_size"] for point in expand(sweep)})
     assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
-    assert {point.axes["batch_size"] for point in plan.expand(sweep)} == {1}
+    assert {point.axes["batch_size"] for point in expand(sweep)} == {1}
     assert (sweep.measure["warmup"], sweep.measure["iterations"]) == (10, 20)
 
 
 def test_an_amd_gpu_is_not_asked_for_an_algorithm_that_its_library_lacks() -> None:
     """By an exclude in one shipped sweep, by a rule in the other."""
-    gemm = {
-        p.axes["algorithm"] for p in plan.expand(sweep_file.load("resnet152_gemm"), gpu="mi250")
-    }
+    gemm = {p.axes["algorithm"] for p in expand(sweep_file.load("resnet152_gemm"), gpu="mi250")}
     assert gemm == {"gemm", "implicit_gemm"}
-    vgg = plan.expand(sweep_file.load("vgg16_all_algorithms"), gpu="mi250")
+    vgg = expand(sweep_file.load("vgg16_all_algorithms"), gpu="mi250")
     assert "implicit_precomp_gemm" not in {point.axes["algorithm"] for point in vgg}
 
 
@@ -164,7 +162,7 @@ def test_an_algorithm_may_be_a_map_of_layers(tmp_path: Path) -> None:
         tmp_path, HEAD + "  algorithm:\n    - gemm\n    - {'layer1.*': fft, default: auto}\n"
     )
     assert sweep.space.axes["algorithm"][1] == {"layer1.*": "fft", "default": "auto"}
-    assert len({point.point_id for point in plan.expand(sweep)}) == 2
+    assert len({point.point_id for point in expand(sweep)}) == 2
 
 
 def test_networks_of_ones_own_are_named_by_package_and_factory(tmp_path: Path) -> None:
@@ -174,7 +172,7 @@ def test_networks_of_ones_own_are_named_by_package_and_factory(tmp_path: Path) -
         "workload: inference\naxes: {model: ['my.nets:tiny', vit_b_16]}\n"
         "include: [{model: 'my.nets:tiny', input_size: 8}]\n",
     )
-    assert len(plan.expand(sweep)) == 3
+    assert len(expand(sweep)) == 3
 
 
 def test_the_weights_of_a_fixed_network_may_bring_their_own_size(tmp_path: Path) -> None:
@@ -187,7 +185,7 @@ def test_the_weights_of_a_fixed_network_may_bring_their_own_size(tmp_path: Path)
 def test_a_noop_takes_any_name_as_a_model_and_any_size(tmp_path: Path) -> None:
     """It measures nothing, so nothing can be too small for it."""
     sweep = load(tmp_path, "workload: noop\naxes: {model: [vit_b_16, x y], input_size: [1]}\n")
-    assert len(plan.expand(sweep)) == 2
+    assert len(expand(sweep)) == 2
 
 
 def test_a_noop_fails_as_it_is_told(tmp_path: Path) -> None:
@@ -208,16 +206,16 @@ def test_a_noop_fails_as_it_is_told(tmp_path: Path) -> None:
 
 def test_no_failures_are_the_same_as_none_mentioned(tmp_path: Path) -> None:
     """An empty list does not change the points."""
-    plain = [point.point_id for point in plan.expand(load(tmp_path, NOOP))]
-    empty = [p.point_id for p in plan.expand(load(tmp_path, NOOP + "measure: {fail: []}\n"))]
+    plain = [point.point_id for point in expand(load(tmp_path, NOOP))]
+    empty = [p.point_id for p in expand(load(tmp_path, NOOP + "measure: {fail: []}\n"))]
     assert plain == empty
 
 
 def test_the_time_limit_of_a_point_is_not_part_of_it(tmp_path: Path) -> None:
     """Nor are its name and description: they do not change the number."""
-    plain = [point.point_id for point in plan.expand(load(tmp_path, HEAD))]
+    plain = [point.point_id for point in expand(load(tmp_path, HEAD))]
     other = load(tmp_path, HEAD + "point_timeout: 5\nname: other\ndescription: |\n  two\n  lines\n")
-    assert [point.point_id for point in plan.expand(other)] == plain
+    assert [point.point_id for point in expand(other)] == plain
     assert other.point_timeout == 5.0
 
 

@@ -197,18 +197,17 @@ class Reader:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
         probes = list(self._bad_sizes())
         grid = Grid(self.space, probes=[condition for condition, _ in probes])
-        tally = grid.tally()
         for i in range(len(self.space.excludes)):
-            if not tally.excluded_by[i]:
+            if not grid.excluded_by(i):
                 raise doc.complaint(("exclude", i), "matches no combination; remove or correct it")
-        if not tally.kept and not self.include:
-            why = "every combination is excluded" if tally.combinations else "has no axes"
+        if not grid.count and not self.include:
+            why = "every combination is excluded" if names else "has no axes"
             raise doc.complaint(("axes",), f"an empty sweep: {why}")
         for i in range(len(self.space.whens)):
-            if not tally.set_by[i]:
+            if not grid.set_by(i):
                 raise doc.complaint(("when", i), "matches no combination; remove or correct it")
         for i in range(len(probes)):
-            if tally.probes[i]:
+            if grid.probed(i):
                 raise self._size_complaint(*probes[i])
         self._check_include(grid)
 
@@ -231,8 +230,8 @@ class Reader:
         sizes = dict.fromkeys(self.space.values("input_size"))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
         probes = [{**combinations, "input_size": Predicate(frozenset({size}))} for size in bad]
-        counts = Grid(self.space, probes=probes).tally().probes
-        size = next((size for i, size in enumerate(bad) if counts[i]), bad[-1])
+        grid = Grid(self.space, probes=probes)
+        size = next((size for i, size in enumerate(bad) if grid.probed(i)), bad[-1])
         text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
         return self.doc.complaint(self._source("input_size", size), text)
 

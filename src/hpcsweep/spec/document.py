@@ -1,8 +1,8 @@
 """Reads a YAML file that a user wrote, and knows the line of everything in it.
 
-PyYAML's C parser gives the events; the tree is built here, since a file that decides over GPU-hours
-deserves more than a loader that takes everything: repeated keys, tags, aliases that multiply,
-tabs, binary files and bottomless nesting are refused, each with file and line.
+PyYAML composes the tree of nodes with their lines; plain values are made from it here, because a
+file that decides over GPU-hours needs stricter rules than YAML has. Repeated keys, tags, aliases
+that multiply, tabs, binary files and very deep nesting are errors with file and line.
 
 Scalars follow YAML 1.2: ``yes`` is a word, ``24:00:00`` is not a number in base 60, ``1e-3`` is
 a number. Keys are always text.
@@ -12,25 +12,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-    from yaml.events import Event
 
     from hpcsweep.errors import BadInput
 
@@ -38,10 +27,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
-MAX_VALUES: Final = 200_000  # after aliases were expanded
+MAX_VALUES: Final = 200_000  # every use of an alias counts its values again
 MAX_ALIASES: Final = 100
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CONTROL: Final = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -50,16 +38,19 @@ _WORDS: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+# what the library says, to what we say
+_PROBLEMS: Final = {
+    "but found another document": "a second document; one file holds one",
+    "second occurrence": "an anchor (&name) whose name is taken above",
+    "found undefined alias": "an alias (*name) that no anchor (&name) above it defines",
+}
 
 
-@dataclass(slots=True)
-class Node:
-    """A value and the line where it begins; `keys` holds the lines of a map's keys."""
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+    """Gives a tag to those nodes only for which the file writes one."""
 
-    line: int
-    value: Any
-    keys: dict[str, int] = field(default_factory=dict)
-    height: int = 0  # levels below it
+    def resolve(self, *_node: object) -> str:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -69,18 +60,21 @@ class Document:
     path: Path
     error: type[BadInput]
     text: str
-    root: Node
+    root: yaml.Node
     data: dict[str, Any]
 
     def line(self, loc: Loc) -> int:
         """Return the line of a key or item; of the nearest one around it that exists."""
         node, line = self.root, 1
         for step in loc:
-            if isinstance(node.value, dict) and step in node.value:
-                line, node = node.keys[str(step)], node.value[step]
-            elif isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
-                node = node.value[step]
-                line = node.line
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if pair[0].value == step), None)
+                if pair is None:
+                    break
+                line, node = _line(pair[0]), pair[1]
+            elif isinstance(node, yaml.SequenceNode) and step in range(len(node.value)):
+                node = node.value[int(step)]
+                line = _line(node)
             else:
                 break
         return line
@@ -94,10 +88,12 @@ class Document:
 def read(path: Path, error: type[BadInput]) -> Document:
     """Read a file whose top level is a map; raise `error` with file and line for anything else."""
     text = _text(path, error)
-    root = _Builder(path, error).build(text)
-    if not isinstance(root.value, dict):
-        raise error(f"{path}:{root.line}: found {show(_plain(root))}, needs `key: value` lines")
-    return Document(path, error, text, root, _plain(root))
+    composer = _Composer(path, error)
+    root = composer.compose(text)
+    data = composer.plain(root)
+    if not isinstance(data, dict):
+        raise error(f"{path}:{_line(root)}: found {show(data)}, needs `key: value` lines")
+    return Document(path, error, text, root, data)
 
 
 def dotted(loc: Loc) -> str:
@@ -153,99 +149,78 @@ def _text(path: Path, error: type[BadInput]) -> str:
     return text
 
 
-class _Builder:
-    """Events to nodes, without recursion and within limits."""
+class _Composer:
+    """Composes a text's only document, and makes plain values of its nodes within limits."""
 
     def __init__(self, path: Path, error: type[BadInput]) -> None:
         self.path, self.error = path, error
-        self.anchors: dict[str, tuple[Node, int]] = {}  # with the number of values below
-        self.values = self.aliases = 0
+        self.values = 0
 
-    def build(self, text: str) -> Node:
-        """Return the root of the only document in a text."""
+    def compose(self, text: str) -> yaml.Node:
+        """Return the root node of the only document in a text."""
         try:
-            return self._document(yaml.parse(text, Loader=_LOADER))
+            self._check_nesting(text)
+            root = yaml.compose(text, Loader=_Loader)
         except yaml.MarkedYAMLError as reason:
             mark = reason.problem_mark or reason.context_mark
             tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
-            what = "a tab; YAML indents with spaces" if tab else f"not YAML: {reason.problem}"
+            what = _PROBLEMS.get(str(reason.problem), f"not YAML: {reason.problem}")
+            what = "a tab; YAML indents with spaces" if tab else what
             raise self.error(f"{self.path}:{mark.line + 1 if mark else 1}: {what}") from reason
         except yaml.YAMLError as reason:
             raise self.error(f"{self.path}: not YAML: {reason}") from reason
-
-    def _document(self, events: Iterator[Event]) -> Node:
-        """Return the first document's root, after making sure that there is no other."""
-        root: Node | None = None
-        for event in events:
-            if isinstance(event, DocumentStartEvent):
-                if root is not None:
-                    raise self._fail(event, "a second document; one file holds one")
-                root = self._node(next(events), events, 0)
         if root is None:
             raise self.error(f"{self.path}: is empty")
         return root
 
-    def _node(self, event: Event, events: Iterator[Event], depth: int) -> Node:
-        """Return one node; recursion ends at `MAX_DEPTH`."""
-        if isinstance(event, AliasEvent):
-            return self._alias(event, depth)
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            raise self._fail(event, f"tag {_tag(tag)} is not allowed; plain values only")
+    def _check_nesting(self, text: str) -> None:
+        """Refuse deep nesting before composing: the C library's recursion has no limit."""
+        depth = aliases = 0
+        for event in yaml.parse(text, Loader=_Loader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            aliases += isinstance(event, yaml.AliasEvent)
+            if depth > MAX_DEPTH:
+                raise self._too_deep(event)
+            if aliases > MAX_ALIASES:
+                raise self._complaint(event, f"more than {MAX_ALIASES} aliases")
+
+    def plain(self, node: yaml.Node, depth: int = 0) -> Any:  # noqa: ANN401 - what YAML holds
+        """Return a node's value in plain Python types; every use of an alias is a value anew."""
+        if node.tag:
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:60]
+            raise self._complaint(node, f"tag {tag} is not allowed; plain values only")
         if depth > MAX_DEPTH:
-            raise self._too_deep(event)
-        self._count(event, 1)
-        before = self.values
-        if isinstance(event, MappingStartEvent):
-            node = self._mapping(event, events, depth)
-        elif isinstance(event, SequenceStartEvent):
-            items: list[Node] = []
-            node = Node(_line(event), items)
-            while not isinstance(item := next(events), SequenceEndEvent):
-                items.append(self._node(item, events, depth + 1))
-                node.height = max(node.height, items[-1].height + 1)
-        else:
-            node = Node(_line(event), self._scalar(cast("ScalarEvent", event)))
-        anchor = getattr(event, "anchor", None)
-        if anchor is not None:
-            self.anchors[anchor] = (node, self.values - before + 1)
-        return node
-
-    def _mapping(self, start: Event, events: Iterator[Event], depth: int) -> Node:
-        node = Node(_line(start), {})
-        while not isinstance(event := next(events), MappingEndEvent):
-            if not isinstance(event, ScalarEvent) or event.tag is not None:
-                raise self._fail(event, "a key must be a plain word")
-            key, line = event.value, _line(event)
-            if key in node.keys:
-                first = node.keys[key]
-                raise self._fail(event, f"{_key(key)}: repeated key, first in line {first}")
-            node.keys[key] = line
-            child = node.value[key] = self._node(next(events), events, depth + 1)
-            node.height = max(node.height, child.height + 1)
-        return node
-
-    def _alias(self, event: AliasEvent, depth: int) -> Node:
-        self.aliases += 1
-        if event.anchor not in self.anchors:
-            raise self._fail(event, f"*{event.anchor} names an anchor that is not complete above")
-        if self.aliases > MAX_ALIASES:
-            raise self._fail(event, f"more than {MAX_ALIASES} aliases")
-        node, size = self.anchors[event.anchor]
-        self._count(event, size)
-        if depth + node.height > MAX_DEPTH:
-            raise self._too_deep(event)
-        return node
-
-    def _count(self, event: Event, values: int) -> None:
-        self.values += values
+            raise self._too_deep(node)
+        self.values += 1
         if self.values > MAX_VALUES:
-            raise self._fail(event, f"more than {MAX_VALUES:,} values; write ranges")
+            raise self._complaint(node, f"more than {MAX_VALUES:,} values; write ranges")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(item, depth + 1) for item in node.value]
+        quoted = isinstance(node, yaml.ScalarNode) and node.style
+        return node.value if quoted else self._scalar(node)
 
-    def _scalar(self, event: ScalarEvent) -> object:
-        text: str = event.value
-        if not event.implicit[0]:  # it was quoted
-            return text
+    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
+        lines: dict[str, int] = {}
+        found = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag:
+                raise self._complaint(key, "a key must be a plain word")
+            name = key.value
+            if name in lines:
+                text = f"{_key(name)}: repeated key, first in line {lines[name]}"
+                raise self._complaint(key, text)
+            lines[name] = _line(key)
+            found[name] = self.plain(value, depth + 1)
+        return found
+
+    def _scalar(self, node: yaml.Node) -> object:
+        """Return the value of an unquoted scalar."""
+        text: str = node.value
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text):
@@ -253,29 +228,16 @@ class _Builder:
         if _FLOAT.fullmatch(text):
             number = float(text)
             if math.isinf(number) or (text.lstrip("+-").isdecimal() and len(text) > 18):
-                raise self._fail(event, f"{text[:30]} is too large a number")
+                raise self._complaint(node, f"{text[:30]} is too large a number")
             return number
         return text
 
-    def _too_deep(self, event: Event) -> BadInput:
-        return self._fail(event, f"nested deeper than {MAX_DEPTH} levels")
+    def _too_deep(self, at: yaml.Node | yaml.Event) -> BadInput:
+        return self._complaint(at, f"nested deeper than {MAX_DEPTH} levels")
 
-    def _fail(self, event: Event, text: str) -> BadInput:
-        return self.error(f"{self.path}:{_line(event)}: {text}")
-
-
-def _plain(node: Node) -> Any:  # noqa: ANN401 - what YAML holds
-    if isinstance(node.value, dict):
-        return {key: _plain(child) for key, child in node.value.items()}
-    if isinstance(node.value, list):
-        return [_plain(child) for child in node.value]
-    return node.value
+    def _complaint(self, at: yaml.Node | yaml.Event, text: str) -> BadInput:
+        return self.error(f"{self.path}:{_line(at)}: {text}")
 
 
-def _line(event: Event) -> int:
-    mark = event.start_mark
-    return mark.line + 1 if mark else 1
-
-
-def _tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")[:60]
+def _line(at: yaml.Node | yaml.Event) -> int:
+    return at.start_mark.line + 1 if at.start_mark else 1

@@ -1,19 +1,26 @@
 """Which combinations of axis values a sweep has: the product under `zip`, `exclude` and `when`.
 
-Axes (or groups that move together) are dimensions. What the constraints can tell about a row of a
-dimension is one bit per constraint, so a combination's fate is the bitwise AND over its rows. Rows
-with the same bits are one class, which makes counting exact without enumerating: ten million
-combinations are counted from a handful of classes, and nothing is held but the axes themselves.
+Axes that vary are dimensions; axes that move together share one. Every condition of the sweep has
+a bit, and a row of a dimension has a mask: the bits of the conditions that its values do not
+contradict. The masks of a combination's rows, joined by AND, leave the bits of the conditions that
+match the combination. Rows with equal masks are counted together, so counting costs a few steps
+for each different mask, and not for each combination.
 
-An axis that `when` rules set ranges over the values of all of its sources (its own, and each
-rule's). Which source holds for a combination is decided by the last rule whose condition matches.
+An axis that `when` rules set has the values of all of its sources: its own, and those of each
+rule. Every source has a bit, too; the last rule that matches says which source must have the value.
+
+Selecting one GPU, or rehearsing, gives all rows the same `gpu`. Rows that become equal are joined
+into one, which has the masks of all of them; it is kept where one of them would be.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
-from itertools import compress, product
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from itertools import compress, count, product
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.point import canonical_json
@@ -25,343 +32,271 @@ if TYPE_CHECKING:
     from hpcsweep.spec.space import Condition, Predicate, Space
 
     Indices = tuple[int, ...]
-    State = frozenset[int]
+    Masks = tuple[int, ...]  # one, or one for each of the rows that were joined
 
-_ALL: Final = -1  # every bit
-_NEUTRAL: Final = frozenset({_ALL})
+_NEUTRAL: Final[Masks] = (-1,)  # every bit
+_REMEMBERED: Final = 10_000  # masks that a walk keeps the answers for
+_UNNAMED: Final = object()  # stands for all values that no condition names
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """Axes that move together: a column of values for each, and the class of every row.
+    """Axes that move together: a column of values for each, and the masks of each row.
 
-    `classes` is None when all rows are of class 0; `masks` holds, per class, the bits of its
-    rows (several where rows were merged).
+    `masks` is None where no condition asks for these axes.
     """
 
     names: tuple[str, ...]
     columns: tuple[Sequence[Any], ...]
-    classes: Sequence[int] | None = None
-    masks: tuple[State, ...] = (_NEUTRAL,)
+    masks: Sequence[Masks] | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.columns[0])
-
-    def named(self) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Yield each axis with its column."""
-        yield from zip(self.names, self.columns, strict=True)
 
     def row(self, index: int) -> tuple[Any, ...]:
         """Return the values of a row."""
         return tuple(column[index] for column in self.columns)
 
-    def class_of(self, row: int) -> int:
-        """Return the class of a row."""
-        return 0 if self.classes is None else self.classes[row]
+    def masks_at(self, row: int) -> Masks:
+        """Return the masks of a row."""
+        return _NEUTRAL if self.masks is None else self.masks[row]
 
-    def sizes(self) -> dict[int, int]:
-        """Return class to number of rows."""
-        return {0: len(self)} if self.classes is None else dict(Counter(self.classes))
+    def find(self, values: tuple[Any, ...]) -> int | None:
+        """Return the row that has these values; lists are indexed once, ranges never."""
+        column = self.columns[0]
+        if isinstance(column, range | Spread):
+            return column.index(values[0]) if values[0] in column else None
+        return self._rows.get(canonical_json(values))
 
-    def take(self, rows: Sequence[int]) -> Dimension:
-        """Return the same dimension with these rows only."""
-        columns = tuple([column[row] for row in rows] for column in self.columns)
-        classes = None if self.classes is None else [self.classes[row] for row in rows]
-        return Dimension(self.names, columns, classes, self.masks)
+    @cached_property
+    def counts(self) -> Mapping[Masks, int]:
+        """The number of rows by their masks."""
+        return {_NEUTRAL: len(self)} if self.masks is None else Counter(self.masks)
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the bits of a combination say; `excluded_by`, `set_by` and `probes` are bit sets."""
-
-    exists: bool
-    kept: bool
-    excluded_by: int = 0
-    set_by: int = 0
-    probes: int = 0
-
-
-@dataclass
-class Tally:
-    """How many combinations there are, and how many every rule touched."""
-
-    combinations: int = 0
-    kept: int = 0
-    excluded_by: Counter[int] = field(default_factory=Counter)
-    set_by: Counter[int] = field(default_factory=Counter)
-    probes: Counter[int] = field(default_factory=Counter)
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {canonical_json(self.row(row)): row for row in range(len(self))}
 
 
 class Grid:
     """The combinations of a space, in order.
 
-    `keep` restricts an axis to one value (None counts as that value); `merge` gives an axis one
-    value and lets combinations that become equal collapse; `probes` are conditions that are only
-    counted.
+    `gpu` takes the rows of this GPU, and those of none; `rehearse` takes all rows as if they were
+    this device's. `probes` are conditions that are only counted.
     """
 
     def __init__(
         self,
         space: Space,
         *,
-        keep: Mapping[str, Any] | None = None,
-        merge: Mapping[str, Any] | None = None,
+        gpu: str | None = None,
+        rehearse: str | None = None,
         probes: Sequence[Condition] = (),
     ) -> None:
-        """Lay out the dimensions; costs one look at each row that a constraint may touch."""
-        self.space = space
-        self._bits = _Bits(space, probes)
-        self._step: dict[tuple[State, State], State] = {}
-        self._verdicts: dict[State, Verdict] = {}
-        self._rows: dict[tuple[str, ...], dict[str, int]] = {}
-        groups = space.groups()
-        dims = [self._bits.dimension(group) for group in groups]
-        dims = [_merged(_kept(dim, keep or {}), merge or {}) for dim in dims]
-        self.empty = not groups
-        self.start = frozenset({self._bits.of_defaults(groups)})
+        """Lay out the dimensions; costs one look at each value of an axis with conditions."""
+        self._space = space
+        conditions = [*space.excludes, *(rule.condition for rule in space.whens), *probes]
+        self._excludes = (1 << len(space.excludes)) - 1  # their bits
+        self._tests: dict[str, dict[int, Predicate]] = {}  # by axis, then by the condition's bit
+        for bit, condition in enumerate(conditions):
+            for name, test in condition.items():
+                self._tests.setdefault(name, {})[bit] = test
+        self._sources = _sources(space, len(conditions))
+        names = space.names()
+        groups = [*space.groups(), *((name,) for name in space.defaults if name not in names)]
+        dims = [self._dimension(group) for group in groups]
+        if not names:
+            dims = [Dimension(("model",), ([],))]  # no axes, no combination
+        if gpu is not None or rehearse is not None:
+            dims = [_on_device(dim, gpu, rehearse) if "gpu" in dim.names else dim for dim in dims]
         self.dims = [dim for dim in dims if len(dim) != 1] or dims[:1]
-        # what no dimension varies: defaults, and the value of every axis that has only one
-        self.fixed = dict(space.defaults)
+        self.fixed = dict(space.defaults)  # the values that no dimension varies
+        self.start: Masks = _NEUTRAL
         for dim in dims:
-            if not any(dim is other for other in self.dims):
+            if len(dim) == 1 and dim is not self.dims[0]:
                 self.fixed.update(zip(dim.names, dim.row(0), strict=True))
-                self.start = self.join(self.start, dim.masks[0])
+                self.start = self.masks_of([dim], [0])
 
-    def verdict(self, state: State) -> Verdict:
-        """Return the fate of the combinations in a state."""
-        if state not in self._verdicts:
-            self._verdicts[state] = self._bits.verdict(state)
-        return self._verdicts[state]
+    @cached_property
+    def count(self) -> int:
+        """The number of combinations that are kept."""
+        return sum(self._kept.values())
 
-    def join(self, a: State, b: State) -> State:
-        """Return the state after one more row."""
-        found = self._step.get((a, b))
-        if found is None:
-            found = self._step[a, b] = frozenset(x & y for x in a for y in b)
+    def excluded_by(self, exclude: int) -> int:
+        """Return how many combinations an exclude matches; another may match them as well."""
+        ways = self.ways(self.dims, ~self._excludes | 1 << exclude)
+        return sum(n for masks, n in ways if any(m >> exclude & 1 for m in self._existing(masks)))
+
+    def set_by(self, rule: int) -> int:
+        """Return how many kept combinations a rule matches."""
+        bit = len(self._space.excludes) + rule
+        return sum(number for matched, number in self._kept.items() if matched >> bit & 1)
+
+    def probed(self, probe: int) -> int:
+        """Return how many kept combinations a probe matches."""
+        return self.set_by(len(self._space.whens) + probe)
+
+    @cached_property
+    def _kept(self) -> Counter[int]:
+        """The number of kept combinations, by the bits of the conditions that match them."""
+        found: Counter[int] = Counter()
+        for masks, ways in self.ways(self.dims):
+            kept = self._keeping(masks)
+            if kept:
+                found[reduce(or_, kept)] += ways
         return found
 
-    def states(self, dims: Iterable[Dimension]) -> dict[State, int]:
-        """Return every state that rows of the dimensions lead to, and in how many ways."""
-        counts: Counter[State] = Counter() if self.empty else Counter({self.start: 1})
-        for dim in dims:
-            following: Counter[State] = Counter()
-            sizes = dim.sizes()
-            for state, ways in counts.items():
-                for cls, rows in sizes.items():
-                    following[self.join(state, dim.masks[cls])] += ways * rows
-            counts = following
-        return {state: ways for state, ways in counts.items() if ways}
+    def ways(self, dims: Iterable[Dimension], bits: int = -1) -> Iterator[tuple[Masks, int]]:
+        """Yield masks that rows of the dimensions lead to, with the number of ways to get there.
 
-    def tally(self) -> Tally:
-        """Count combinations and rules without enumerating."""
-        tally = Tally()
-        for state, ways in self.states(self.dims).items():
-            verdict = self.verdict(state)
-            tally.combinations += ways if verdict.exists else 0
-            tally.kept += ways if verdict.kept else 0
-            for bits, counter in (
-                (verdict.excluded_by, tally.excluded_by),
-                (verdict.set_by, tally.set_by),
-                (verdict.probes, tally.probes),
-            ):
-                for bit in _ones(bits):
-                    counter[bit] += ways
-        return tally
+        Only `bits` of the masks are looked at. The same masks may come more than once.
+        """
+        rows: list[Mapping[Masks, int]] = [{_NEUTRAL: 1}]
+        rows += [_narrowed(dim.counts, bits) for dim in dims]
+        *first, last = sorted(rows, key=len)
+        found: Mapping[Masks, int] = {self.start: 1}
+        for counts in first:
+            following: Counter[Masks] = Counter()
+            for masks, ways in found.items():
+                for more, number in counts.items():
+                    following[joined(masks, more)] += ways * number
+            found = following
+        for masks, ways in found.items():
+            for more, number in last.items():
+                yield joined(masks, more), ways * number
 
     def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
         """Yield, in order, rows of all dimensions but the last, and the last one's kept rows."""
-        if self.empty:
-            return
         *outer, last = self.dims
-        flags: dict[State, list[bool]] = {}
-        for rows in product(*(range(len(dim)) for dim in outer)):
-            state = self.state_of(outer, rows)
-            if state not in flags:
-                joined = (self.join(state, mask) for mask in last.masks)
-                flags[state] = [self.verdict(after).kept for after in joined]
-            kept = flags[state]
-            if last.classes is None:
-                if kept[0]:
-                    yield rows, range(len(last))
-            elif any(kept):
-                yield rows, compress(range(len(last)), map(kept.__getitem__, last.classes))
 
-    def state_of(self, dims: Iterable[Dimension], rows: Iterable[int]) -> State:
-        """Return the state that one row of each dimension leads to."""
-        state = self.start
+        @lru_cache(_REMEMBERED)
+        def kept(masks: Masks) -> dict[Masks, bool]:
+            return {more: self.keeps(joined(masks, more)) for more in last.counts}
+
+        for rows in product(*(range(len(dim)) for dim in outer)):
+            keeps = kept(self.masks_of(outer, rows))
+            if last.masks is not None:
+                yield rows, compress(range(len(last)), map(keeps.__getitem__, last.masks))
+            elif keeps[_NEUTRAL]:
+                yield rows, range(len(last))
+
+    def masks_of(self, dims: Iterable[Dimension], rows: Iterable[int]) -> Masks:
+        """Return the masks of a combination of one row of each dimension."""
+        masks = self.start
         for dim, row in zip(dims, rows, strict=True):
-            if dim.classes is not None:
-                state = self.join(state, dim.masks[dim.classes[row]])
-            elif dim.masks[0] != _NEUTRAL:
-                state = self.join(state, dim.masks[0])
-        return state
+            if dim.masks is not None:
+                masks = joined(masks, dim.masks[row])
+        return masks
+
+    def keeps(self, masks: Masks) -> bool:
+        """Say whether the sweep has the combinations that have these masks."""
+        return bool(self._keeping(masks))
 
     def holds(self, axes: Mapping[str, Any]) -> bool:
         """Say whether a full assignment of values is one of the kept combinations."""
-        named = {name for dim in self.dims for name in dim.names}
-        if self.empty or any(axes[n] != v for n, v in self.fixed.items() if n not in named):
+        varied = {name for dim in self.dims for name in dim.names}
+        if any(axes[name] != value for name, value in self.fixed.items() if name not in varied):
             return False
-        rows = []
-        for dim in self.dims:
-            wanted = tuple(axes[name] for name in dim.names)
-            row = self._row(dim, wanted)
-            if row is None:
-                return False
-            rows.append(row)
-        return self.verdict(self.state_of(self.dims, rows)).kept
+        rows = [dim.find(tuple(axes[name] for name in dim.names)) for dim in self.dims]
+        found = [row for row in rows if row is not None]
+        return len(found) == len(rows) and self.keeps(self.masks_of(self.dims, found))
 
-    def _row(self, dim: Dimension, wanted: tuple[Any, ...]) -> int | None:
-        """Return the row that has these values; lists are indexed once, ranges never."""
-        column = dim.columns[0]
-        if isinstance(column, range | Spread):
-            return column.index(wanted[0]) if wanted[0] in column else None
-        if dim.names not in self._rows:
-            keys = (canonical_json(dim.row(row)) for row in range(len(dim)))
-            self._rows[dim.names] = {key: row for row, key in enumerate(keys)}
-        return self._rows[dim.names].get(canonical_json(wanted))
+    def _keeping(self, masks: Masks) -> list[int]:
+        """Return the masks that no exclude matches."""
+        return [mask for mask in self._existing(masks) if not mask & self._excludes]
 
+    def _existing(self, masks: Masks) -> Iterable[int]:
+        """Return the masks where each value is from the source that holds there."""
+        if not self._sources:
+            return masks
+        return [mask for mask in masks if all(_agree(mask, s) for s in self._sources.values())]
 
-class _Bits:
-    """Which bit belongs to which constraint: excludes, rules, probes, then sources of values."""
-
-    def __init__(self, space: Space, probes: Sequence[Condition]) -> None:
-        self.space = space
-        self.conditions = [*space.excludes, *(rule.condition for rule in space.whens), *probes]
-        self.excludes = (1 << len(space.excludes)) - 1
-        self.rules_at = len(space.excludes)
-        self.rules = (1 << len(space.whens)) - 1
-        self.probes_at = self.rules_at + len(space.whens)
-        self.probes = (1 << len(probes)) - 1
-        self.source_bit: dict[str, int] = {}
-        free = self.probes_at + len(probes)
-        for name in space.conditional():
-            self.source_bit[name] = free
-            free += len(space.sources(name))
-        # per axis that rules set: the rules that do, in order
-        self.setters = {
-            name: [i for i, rule in enumerate(space.whens) if name in rule.axes]
-            for name in self.source_bit
-        }
-
-    def dimension(self, group: tuple[str, ...]) -> Dimension:
-        """Return a group's rows with their classes."""
-        name = group[0]
-        if name in self.source_bit:
-            columns, sources = _united(self.space.sources(name), self.source_bit[name])
-            return self._classified(group, (columns,), sources)
-        return self._classified(group, tuple(self.space.axes[axis] for axis in group), None)
-
-    def of_defaults(self, groups: Iterable[tuple[str, ...]]) -> int:
-        """Return the bits that the axes without values of their own decide."""
-        named = {name for group in groups for name in group}
-        rest = tuple(name for name in self.space.defaults if name not in named)
-        return _mask(self._tests(rest), [self.space.defaults[name] for name in rest])
-
-    def verdict(self, state: State) -> Verdict:
-        """Return what a state's bits say, over all the rows that were merged into it."""
-        found = [mask for mask in state if self._exists(mask)]
-        kept = [mask for mask in found if not mask & self.excludes]
-        return Verdict(
-            exists=bool(found),
-            kept=bool(kept),
-            excluded_by=_union(found) & self.excludes,
-            set_by=(_union(kept) >> self.rules_at) & self.rules,
-            probes=(_union(kept) >> self.probes_at) & self.probes,
-        )
-
-    def _exists(self, mask: int) -> bool:
-        """Say whether every axis that rules set has a value of the source that holds here."""
-        matched = mask >> self.rules_at
-        for name, setters in self.setters.items():
-            source = 0
-            for number, rule in enumerate(setters, start=1):
-                source = number if matched >> rule & 1 else source
-            if not mask >> (self.source_bit[name] + source) & 1:
-                return False
-        return True
-
-    def _classified(
-        self, names: tuple[str, ...], columns: tuple[Sequence[Any], ...], extra: list[int] | None
-    ) -> Dimension:
-        tests = self._tests(names)
-        if not tests and extra is None:
+    def _dimension(self, names: tuple[str, ...]) -> Dimension:
+        """Return a group's rows with their masks."""
+        columns: tuple[Sequence[Any], ...] = tuple(self._space.sources(n)[0] for n in names)
+        masks: list[Iterable[int]] = []
+        if names[0] in self._sources:  # it moves alone
+            bits = [bit for _, bit in self._sources[names[0]]]
+            united, of_sources = _united(self._space.sources(names[0]), bits)
+            columns, masks = (united,), [of_sources]
+        for name, column in zip(names, columns, strict=True):
+            if name in self._tests:
+                masks.append(_masks(self._tests[name], column))
+        if not masks:
             return Dimension(names, columns)
-        masks: Iterable[int] = (_mask(tests, row) for row in zip(*columns, strict=True))
-        if extra is not None:
-            masks = (mask & more for mask, more in zip(masks, extra, strict=True))
-        known: dict[int, int] = {}
-        classes = [known.setdefault(mask, len(known)) for mask in masks]
-        return Dimension(names, columns, classes, tuple(frozenset({mask}) for mask in known))
-
-    def _tests(self, names: Sequence[str]) -> list[tuple[int, int, Predicate]]:
-        """Return what is asked of a group: what remains if it fails, of which axis, the test."""
-        return [
-            (~(1 << bit), i, condition[name])
-            for bit, condition in enumerate(self.conditions)
-            for i, name in enumerate(names)
-            if name in condition
-        ]
+        known: dict[Masks, Masks] = {}  # equal masks are one object
+        rows = ((reduce(and_, row),) for row in zip(*masks, strict=True))
+        return Dimension(names, columns, [known.setdefault(row, row) for row in rows])
 
 
-def _mask(tests: Iterable[tuple[int, int, Predicate]], row: Sequence[Any]) -> int:
-    """Return a row's bits."""
-    mask = _ALL
-    for remains, i, test in tests:
-        if not test(row[i]):
-            mask &= remains
-    return mask
+def joined(masks: Masks, more: Masks) -> Masks:
+    """Return the masks of combinations, given those of two of their parts."""
+    return tuple([a & b for a in masks for b in more])
 
 
-def _united(sources: list[Sequence[Any]], first_bit: int) -> tuple[list[Any], list[int]]:
-    """Return the values of all sources, each once, and bits that say in which it is."""
-    everything = ((1 << len(sources)) - 1) << first_bit
+def _narrowed(counts: Mapping[Masks, int], bits: int) -> Mapping[Masks, int]:
+    found: Counter[Masks] = Counter()
+    for masks, number in counts.items():
+        found[joined(masks, (bits,))] += number
+    return found
+
+
+def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
+    """Return, for each axis that rules set, its sources: the bit of the rule, and of the values.
+
+    Its own values come first, and have no rule. Bits of values are numbered from `bit` on.
+    """
+    found: dict[str, list[tuple[int | None, int]]] = {}
+    for name in space.conditional():
+        rules = [i for i, rule in enumerate(space.whens, len(space.excludes)) if name in rule.axes]
+        found[name] = list(zip([None, *rules], count(bit)))
+        bit += len(found[name])
+    return found
+
+
+def _agree(mask: int, sources: list[tuple[int | None, int]]) -> bool:
+    """Say whether the last source whose rule matches has the value."""
+    *_, source = (bit for rule, bit in sources if rule is None or mask >> rule & 1)
+    return bool(mask >> source & 1)
+
+
+def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], list[int]]:
+    """Return the values of all sources, each once, and the bits of the sources that have it."""
     values: dict[str, Any] = {}
-    member: dict[str, int] = {}
-    for number, source in enumerate(sources):
+    masks: dict[str, int] = {}
+    for bit, source in zip(bits, sources, strict=True):
         for value in source:
             key = canonical_json(value)
             values.setdefault(key, value)
-            member[key] = member.get(key, _ALL & ~everything) | 1 << (first_bit + number)
-    return list(values.values()), list(member.values())
+            masks[key] = masks.get(key, ~sum(1 << each for each in bits)) | 1 << bit
+    return list(values.values()), list(masks.values())
 
 
-def _kept(dim: Dimension, keep: Mapping[str, Any]) -> Dimension:
-    """Return a dimension with the rows where an axis has its wanted value, or none."""
-    for name, wanted in keep.items():
-        if name in dim.names:
-            column = dim.columns[dim.names.index(name)]
-            dim = dim.take([row for row, value in enumerate(column) if value in (wanted, None)])
-            return _merged(dim, keep)
-    return dim
+def _masks(tests: Mapping[int, Predicate], column: Sequence[Any]) -> Iterator[int]:
+    """Yield the mask of each value; of the values that no test tells apart, one is tested."""
+    named = {value for test in tests.values() for value in test.values}
+    cuts = sorted({bound for test in tests.values() for _, bound in test.bounds})
+    known: dict[tuple[Any, int], int] = {}
+    for value in column:
+        # a map of algorithms is no value that a condition can name
+        which = value if not isinstance(value, dict) and value in named else _UNNAMED
+        where = -1 if value is None else bisect_left(cuts, value) + bisect_right(cuts, value)
+        if (which, where) not in known:
+            known[which, where] = ~sum(1 << bit for bit, test in tests.items() if not test(value))
+        yield known[which, where]
 
 
-def _merged(dim: Dimension, merge: Mapping[str, Any]) -> Dimension:
-    """Return a dimension where an axis has one value and rows that became equal are one."""
-    if not any(name in dim.names for name in merge):
-        return dim
-    rows: dict[str, tuple[tuple[Any, ...], set[int]]] = {}
+def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimension:
+    """Return a dimension whose `gpu` is this device; rows that become equal are joined."""
+    place = dim.names.index("gpu")
+    joined: dict[str, list[int]] = {}
     for row in range(len(dim)):
-        values = tuple(
-            merge.get(name, value) for name, value in zip(dim.names, dim.row(row), strict=True)
-        )
-        _, masks = rows.setdefault(canonical_json(values), (values, set()))
-        masks |= dim.masks[dim.class_of(row)]
-    columns = tuple([values[i] for values, _ in rows.values()] for i in range(len(dim.names)))
-    classes: dict[State, int] = {}
-    kinds = [classes.setdefault(frozenset(masks), len(classes)) for _, masks in rows.values()]
-    return Dimension(dim.names, columns, kinds, tuple(classes))
-
-
-def _ones(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
+        values = list(dim.row(row))
+        if rehearse is not None or values[place] in {gpu, None}:
+            values[place] = rehearse or gpu
+            joined.setdefault(canonical_json(values), []).append(row)
+    columns = [[column[rows[0]] for rows in joined.values()] for column in dim.columns]
+    columns[place] = [rehearse or gpu] * len(joined)
+    of = dim.masks
+    masks = of and [tuple(mask for row in rows for mask in of[row]) for rows in joined.values()]
+    return Dimension(dim.names, tuple(columns), masks)

@@ -1,23 +1,23 @@
 """N evenly spread values of some axes for every combination of the others.
 
-Which values a combination has left after the constraints depends only on the state that its other
-axes lead to (see `grid`), so the choice is made once per state and not per combination, and once
-per class of rows and not per row. Where two axes are thinned out, N values of the first are taken,
-and for each of these N of the second.
+Which values a combination has left after the constraints depends only on the masks of its other
+axes (see `grid`), so the choice is made once for equal masks. Where two axes are thinned out, N
+values of the first are taken, and for each of these N of the second.
 """
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcsweep.point import canonical_json
+from hpcsweep.spec.grid import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hpcsweep.spec.grid import Dimension, Grid, Indices, State
+    from hpcsweep.spec.grid import Dimension, Grid, Indices, Masks
 
 T = TypeVar("T")
 
@@ -50,104 +50,71 @@ class Sample:
     """A grid of which N values of each of `names` are kept; `walk` is as `Grid.walk`."""
 
     def __init__(self, grid: Grid, names: Sequence[str], n: int) -> None:
-        """Find the dimensions of `names`; what is chosen from them is settled when it is asked."""
-        self._grid, self._n = grid, n
+        """Find the dimensions of `names`; rows are chosen when they are asked for."""
+        self._grid, self._names, self._n = grid, names, n
         found = [i for name in names for i, dim in enumerate(grid.dims) if name in dim.names]
         self._thinned = list(dict.fromkeys(found))  # in order of `names`
-        self._choices = [_Choice(grid.dims[i], names) for i in self._thinned]
-        self._others = [i for i in range(len(grid.dims)) if i not in self._thinned]
-        self._chosen: dict[tuple[State, Indices], frozenset[Indices]] = {}
+        thinned = [grid.dims[i] for i in self._thinned]
+        self._others = [dim for i, dim in enumerate(grid.dims) if i not in self._thinned]
+        self._parts = [self._parts_of(dim) for dim in thinned]
+        self._chosen: dict[Masks, frozenset[Indices]] = {}
 
     @cached_property
     def count(self) -> int:
         """The number of combinations."""
-        ways = self._grid.states(self._grid.dims[i] for i in self._others)
-        parts = list(self._parts())
-        return sum(n * len(self._rows(state, part)) for state, n in ways.items() for part in parts)
+        return sum(n * len(self._rows(masks)) for masks, n in self._grid.ways(self._others))
 
     def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
         """Yield the chosen combinations in the grid's order."""
-        if self._grid.empty:
-            return
         dims = self._grid.dims
         rows: list[Iterable[int]] = [range(len(dim)) for dim in dims]
         for i, candidates in zip(self._thinned, self._candidates(), strict=True):
-            rows[i] = sorted(candidates)
-        others = [dims[i] for i in self._others]
+            rows[i] = candidates
+        others = [i for i in range(len(dims)) if i not in self._thinned]
         for combination in product(*rows):
-            state = self._grid.state_of(others, (combination[i] for i in self._others))
-            thinned = tuple(combination[i] for i in self._thinned)
-            pairs = zip(self._choices, thinned, strict=True)
-            if thinned in self._rows(state, tuple(choice.part_of(row) for choice, row in pairs)):
+            masks = self._grid.masks_of(self._others, (combination[i] for i in others))
+            if tuple(combination[i] for i in self._thinned) in self._rows(masks):
                 yield combination[:-1], combination[-1:]
 
-    def _candidates(self) -> list[set[int]]:
-        """Return, per thinned dimension, the rows that are chosen for some state."""
-        found: list[set[int]] = [set() for _ in self._thinned]
-        for state in self._grid.states(self._grid.dims[i] for i in self._others):
-            for part in self._parts():
-                for chosen in self._rows(state, part):
-                    for rows, row in zip(found, chosen, strict=True):
-                        rows.add(row)
-        return found
+    def _candidates(self) -> list[list[int]]:
+        """Return, for each thinned dimension, the rows that some combination chooses."""
+        chosen = {rows for masks, _ in self._grid.ways(self._others) for rows in self._rows(masks)}
+        return [sorted({rows[i] for rows in chosen}) for i in range(len(self._thinned))]
 
-    def _parts(self) -> Iterator[Indices]:
-        """Return every combination of parts, one of each thinned dimension."""
-        return product(*(range(len(choice.parts)) for choice in self._choices))
+    def _rows(self, masks: Masks) -> frozenset[Indices]:
+        """Return the rows of the thinned dimensions that go with masks of the others."""
+        if masks not in self._chosen:
+            parts = product(*self._parts)
+            self._chosen[masks] = frozenset(
+                rows for part in parts for rows in self._choose(masks, part)
+            )
+        return self._chosen[masks]
 
-    def _rows(self, state: State, part: Indices) -> frozenset[Indices]:
-        """Return the rows of the thinned dimensions that go with a state of the others."""
-        if (state, part) not in self._chosen:
-            self._chosen[state, part] = frozenset(self._choose(state, part))
-        return self._chosen[state, part]
-
-    def _choose(self, state: State, part: Indices, depth: int = 0) -> Iterator[Indices]:
-        """Yield the choice from the thinned dimensions at and below a depth."""
-        if depth == len(self._choices):
-            if self._grid.verdict(state).kept:
-                yield ()
-            return
-        choice = self._choices[depth]
-        after = [self._grid.join(state, mask) for mask in choice.dim.masks]
-        alive = [any(True for _ in self._choose(each, part, depth + 1)) for each in after]
-        for row in choice.rows(part[depth], alive, self._n):
-            for rest in self._choose(after[choice.dim.class_of(row)], part, depth + 1):
-                yield (row, *rest)
-
-
-class _Choice:
-    """A thinned dimension; a part of it is the rows that share the values of its other axes."""
-
-    def __init__(self, dim: Dimension, names: Sequence[str]) -> None:
-        self.dim = dim
-        self.parts: list[Sequence[int]] = [range(len(dim))]
-        self._part: list[int] = []
-        columns = dict(dim.named())
-        rest = [columns[name] for name in dim.names if name not in names]
-        self._keys: list[Callable[[int], Any]] = [
-            partial(_item, columns[name]) for name in names if name in columns
-        ]
-        if rest:
-            number: dict[str, int] = {}
-            for values in zip(*rest, strict=True):
-                self._part.append(number.setdefault(canonical_json(values), len(number)))
-            members: list[list[int]] = [[] for _ in number]
-            for row, part in enumerate(self._part):
-                members[part].append(row)
-            self.parts = list(members)
-
-    def part_of(self, row: int) -> int:
-        """Return the number of the part that a row is in."""
-        return self._part[row] if self._part else 0
-
-    def rows(self, part: int, alive: Sequence[bool], n: int) -> list[int]:
-        """Return the rows that are taken of a part, given which classes have points at all."""
-        rows = self.parts[part]
-        if not all(alive):
-            rows = [row for row in rows if alive[self.dim.class_of(row)]]
+    def _choose(self, masks: Masks, part: Sequence[Sequence[int]]) -> list[Indices]:
+        """Return the choice from a part of the last thinned dimensions."""
+        if not part:
+            return [()] if self._grid.keeps(masks) else []
+        dim = self._grid.dims[self._thinned[-len(part)]]
+        rest = {more: self._choose(joined(masks, more), part[1:]) for more in dim.counts}
+        rows = part[0]
+        if not all(rest.values()):
+            rows = [row for row in rows if rest[dim.masks_at(row)]]
+        keys = [dim.columns[dim.names.index(name)] for name in self._names if name in dim.names]
         # with one axis, the rows of a part differ in it
-        return spread(rows, n) if len(self._keys) == 1 else thin(rows, self._keys, n)
+        taken = (
+            spread(rows, self._n)
+            if len(keys) == 1
+            else thin(rows, [column.__getitem__ for column in keys], self._n)
+        )
+        return [(row, *after) for row in taken for after in rest[dim.masks_at(row)]]
 
-
-def _item(column: Sequence[T], row: int) -> T:
-    return column[row]
+    def _parts_of(self, dim: Dimension) -> list[Sequence[int]]:
+        """Return a dimension's rows, apart where they differ in an axis that is not thinned."""
+        rest = [i for i, name in enumerate(dim.names) if name not in self._names]
+        if not rest:
+            return [range(len(dim))]
+        parts: dict[str, list[int]] = {}
+        for row in range(len(dim)):
+            values = dim.row(row)
+            parts.setdefault(canonical_json([values[i] for i in rest]), []).append(row)
+        return list(parts.values())

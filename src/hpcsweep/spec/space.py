@@ -83,7 +83,7 @@ class Predicate:
     negate: bool = False
 
     def __call__(self, value: object) -> bool:
-        """Say whether a value passes."""
+        """Say whether a value passes; None compares with nothing."""
         if self.bounds:
             return value is not None and all(COMPARISONS[op](value, b) for op, b in self.bounds)
         # a map of algorithms is no value that a constraint can name
