@@ -19,29 +19,20 @@ if TYPE_CHECKING:
 
 TRAINING: Final = "training"
 _ALWAYS: Final = ("model", "batch_size")
-# column, heading, format: of one step
+_PARTS: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
+# column, heading, format: of one step, in milliseconds
 STEP: Final = (
     ("throughput_sps", "samples/s", ".1f"),
     ("median_ms", "step", ".3f"),
-    ("phase_data_ms", "data", ".3f"),
-    ("phase_h2d_ms", "h2d", ".3f"),
-    ("phase_forward_ms", "forward", ".3f"),
-    ("phase_loss_ms", "loss", ".3f"),
-    ("phase_backward_ms", "backward", ".3f"),
-    ("phase_optimizer_ms", "optimizer", ".3f"),
+    *((f"phase_{part}_ms", part, ".3f") for part in _PARTS),
     ("mem_peak_bytes", "MiB", ".0f"),
     ("params", "Mparams", ".1f"),
     ("val_accuracy_before", "acc before", ".3f"),
     ("val_accuracy_after", "acc after", ".3f"),
 )
-# the same parts over the whole training, seconds
+# the same parts over the whole training, in seconds
 WHOLE: Final = (
-    ("data_total_s", "data", ".3f"),
-    ("h2d_total_s", "h2d", ".3f"),
-    ("forward_total_s", "forward", ".3f"),
-    ("loss_total_s", "loss", ".3f"),
-    ("backward_total_s", "backward", ".3f"),
-    ("optimizer_total_s", "optimizer", ".3f"),
+    *((f"{part}_total_s", part, ".3f") for part in _PARTS),
     ("train_s", "all", ".3f"),
     ("epoch_s", "epoch", ".3f"),
 )

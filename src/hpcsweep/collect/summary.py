@@ -1,4 +1,4 @@
-"""What a collect found and did, for people and for programs."""
+"""The result of a collect, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FEW: Final = 5
 
 @dataclass(frozen=True)
 class Report:
-    """What a collect found and did."""
+    """What a collect read, found and wrote."""
 
     sweep: str
     points: int
@@ -30,9 +30,9 @@ class Report:
     duplicates: int  # points with more than one row
     orphans: int  # points that the sweep no longer has
     missing: int  # points that were submitted, are still in the sweep and have no row
-    left_out: list[str]  # damaged rows and torn lines, in words
-    unreadable: list[str]  # shards of which nothing could be read
-    version_mixes: list[dict[str, Any]]  # per GPU type: groups of rows by library versions
+    left_out: list[str]  # a message per row or line that is damaged
+    unreadable: list[str]  # shards that could not be read at all
+    version_mixes: list[dict[str, Any]]  # per GPU type: rows counted by library versions
     lost: list[str] = field(default_factory=list)  # points whose rows are all damaged
     remedy: str = ""  # the command that measures them again
     notes: list[str] = field(default_factory=list)
@@ -42,25 +42,27 @@ class Report:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``collect --json`` prints."""
+        """Return the record that ``collect --json`` prints."""
         return asdict(self)
 
     def text(self) -> str:
-        """Return it for people."""
+        """Return the text that `collect` prints."""
         return "\n".join([self._head(), *(f"  {line}" for line in self._details())])
 
     def error(self) -> DamagedResults | None:
-        """Return what to raise where rows are lost; the tables hold all the rest."""
+        """Return the error to raise where rows are lost; the tables hold all others."""
         if not self.unreadable and not self.lost:
             return None
         what = f"measured points are missing from the tables: {len(self.lost):,}"
         if self.unreadable:
             names = ", ".join(self.unreadable[:3])
             what = f"{count(len(self.unreadable), 'shard')} could not be read: {names}"
-        anew = f"measure anew: {self.remedy}"
+        again = f"measure the points again: {self.remedy}"
         if not self.lost:
-            anew = "remove what is beyond repair and submit again: only lost points are measured"
-        return DamagedResults(f"{what}; every other row was merged. Restore from a copy, or {anew}")
+            again = "delete the damaged files and submit again: only lost points are measured"
+        return DamagedResults(
+            f"{what}; all other rows were merged. Restore the files from a copy, or {again}"
+        )
 
     def _head(self) -> str:
         tail = f" ({tally(self.statuses, PointStatus)})" if self.statuses else ""
@@ -75,16 +77,18 @@ class Report:
             )
         if self.lost:
             lines.append(
-                f"{count(len(self.lost), 'measured point')} left out, since every row of it is "
+                f"{count(len(self.lost), 'measured point')} left out, because all rows are "
                 f"damaged: {', '.join(self.lost[:_FEW])}{', ...' * (len(self.lost) > _FEW)}"
             )
         if self.duplicates:
             lines.append(
                 f"{count(self.duplicates, 'point')} with several rows: "
-                "kept an ok one before others, the latest of equals"
+                "kept the latest ok row, or the latest row if none is ok"
             )
         if self.orphans:
-            lines.append(f"{count(self.orphans, 'point')} no longer in the sweep: orphan is true")
+            lines.append(
+                f"{count(self.orphans, 'point')} no longer in the sweep (column orphan is true)"
+            )
         lines += [_mix_text(mix) for mix in self.version_mixes]
         lines += self.notes
         lines += self.left_out[:_SHOWN]

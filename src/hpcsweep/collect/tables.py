@@ -1,8 +1,8 @@
 """Writes the merged tables: `overall.csv`, `layers.csv`, `samples.csv`.
 
-Layer rows and samples are copied as the bytes they are, never parsed, but where a shard of another
-version has other columns. Each block is checked against its row's checksum on the way. All three
-tables are written aside and renamed together at the end, so a full disk leaves the old ones.
+Layer rows and samples are copied as bytes, without parsing, unless a shard of another version has
+other columns. Each block is checked against the checksum of its row. All three tables are written
+beside the old ones and renamed together at the end, so a full disk leaves the old ones.
 """
 
 from __future__ import annotations
@@ -34,20 +34,19 @@ class Damaged(Exception):
     """Rows whose blocks or checksums do not fit, with the reason; nothing was written."""
 
     def __init__(self, found: list[tuple[Entry, str]]) -> None:
-        """Take note of the rows."""
         super().__init__(f"{len(found)} rows")
         self.found = found
 
 
 @dataclass(frozen=True)
 class Extras:
-    """Columns of other schema versions, which stand after those of this one."""
+    """Columns of other schema versions, which follow the columns of this version."""
 
     overall: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
     def and_those_of(self, found: Iterable[Entry]) -> Extras:
-        """Return the union with what the shards of some rows have."""
+        """Return the union with the extra columns in the shards of some rows."""
         headers = {id(entry.columns): entry.columns for entry in found}
         sources = {entry.shard for entry in found if entry.shard and entry.layers[1]}
         known = {*MERGED_COLUMNS, *COMMIT}
@@ -59,14 +58,14 @@ class Extras:
 
 @dataclass
 class Marks:
-    """What the rows' own cells do not say: orphans, where nobody knows, version mixes."""
+    """What collect marks: orphans, points that could not be checked, version mixes."""
 
     orphans: Collection[str] = ()
     unknown: Collection[str] = ()
     mixes: Collection[Mix] = ()
 
     def minority(self) -> set[tuple[str, Versions]]:
-        """Return GPU type and versions of the rows to flag."""
+        """Return GPU type and versions of the rows that get the flag `version_mix`."""
         return {pair for mix in self.mixes for pair in mix.minority()}
 
     def orphan(self, point_id: str) -> str:
@@ -78,7 +77,7 @@ class Marks:
 
 @dataclass
 class Written:
-    """What went into the tables: rows in their order, bytes of each one's blocks, layer rows."""
+    """What was written: the rows in order, the bytes of their blocks, the number of layer rows."""
 
     rows: list[Entry]
     layers: list[int] = field(default_factory=list)
@@ -87,7 +86,7 @@ class Written:
 
 
 def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
-    """Write the three tables, of the best row of each point; the other rows are checked, too.
+    """Write the three tables from the best row of each point; check the other rows, too.
 
     Raises:
         Damaged: some rows cannot be taken; the tables are as they were.
@@ -157,7 +156,7 @@ def _layer_headers(sources: Iterable[ShardPath]) -> Iterator[tuple[str, ...]]:
 
 
 def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
-    """Return what brings cells into the order of `columns`; those that are not there are empty."""
+    """Return a function that puts cells into the order of `columns`; missing ones are empty."""
     place = {name: index for index, name in enumerate(header)}
     order = [place.get(name, -1) for name in columns]
 
@@ -169,7 +168,7 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
 
 
 class _Source:
-    """Where blocks come from: shards, or the tables of the last collect."""
+    """Reads the blocks of points from shards, or from the tables of the last collect."""
 
     def __init__(self, run: RunDir, blocks: shards.Blocks, layer_columns: tuple[str, ...]) -> None:
         self.layer_columns = layer_columns
@@ -178,7 +177,7 @@ class _Source:
         self._headers: dict[ShardPath, tuple[str, ...]] = {}
 
     def blocks_of(self, found: Entry) -> tuple[bytes, bytes]:
-        """Return a point's layer rows, in `layer_columns`, and its samples; none if damaged."""
+        """Return a point's layer rows, in `layer_columns`, and samples; empty if damaged."""
         try:
             return self._checked(found)
         except ResultsError as error:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text of at most `width` characters; three dots stand for what was in the middle."""
+    """Return a text of at most `width` characters; three dots replace its middle."""
     if len(text) <= width:
         return text
     head = (width - 3) * 2 // 3
@@ -18,7 +18,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def labels(names: Iterable[str], width: int) -> dict[str, str]:
-    """Return a short, different label for every name, be it the signature of a C++ kernel."""
+    """Return a label per name, of about `width` characters; no two are the same."""
     found: dict[str, str] = {}
     for name in names:
         short = shortened(_bare(name), width)

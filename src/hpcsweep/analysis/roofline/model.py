@@ -1,12 +1,12 @@
-"""Rooflines: of a profiler's export, or of the rows of a collected sweep.
+"""Makes a roofline of a profiler's export or a collected sweep, as text, JSON and CSV records.
 
-Every piece of work is held against the roofs of the device. A piece above its roof is a mistake
-of the counting, of the clock or of the peak, and is told as one.
+A piece of work above its roof is a mistake in the counters, the clock or the peak, and is reported
+as a mistake.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -30,7 +30,7 @@ _NAME_WIDTH: Final = 56
 
 @dataclass(frozen=True)
 class Roofline:
-    """Pieces of work below (one hopes) their roofs."""
+    """Pieces of work, and the roofs of the device that did them."""
 
     label: str
     export: Export
@@ -38,7 +38,7 @@ class Roofline:
 
     @cached_property
     def groups(self) -> tuple[Work, ...]:
-        """Return the pieces summed by name, the longest first."""
+        """The pieces summed by name, the longest first."""
         by_name: dict[str, list[Work]] = {}
         for piece in self.export.work:
             by_name.setdefault(piece.name, []).append(piece)
@@ -47,18 +47,18 @@ class Roofline:
 
     @cached_property
     def units(self) -> tuple[str, ...]:
-        """Return the units that did anything."""
+        """The units that did any operation."""
         found = {unit for piece in self.export.work for unit, n in piece.flops.items() if n}
         return tuple(sorted(found))
 
     @cached_property
     def above(self) -> tuple[Work, ...]:
-        """Return the pieces above their roof, the worst first."""
+        """The pieces above their roof, the worst first."""
         found = [piece for piece in self.export.work if self.is_above(piece)]
         return tuple(sorted(found, key=lambda piece: -self.roofs.share(piece)))
 
     def is_above(self, piece: Work) -> bool:
-        """Tell whether a piece did more than the device can."""
+        """Tell whether a piece did more than the device can do."""
         return self.roofs.share(piece) > TOLERANCE
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Roofline:
         return [self._record(piece) for piece in (self.groups if grouped else self.export.work)]
 
     def text(self) -> str:
-        """Return roofs, the longest groups and the total for a terminal."""
+        """Return the roofs, the longest groups and the total, for a terminal."""
         return "\n".join([*self._heading(), "", *self._table(), "", *self._notes()]).rstrip()
 
     def _record(self, piece: Work) -> dict[str, Any]:
@@ -138,10 +138,10 @@ class Roofline:
         idle = sum(not piece.total for piece in self.export.work)
         if idle:
             notes.append(f"   {count(idle, self.export.piece)} without FLOPs: not in the picture")
-        return [*notes, *self.complaints()]
+        return [*notes, *self._mistakes()]
 
-    def complaints(self) -> list[str]:
-        """Return what is above its roof, and what may be wrong."""
+    def _mistakes(self) -> list[str]:
+        """Return the pieces above their roof, and what may be wrong."""
         if not self.above:
             return []
         pieces = count(len(self.above), self.export.piece)
@@ -157,7 +157,7 @@ class Roofline:
             return "the peaks are another device's, or time and counters are of different runs"
         kinds = {self.roofs.bound(piece) for piece in self.above}
         reasons = {
-            "memory": "caches served what bytes_min takes for memory traffic",
+            "memory": "caches served some of the bytes, which bytes_min counts as memory traffic",
             "compute": "some algorithms do fewer operations than a direct convolution, as counted",
         }
         told = [text for kind, text in reasons.items() if kind in kinds]
@@ -174,10 +174,10 @@ def read(  # noqa: PLR0913 - one argument per option
     layers: bool = False,
     where: str = "",
 ) -> Roofline:
-    """Read exports or the table of a sweep, and put the roofs over them.
+    """Read exports, or the tables of a sweep, and find the roofs of their device.
 
-    `peak_compute` is in TFLOP/s, `peak_bw` in GB/s; they override the peaks of `gpu`, which
-    overrides those of the device that the source names.
+    `peak_compute` (TFLOP/s) and `peak_bw` (GB/s) override the peaks of `gpu`, and these override
+    the peaks of the device that the source names.
 
     Raises:
         UsageError: a source cannot be read, or no peaks are known.
@@ -197,7 +197,7 @@ def sample() -> Path:
 
 
 def wanted(profiler: str) -> str:
-    """Return what a profiler has to collect, as its command line or its input file takes it."""
+    """Return the metrics for a profiler to collect, as its command or input file takes them."""
     return ",".join(ncu.metrics()) if profiler == "ncu" else rocprof.passes()
 
 
@@ -223,9 +223,9 @@ def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: st
 def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
     if compute and bandwidth:
         return Roofs(bandwidth * 1e9, "the command line", single=compute * 1e12)
-    known = [*gpus.GPUS, *(entry.name for entry in gpus.DEVICES)]
     entry = _gpu(gpu or device)
     if entry is None and gpu:
+        known = [*gpus.GPUS, *(entry.name for entry in gpus.DEVICES)]
         raise UsageError(f"no GPU '{gpu}'{suggest(gpu, known)} (there are: {', '.join(known)})")
     if entry is None:
         whose = f"no peaks of '{device}' are known" if device else "the export names no device"
@@ -234,17 +234,15 @@ def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float
             "--peak-bw GB/s"
         )
     roofs = roofs_of(entry)
-    source = entry.name if not (compute or bandwidth) else f"{entry.name} and the command line"
-    return Roofs(
-        bandwidth * 1e9 if bandwidth else roofs.bandwidth,
-        source,
-        roofs.by_unit,
-        compute * 1e12 if compute else None,
-    )
+    if compute or bandwidth:
+        roofs = replace(roofs, source=f"{entry.name} and the command line")
+    if bandwidth:
+        roofs = replace(roofs, bandwidth=bandwidth * 1e9)
+    return replace(roofs, single=compute * 1e12) if compute else roofs
 
 
 def _gpu(name: str) -> gpus.Gpu | None:
-    """Return an entry of the table of peaks by short name, its own name, or the device's."""
+    """Return a GPU of the catalogue by its short name, its full name or the driver's name."""
     by_name = {entry.name.lower(): entry for entry in gpus.DEVICES}
     lower = name.lower()
     return gpus.GPUS.get(lower) or by_name.get(lower) or gpus.by_device_name(name)

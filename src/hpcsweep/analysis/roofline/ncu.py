@@ -127,9 +127,8 @@ def _flops(launches: Launches, terms: list[_Term], seconds: pd.Series[float]) ->
     for term in terms:
         counts = launches.values(term.metric, ncu_export.OPERATIONS)
         if term.per_cycle:
-            counts = (
-                counts * launches.values(_one_of(launches, _CLOCK), ncu_export.CYCLES) * seconds
-            )
+            clock = launches.values(_one_of(launches, _CLOCK), ncu_export.CYCLES)
+            counts = counts * clock * seconds
         flops[term.unit] += term.weight * counts
     return flops
 
@@ -172,20 +171,13 @@ def _family(launches: Launches, family: str) -> list[_Term]:
 
 def _tensor_terms(launches: Launches) -> list[_Term] | None:
     """Return what counts tensor-core operations, or None where the export does not say."""
-    ops = [
-        name
-        for name in launches.metrics
-        if re.fullmatch(_TENSOR + r"\w+\.sum(\.per_cycle_elapsed)?", name)
-    ]
-    if ops:
-        sources = sorted(_without_parts(ops).items())
-        return [_Term(f"{s} tensor", name, 1) for name, s in sources if not s.startswith("int")]
-    pipe = [
-        name
-        for name in launches.metrics
-        if re.fullmatch(r"sm(sp)?__inst_executed_pipe_tensor(_\w+)?\.sum", name)
-        and not re.search(r"imma|bmma", name)
-    ]
+    per_source = re.compile(_TENSOR + r"\w+\.sum(\.per_cycle_elapsed)?")
+    ops = filter(per_source.fullmatch, launches.metrics)
+    if sources := _without_parts(ops):
+        pairs = sorted(sources.items())
+        return [_Term(f"{s} tensor", name, 1) for name, s in pairs if not s.startswith("int")]
+    per_instruction = re.compile(r"sm(sp)?__inst_executed_pipe_tensor(_(?!\w*[ib]mma)\w+)?\.sum")
+    pipe = list(filter(per_instruction.fullmatch, launches.metrics))
     if not pipe:
         return None
     name = min(pipe, key=len)
@@ -216,13 +208,14 @@ def _without_parts(names: Iterable[str]) -> dict[str, str]:
     `src_fp16_dst_fp32` is a part of `src_fp16`, and `_sparsity_on` and `_off` are parts of what
     stands before them.
     """
-    stems = {name: name.removeprefix(_TENSOR).split(".")[0] for name in names}
-    kept: dict[str, str] = {}
-    seen: set[str] = set()
-    for name, stem in sorted(stems.items(), key=lambda item: (len(item[1]), item[0].count("."))):
+    by_stem = {  # of two with one stem the shorter, which is no rate
+        name.removeprefix(_TENSOR).split(".")[0]: name
+        for name in sorted(names, key=len, reverse=True)
+    }
+    kept = {}
+    for stem, name in by_stem.items():
         whole = re.sub(r"_sparsity_(on|off)$", "", stem)
         source = whole.split("_dst_")[0]
-        if not {stem, whole, source} & seen:
-            seen.add(stem)
+        if by_stem.keys().isdisjoint({whole, source} - {stem}):
             kept[name] = source
     return kept

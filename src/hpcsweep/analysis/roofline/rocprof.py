@@ -10,9 +10,9 @@ memory's fabric (EA)::
 
 MI300 has further read requests of 128 bytes (`TCC_BUBBLE`), which `RDREQ` includes.
 
-The hardware counts a few at a time, so rocprofv3 writes a file per pass: give them all, they are
-joined by dispatch. Read are its `counter_collection.csv` (one row per counter) and tables with a
-column per counter (`pmc_perf.csv`). Times are the first pass's.
+The hardware counts a few events at a time, so rocprofv3 runs the program several times and writes
+a file per pass. Passes are joined by dispatch; times are those of the first pass. Two layouts are
+read: `counter_collection.csv` (one row per counter) and `pmc_perf.csv` (a column per counter).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _pass(path: Path) -> pd.DataFrame:
 
 
 def _bytes(path: Path, dispatches: pd.DataFrame, counters: pd.DataFrame) -> pd.Series[float]:
-    """Return the traffic of every dispatch; complain about missing counters of any kind."""
+    """Return the bytes of every dispatch; `UsageError` where a counter of any kind is missing."""
     mi300 = counters.columns.str.startswith("TCC_EA0_").any()
     weights = MI300_BYTES if mi300 else MI200_BYTES
     names = [*_OPERATIONS, *weights]

@@ -1,11 +1,11 @@
 """What a roofline compares: pieces of work, and the roofs that no piece can be above.
 
-A piece of work is a kernel launch, a layer or a whole pass: floating-point operations by the unit
-that did them, bytes moved, seconds. The roofs are the peaks of those units and of the memory. The
-least time that a piece can take is the larger of its bytes over the bandwidth and, of its units,
-the slowest one's operations over the peak (units can work side by side, so their times are not
-added). Its share of the roof is that least time over the time it took: Williams, Waterman and
-Patterson, "Roofline", CACM 52(4), 2009, with a roof per unit.
+A piece of work is a kernel launch, a layer call or a whole pass: floating-point operations by the
+unit that did them, bytes moved, seconds. The roofs are the peaks of these units and the bandwidth
+of the memory. The least time of a piece is the longer of two: its bytes over the bandwidth, and the
+operations of its slowest unit over the peak of that unit. Units can work side by side, so their
+times are not added. The share of the roof is the least time over the measured time (Williams,
+Waterman and Patterson, "Roofline", CACM 52(4), 2009, here with a roof per unit).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from hpcsweep.catalog.gpus import Gpu
 
 _MATRIX: Final = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-# Above this share of its roof a piece is a mistake: of the counting, the clock or the peak.
-# The excess allows for datasheets that round a clock.
+# A piece above this share of its roof is a mistake in the counters, the clock or the peak. The
+# margin allows for datasheets that round a clock.
 TOLERANCE: Final = 1.02
 
 
@@ -30,7 +30,7 @@ TOLERANCE: Final = 1.02
 class Work:
     """FLOPs by unit, bytes and seconds of one piece, or of the sum of `count` pieces.
 
-    `ident` tells pieces of one name apart; `detail` is what a reader wants to know of this one.
+    `ident` tells pieces of the same name apart; `detail` says more about this one.
     """
 
     name: str
@@ -43,26 +43,26 @@ class Work:
 
     @property
     def total(self) -> float:
-        """Return the operations of all units."""
+        """FLOPs of all units."""
         return sum(self.flops.values())
 
     @property
     def intensity(self) -> float:
-        """Return FLOPs per byte; infinite where nothing was moved."""
+        """FLOPs per byte; infinite where nothing was moved."""
         return self.total / self.bytes if self.bytes else float("inf")
 
     @property
     def rate(self) -> float:
-        """Return FLOPs per second."""
+        """FLOPs per second."""
         return self.total / self.seconds
 
 
 @dataclass(frozen=True)
 class Export:
-    """What a profiler or a sweep says was done.
+    """The work that a profiler or a sweep recorded.
 
-    `device` is the name of the device, as far as it is known; pieces are kernel launches, layer
-    calls or points. `counted` is false where FLOPs and bytes follow from shapes alone.
+    `device` is empty where its name is unknown. `piece` says what a piece is: a launch, a layer
+    call or a point. `counted` is false where FLOPs and bytes were computed from shapes.
     """
 
     work: tuple[Work, ...]
@@ -74,7 +74,7 @@ class Export:
 
 @dataclass(frozen=True)
 class Roofs:
-    """Peaks: FLOP/s by unit, or one for all (`single`), and bytes per second."""
+    """Peaks of a device: bytes per second, and FLOP/s by unit or one for all (`single`)."""
 
     bandwidth: float
     source: str
@@ -89,29 +89,29 @@ class Roofs:
         return found
 
     def compute_seconds(self, work: Work) -> float:
-        """Return the least time that the operations can take."""
+        """Return the least time that the operations can take, in seconds."""
         if self.single:
             return work.total / self.single
         return max((n / self.peak(unit) for unit, n in work.flops.items() if n), default=0.0)
 
     def memory_seconds(self, work: Work) -> float:
-        """Return the least time that the bytes can take."""
+        """Return the least time that the bytes can take, in seconds."""
         return work.bytes / self.bandwidth
 
     def share(self, work: Work) -> float:
-        """Return what part of its roof a piece reached; above 1 is impossible."""
+        """Return the part of its roof that a piece reached; more than 1 is impossible."""
         return max(self.compute_seconds(work), self.memory_seconds(work)) / work.seconds
 
     def bound(self, work: Work) -> str:
-        """Return which roof is the lower one: `memory` or `compute`."""
+        """Return the lower roof: `memory` or `compute`."""
         return "memory" if self.memory_seconds(work) >= self.compute_seconds(work) else "compute"
 
 
 def roofs_of(gpu: Gpu) -> Roofs:
     """Return the dense roofs of a device.
 
-    The table has no vector rate of half precision; the tensor rate, which is above it, stands in.
-    Dtypes are the units of a sweep's rows: whatever runs them fastest.
+    The catalogue has no vector rate of half precision, so the tensor rate, which is higher, takes
+    its place. A sweep's rows name a dtype, not a unit: its peak is that of the fastest unit.
     """
     teras = {
         "fp64": gpu.fp64_tflops,
@@ -130,15 +130,14 @@ def roofs_of(gpu: Gpu) -> Roofs:
     return Roofs(gpu.bandwidth_gbs * 1e9, gpu.name, peaks)
 
 
-def summed(name: str, pieces: Iterable[Work]) -> Work:
+def summed(name: str, pieces: Sequence[Work]) -> Work:
     """Return the sum of pieces."""
-    flops: dict[str, float] = {}
-    moved = seconds = 0.0
-    count = 0
-    for piece in pieces:
-        for unit, operations in piece.flops.items():
-            flops[unit] = flops.get(unit, 0.0) + operations
-        moved += piece.bytes
-        seconds += piece.seconds
-        count += piece.count
-    return Work(name, "", flops, moved, seconds, count)
+    units = dict.fromkeys(unit for piece in pieces for unit in piece.flops)
+    return Work(
+        name,
+        "",
+        {unit: sum(piece.flops.get(unit, 0.0) for piece in pieces) for unit in units},
+        sum(piece.bytes for piece in pieces),
+        sum(piece.seconds for piece in pieces),
+        sum(piece.count for piece in pieces),
+    )
