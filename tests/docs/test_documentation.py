@@ -33,6 +33,7 @@ FOREIGN = {  # options of other programs that sentences name
     *("--nvtx-include", "--page", "--set"),
     "--kernel-trace",  # rocprofv3
     "--disasters",  # benchmarks/disasters.py
+    *("--again", "--rehearse", "--seconds"),  # benchmarks/gpu
 }
 SEEDS = ROOT / "docs" / "seeds.md"  # it names the options of other people's scripts
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hpcsweep.measure.timing.clocks import DeviceClock
+
 
 class SimulatedGpu:
     """A device with a queue: the host issues work and goes on, the device does it in order.
@@ -56,3 +58,23 @@ class _SimulatedEvent:
     def elapsed_time(self, end):
         """Return the milliseconds to a later event."""
         return end.at - self.at
+
+
+class SimulatedMachine:
+    """What the GPU proof asks of a device, on the simulated queue."""
+
+    kind = "cuda"
+
+    def __init__(self, gpu):
+        """Be a device."""
+        self.runtime = gpu
+
+    def batch(self, call, count):
+        """Return what queues so many calls at once."""
+        return lambda: [call() for _ in range(count)]
+
+    def clock(self, run, prepare=lambda: None):
+        """Return the product's clock."""
+        clock = DeviceClock(self.runtime, prepare)
+        clock.calibrate(run)
+        return clock

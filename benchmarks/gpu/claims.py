@@ -1,0 +1,301 @@
+"""The claims, and what the files of the steps say to each: PASS, FAIL or UNKNOWN.
+
+A claim fails if anything that was measured contradicts it. It passes if everything that was
+planned was measured and nothing contradicts it; else it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.gpu import kernels
+from benchmarks.gpu.convolutions import AGAIN, EXPLICIT
+from benchmarks.gpu.record import COMPLETE
+from hpcsweep import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from benchmarks.gpu.record import Record
+
+    Records = Mapping[str, Record]
+
+PASS: Final = "PASS"
+FAIL: Final = "FAIL"
+UNKNOWN: Final = "UNKNOWN"
+WITHIN: Final = 0.03
+WITHIN_US: Final = 0.5
+APART: Final = 0.05  # of pairs of equal calls may have intervals that do not meet
+ERROR: Final = 1e-4
+TWICE: Final = 0.01
+SWEEP_SECONDS: Final = 180.0
+COLD: Final = 1.1  # times hot
+_NOT_MEASURED: Final = "not measured"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with its limit, what was found, and PASS, FAIL or UNKNOWN."""
+
+    claim: str
+    limit: str
+    found: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two times of the same thing, in microseconds; None: one of them is missing."""
+
+    what: str
+    ours: float | None
+    theirs: float | None
+
+    @property
+    def known(self) -> bool:
+        """Say whether both are there."""
+        return self.ours is not None and self.theirs is not None
+
+    @property
+    def excess(self) -> float:
+        """Return the difference over what is allowed: above 1 is too much."""
+        ours, theirs = self.ours or math.nan, self.theirs or math.nan
+        return abs(ours - theirs) / max(WITHIN * theirs, WITHIN_US)
+
+
+def all_claims(records: Records) -> list[Verdict]:
+    """Return the verdict of every claim; a rehearsal on a CPU says nothing about a GPU."""
+    told = _told(records)
+    if all(record.environment.get("kind") == "cuda" for record in records.values()):
+        return told
+    return [replace(one, found=f"rehearsed: {one.found}", verdict=UNKNOWN) for one in told]
+
+
+def _told(records: Records) -> list[Verdict]:
+    return [
+        batched(records),
+        same_kernels(records),
+        errors(records),
+        bare_loop(records),
+        two_runs(records),
+        sweep_time(records),
+        after_profiler(records),
+        sacrificed(records),
+        queue(records),
+        cold(records),
+    ]
+
+
+def batched(records: Records) -> Verdict:
+    """Return claim (a)."""
+    claim = "(a) batched time against CUPTI's durations, every layer and algorithm"
+    layers, profiled = _found(records, "layers"), _found(records, "kernels")
+    pairs = []
+    for key, facts in layers.items():
+        by_cupti = profiled.get(key, {})
+        for name in (n for n in facts["batched"] if n != AGAIN):
+            theirs = by_cupti.get(name, {}).get("us")
+            pairs.append(Pair(f"{name} {key}", facts["batched"][name]["us"], theirs))
+    return _agreement(claim, pairs, whole=_whole(records, "layers", "kernels"))
+
+
+def bare_loop(records: Records) -> Verdict:
+    """Return claim (c)."""
+    claim = "(c) batched time against a bare loop of the same call, every layer and algorithm"
+    pairs = [
+        Pair(f"{name} {key}", facts["batched"][name]["us"], bare)
+        for key, facts in _found(records, "layers").items()
+        for name, bare in facts["bare_us"].items()
+    ]
+    return _agreement(claim, pairs, whole=_whole(records, "layers"))
+
+
+def _agreement(claim: str, pairs: Sequence[Pair], *, whole: bool) -> Verdict:
+    limit = f"max({WITHIN:.0%}, {WITHIN_US} us)".replace("%", " %")
+    known = [pair for pair in pairs if pair.known]
+    if not known:
+        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+    agree = [pair for pair in known if pair.excess <= 1]
+    worst = max(known, key=lambda pair: pair.excess)
+    found = f"{len(agree)} of {len(known)} agree, worst {worst.ours:.2f} against "
+    found += f"{worst.theirs:.2f} us ({worst.what})"
+    found += f"; {len(pairs) - len(known)} without the other" * (len(known) < len(pairs))
+    holds, complete = len(agree) == len(known), whole and len(known) == len(pairs)
+    return Verdict(claim, limit, found, _verdict(holds=holds, complete=complete))
+
+
+def same_kernels(records: Records) -> Verdict:
+    """Return claim (a) where an algorithm runs the default's kernels."""
+    claim = "(a) the default's kernels, the default's time: intervals meet"
+    limit = f"{APART:.0%} of pairs apart; the default against itself, too".replace("%", " %")
+    profiled = _found(records, "kernels")
+    equal, control = [], []
+    for key, facts in _found(records, "layers").items():
+        times, slack = facts["batched"], facts["resolution_us"]
+        default = times.get(catalog.AUTO)
+        own = profiled.get(key, {}).get(catalog.AUTO, {}).get("kernels")
+        if default is None:
+            continue
+        if AGAIN in times:
+            control.append(meet(default, times[AGAIN], slack))
+        equal += [
+            meet(default, times[name], slack)
+            for name in EXPLICIT
+            if own and name in times and profiled[key].get(name, {}).get("kernels") == own
+        ]
+    if not equal or not control:
+        return Verdict(claim, limit, f"{len(equal)} pairs, {len(control)} controls", UNKNOWN)
+    apart, by_chance = equal.count(False) / len(equal), control.count(False) / len(control)
+    found = f"{equal.count(False)} of {len(equal)} apart; control {control.count(False)} of "
+    found += f"{len(control)}"
+    if by_chance > APART:
+        return Verdict(claim, limit, f"{found}: too noisy to tell", UNKNOWN)
+    complete = _whole(records, "layers", "kernels")
+    return Verdict(claim, limit, found, _verdict(holds=apart <= APART, complete=complete))
+
+
+def meet(one: Mapping[str, float], other: Mapping[str, float], slack: float = 0.0) -> bool:
+    """Say whether two intervals have a time in common; `slack` is the clock's resolution."""
+    low, high = max(one["low_us"], other["low_us"]), min(one["high_us"], other["high_us"])
+    return low <= high + slack
+
+
+def errors(records: Records) -> Verdict:
+    """Return claim (b)."""
+    claim, limit = "(b) error against float64, in float32 without TF32", f"under {ERROR:.0e}"
+    found = _found(records, "points")
+    known = {key: facts["max_rel_error"] for key, facts in found.items()}
+    known = {key: error for key, error in known.items() if error is not None}
+    if not known:
+        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+    worst = max(known, key=lambda key: math.inf if math.isnan(known[key]) else known[key])
+    holds = all(error < ERROR for error in known.values())  # not a number fails, too
+    complete = _whole(records, "points") and len(known) == len(found)
+    text = f"{len(known)} points, largest {known[worst]:.1e} ({worst})"
+    return Verdict(claim, limit, text, _verdict(holds=holds, complete=complete))
+
+
+def two_runs(records: Records) -> Verdict:
+    """Return claim (d)."""
+    found = _found(records, "points")
+    firsts = {key: f"{key.rpartition(' ')[0]} 0" for key in found if key.endswith(" 1")}
+    pairs = [
+        (found[first]["median_ms"], found[key]["median_ms"])
+        for key, first in firsts.items()
+        if first in found
+    ]
+    claim = "(d) medians of two runs of the same point"
+    return _repeated(claim, pairs, complete=_whole(records, "points"))
+
+
+def after_profiler(records: Records) -> Verdict:
+    """Return claim (f)."""
+    found = _found(records, "sessions")
+    names = ("eager_ms", "graph_ms")
+    one, again, after = (found.get(key) for key in ("first", "second", "after"))
+    claim = "(f) the first point, measured again after profiler sessions"
+    if one is None or after is None:
+        return Verdict(claim, f"{TWICE:.0%}".replace("%", " %"), _NOT_MEASURED, UNKNOWN)
+    pairs = [(one[name], after[name]) for name in names]
+    verdict = _repeated(claim, pairs, complete=again is not None)
+    if again is None:
+        return verdict
+    control = max(abs(again[name] / one[name] - 1) for name in names)
+    text = f"{verdict.found}; without sessions in between {100 * control:.2f} %"
+    noisy = verdict.verdict == FAIL and control > TWICE
+    return Verdict(claim, verdict.limit, text, UNKNOWN if noisy else verdict.verdict)
+
+
+def _repeated(claim: str, pairs: Sequence[tuple[float, float]], *, complete: bool) -> Verdict:
+    limit = f"{TWICE:.0%}".replace("%", " %")
+    # rounded, so that exactly the limit is within it
+    apart = [round(abs(second / first - 1), 9) for first, second in pairs]
+    if not apart:
+        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+    found = f"{len(apart)} pairs, worst {100 * max(apart):.2f} %"
+    return Verdict(claim, limit, found, _verdict(holds=max(apart) <= TWICE, complete=complete))
+
+
+def sweep_time(records: Records) -> Verdict:
+    """Return claim (e); of a sweep that was cut off, what the whole would take."""
+    record = records.get("sizes")
+    count = len(record.planned) if record else 0
+    claim = "(e) a sweep of 100 sizes, layers included"
+    limit = f"under {SWEEP_SECONDS:.0f} s"
+    seconds = [facts["seconds"] for facts in _found(records, "sizes").values()]
+    if not seconds:
+        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+    total = 100 * statistics.mean(seconds)
+    text = f"{len(seconds)} of {count} sizes in {sum(seconds):.0f} s"
+    text += f"; 100 would take {total:.0f} s, {1000 * statistics.median(seconds):.0f} ms each"
+    holds = total < SWEEP_SECONDS
+    return Verdict(claim, limit, text, _verdict(holds=holds, complete=len(seconds) > 1))
+
+
+def sacrificed(records: Records) -> Verdict:
+    """Return claim (g)."""
+    claim = f"(g) profiler sessions lose no kernel after {kernels.SACRIFICE} launches for nothing"
+    found = [f for key, f in _found(records, "sessions").items() if key.startswith("session")]
+    after, without = ([f["lost"] for f in found if bool(f["sacrificed"]) == s] for s in (1, 0))
+    if not after:
+        return Verdict(claim, "none", _NOT_MEASURED, UNKNOWN)
+    text = f"{sum(after)} in {len(after)} sessions; without them {sum(without)} in {len(without)}"
+    # a session that saw no convolution at all has shown nothing
+    complete = _whole(records, "sessions") and all(f["calls"] for f in found)
+    return Verdict(claim, "none", text, _verdict(holds=not any(after), complete=complete))
+
+
+def queue(records: Records) -> Verdict:
+    """Return claim (h)."""
+    found = _found(records, "queue")
+    claim = "(h) the driver queues a whole layer pass of the network"
+    held, needs = found.get("event, kernel, event"), found.get("needs")
+    if held is None or needs is None:
+        return Verdict(claim, "the pass's entries", _NOT_MEASURED, UNKNOWN)
+    limit = f"{needs['entries']} entries"
+    if held["holds"] is None:
+        text, enough = f"more than {held['tried']}", held["tried"] >= needs["entries"]
+        return Verdict(claim, limit, text, PASS if enough else UNKNOWN)
+    verdict = PASS if held["holds"] >= needs["entries"] else FAIL
+    return Verdict(claim, limit, f"{held['holds']}", verdict)
+
+
+def cold(records: Records) -> Verdict:
+    """Return claim (i)."""
+    claim = "(i) a read that fits the cache is slower with a rewritten cache"
+    limit = f"at least {COLD} times hot"
+    found = [f for key, f in _found(records, "caches").items() if key.startswith("read")]
+    if not found:
+        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+    ratio = found[0]["cold_us"] / found[0]["hot_us"]
+    text = f"{found[0]['hot_us']:.1f} us hot, {found[0]['cold_us']:.1f} cold: {ratio:.2f} times"
+    return Verdict(claim, limit, text, PASS if ratio >= COLD else FAIL)
+
+
+def _verdict(*, holds: bool, complete: bool) -> str:
+    if not holds:
+        return FAIL
+    return PASS if complete else UNKNOWN
+
+
+def _found(records: Records, step: str) -> Mapping[str, dict[str, Any]]:
+    record = records.get(step)
+    return record.found if record else {}
+
+
+def _whole(records: Records, *steps: str) -> bool:
+    """Say whether everything that steps planned was found."""
+    return all(_is_whole(records.get(step)) for step in steps)
+
+
+def _is_whole(record: Record | None) -> bool:
+    return record is not None and record.state == COMPLETE and not record.failed
+
+
+def tally(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """Return how many claims have each verdict."""
+    told = [one.verdict for one in verdicts]
+    return {name: told.count(name) for name in (PASS, FAIL, UNKNOWN)}

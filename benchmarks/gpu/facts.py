@@ -1,0 +1,212 @@
+"""Cheap facts: what an event costs, how much the queue holds, and what is in the cache."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.nn import functional as F  # noqa: N812 - its own habit
+
+from benchmarks.gpu import machine as machines
+from benchmarks.gpu.machine import BATCH, bare_loop, in_turns, microseconds, resolution
+from hpcsweep.measure import models
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing import caches, clocks, stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from benchmarks.gpu.lab import Lab
+    from benchmarks.gpu.machine import Machine
+
+_QUEUE_MOST: Final = 6000
+_QUEUE_DELAY_MS: Final = 400.0
+_STALL_MS: Final = 5.0
+_READ: Final = "read a quarter of the cache"
+
+
+def device(lab: Lab) -> None:
+    """Say what the device is and what this torch can do with it."""
+    for key, ask in lab.each({"delay": _delay, "torch": _torch}):
+        with lab.entry(key) as facts:
+            facts.update(ask(lab.machine))
+
+
+def _delay(machine: Machine) -> dict[str, Any]:
+    """Ask for delays, and see how long they are."""
+    runtime, found = machine.runtime, {}
+    begin, end = runtime.event(), runtime.event()
+    for asked in (1.0, 10.0, 50.0):
+        for _ in range(3):
+            begin.record()
+            runtime.delay(asked)
+            end.record()
+            runtime.synchronize()
+        found[f"asked_{asked:g}_ms"] = begin.elapsed_time(end)
+    return found
+
+
+def _torch(machine: Machine) -> dict[str, Any]:
+    on_gpu = machine.kind == "cuda"
+    return {
+        "events_in_graphs": on_gpu and clocks.external_event() is not None,
+        "conv_precision": str(
+            getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
+        ),
+        "tf32_at_start": bool(torch.backends.cudnn.allow_tf32),
+        "cache_bytes": caches.cache_bytes(torch.device(machine.kind)),
+    }
+
+
+def floors(lab: Lab) -> None:
+    """Time little work in four ways: what an event pair around a call adds, and its resolution."""
+    with torch.inference_mode():
+        for key, call in lab.each(small_cases(lab.machine.kind)):
+            with lab.entry(key) as facts:
+                facts.update(floor(lab.machine, call, lab.options.iterations))
+
+
+def small_cases(kind: str) -> dict[str, Callable[[], object]]:
+    """Return calls from nothing at all to a matrix product that takes a while."""
+    few, some = torch.zeros(8, device=kind), torch.randn(1, 64, 56, 56, device=kind)
+    deep = torch.randn(1, 256, 14, 14, device=kind)
+    wide, narrow = torch.randn(64, 64, 3, 3, device=kind), torch.randn(1024, 256, 1, 1, device=kind)
+    side = 4096 if kind == "cuda" else 256
+    square = torch.randn(side, side, device=kind)
+    return {
+        "nothing": clocks.nothing,
+        "add 8 numbers": lambda: few.add_(1),
+        "relu 64x56x56": some.relu_,
+        "conv 3x3 64x56x56": lambda: F.conv2d(some, wide, padding=1),
+        "conv 1x1 256x14x14 to 1024": lambda: F.conv2d(deep, narrow),
+        f"matrix product {side}": lambda: square @ square,
+    }
+
+
+def floor(machine: Machine, call: Callable[[], object], passes: int) -> dict[str, Any]:
+    """Time a call alone, in a bare loop, in a batch, and with an event before and after each."""
+    alone = in_turns(machine, {"": call}, passes)[""]
+    marked, read = _marked(machine, call)
+    whole = in_turns(machine, {"": marked}, passes)[""]
+    each = read()
+    bare = 1000 * stats.median(bare_loop(machine.runtime, call, BATCH, passes))
+    found = {
+        "pair_us": 1000 * stats.median(alone),
+        "bare_us": bare,
+        "event_us": 1000 * stats.median(each),
+        "two_events_add_us": 1000 * stats.median(whole) / BATCH - bare,
+    }
+    if call is not clocks.nothing:  # an empty graph cannot be captured
+        run = machine.batch(call, BATCH)
+        found["batch_us"] = microseconds(in_turns(machine, {"": run}, passes)[""], BATCH)["us"]
+    step = resolution([*alone, *each])
+    return found if step is None else {**found, "resolution_us": 1000 * step}
+
+
+def _marked(
+    machine: Machine, call: Callable[[], object]
+) -> tuple[Callable[[], object], Callable[[], list[float]]]:
+    """Return a batch with an event before and after each call, and what reads the last one."""
+    pairs = [(machine.runtime.event(), machine.runtime.event()) for _ in range(BATCH)]
+
+    def run() -> None:
+        for begin, end in pairs:
+            begin.record()
+            call()
+            end.record()
+
+    return run, lambda: [begin.elapsed_time(end) for begin, end in pairs]
+
+
+def queue(lab: Lab) -> None:
+    """Find how much the driver queues before the host has to wait."""
+    few = torch.zeros(8, device=lab.machine.kind)
+    kinds: Mapping[str, tuple[int, bool]] = {
+        "kernel": (1, False),
+        "event, kernel, event": (3, True),
+    }
+    for key, (entries, marked) in lab.each(kinds):
+        with lab.entry(key) as facts:
+            facts.update(depth(lab.machine, lambda: few.add_(1), entries=entries, marked=marked))
+    for key, model in lab.each({"needs": lab.options.model}):
+        with lab.entry(key) as facts:
+            facts.update(needs(model, lab.options.size))
+
+
+def depth(
+    machine: Machine, launch: Callable[[], object], *, entries: int, marked: bool
+) -> dict[str, Any]:
+    """Queue launches behind a long delay until the host has to wait for one.
+
+    `holds` counts queue entries, of which a launch with its events takes three; None: the host
+    never waited, and more than `tried` fit.
+    """
+    runtime = machine.runtime
+    pairs = [(runtime.event(), runtime.event()) for _ in range(_QUEUE_MOST // entries)]
+    runtime.synchronize()
+    runtime.delay(_QUEUE_DELAY_MS)
+    gaps, before = [], runtime.host_now()
+    for begin, end in pairs:
+        if marked:
+            begin.record()
+        launch()
+        if marked:
+            end.record()
+        now = runtime.host_now()
+        gaps.append(now - before)
+        before = now
+    runtime.synchronize()
+    stalled = first_stall(gaps, _QUEUE_DELAY_MS / 2)
+    return {
+        "holds": None if stalled is None else stalled * entries,
+        "tried": len(pairs) * entries,
+        "host_us_each": 1000 * stats.median(gaps[: stalled or len(gaps)] or gaps),
+    }
+
+
+def first_stall(gaps: list[float], until_ms: float) -> int | None:
+    """Return the place of the first launch that made the host wait, from their milliseconds.
+
+    A full queue makes it wait until the delay is over, at `until_ms` or later. A pause before that
+    is the system's, which gave the processor to somebody else.
+    """
+    ends = itertools.accumulate(gaps)
+    waits = (gap > _STALL_MS and end >= until_ms for gap, end in zip(gaps, ends, strict=True))
+    return next((place for place, waited in enumerate(waits) if waited), None)
+
+
+def needs(model: str, size: int) -> dict[str, Any]:
+    """Return what a layer pass queues at least: an event, a kernel and an event per layer call."""
+    network = models.build_float32(model, enliven=False)
+    shapes = shape_pass(network, torch.randn(1, 3, size, size))
+    return {"layer_calls": len(shapes.calls), "entries": 3 * len(shapes.calls)}
+
+
+def cache_states(lab: Lab) -> None:
+    """Time a read and a convolution with a hot, a rewritten and a rotated cache."""
+    kind = torch.device(lab.machine.kind)
+    numbers = caches.cache_bytes(kind) // 4 // 4
+    with torch.inference_mode():
+        for key, shape in lab.each({_READ: (numbers,), "conv 3x3 256x14x14": (1, 256, 14, 14)}):
+            with lab.entry(key) as facts:
+                facts.update(_states(lab.machine, shape, lab.options.iterations))
+
+
+def _states(machine: Machine, shape: tuple[int, ...], passes: int) -> dict[str, Any]:
+    kind = torch.device(machine.kind)
+    one = torch.randn(shape, device=kind)
+    count = caches.input_count("rotated", kind, one.numel() * one.element_size())
+    inputs = [one.clone() for _ in range(count)]
+    weight = torch.randn(256, 256, 3, 3, device=kind)
+
+    def work(x: torch.Tensor) -> object:
+        return x.sum() if x.dim() == 1 else F.conv2d(x, weight, padding=1)
+
+    turn = iter(range(10**9))
+    hot = in_turns(machine, {"": lambda: work(one)}, passes)[""]
+    flush = caches.preparation("cold", kind)
+    cold = in_turns(machine, {"": lambda: work(one)}, passes, flush)[""]
+    rotated = in_turns(machine, {"": lambda: work(inputs[next(turn) % count])}, passes)[""]
+    times = {"hot": hot, "cold": cold, "rotated": rotated}
+    return {f"{name}_us": machines.microseconds(found)["us"] for name, found in times.items()}

@@ -1,0 +1,124 @@
+"""Whole points of a network through the product's own bench, and a sweep of sizes."""
+
+from __future__ import annotations
+
+import csv
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import catalog
+from hpcsweep.catalog import columns
+from hpcsweep.measure.bench import torch_bench
+from hpcsweep.point import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from benchmarks.gpu.lab import Lab, Options
+    from hpcsweep.measure.bench_api import Measured
+    from hpcsweep.node.worker import Bench
+
+TWICE: Final = ("auto", "implicit_gemm")
+_POINTS: Final = "algorithms.csv"
+_LAYERS: Final = "layers.csv"
+_OF_SWEEP: Final = "implicit_precomp_gemm"
+_QUICK: Final = {"energy": False, "evidence": False, "numerics": False, "layers": False}
+# what claims and people look at; the tables hold whole rows
+_KEPT: Final = (
+    *("median_ms", "ci95_lo_ms", "ci95_hi_ms", "iqr_rel", "host_ms", "max_rel_error"),
+    *("algorithm_coverage_pct", "algorithm_evidence", "hook_overhead_pct", "layer_sum_over_total"),
+    *("mem_peak_bytes", "sm_clock_mhz_mean", "flags", "valid"),
+)
+# of each row: what would name the machine
+_PRIVATE: Final = {"device_uuid", "node", "started_at"}
+
+
+def network(lab: Lab) -> None:
+    """Measure the network with every algorithm, eager and as a graph, some of them twice."""
+    bench = bench_of(lab)
+    launches = ("eager", "graph") if lab.machine.kind == "cuda" else ("eager",)
+    if not lab.record.found:
+        _forget_tables(lab.record.folder)
+    for key, (algorithm, launch, run) in lab.each(plan(launches)):
+        with lab.entry(key) as facts:
+            axes = {"algorithm": algorithm, "launch": launch}
+            measured = bench.measure(point(lab.options, axes))
+            facts.update({name: measured.row.get(name) for name in _KEPT})
+            if lab.record.folder and not run:
+                _append(lab.record.folder, measured, axes)
+
+
+def plan(launches: Iterable[str]) -> dict[str, tuple[str, str, int]]:
+    """Return algorithm, launch and run of each point, by key, in order."""
+    found: list[tuple[str, str, int]] = []
+    for launch in launches:
+        found += [(name, launch, 0) for name in catalog.ALGORITHMS]
+        found += [(name, launch, 1) for name in TWICE]
+    return {f"{name} {launch} {run}": (name, launch, run) for name, launch, run in found}
+
+
+def point(options: Options, axes: dict[str, Any], settings: dict[str, Any] | None = None) -> Point:
+    """Return a point of the network."""
+    values = catalog.axis_defaults("inference") | {"model": options.model, "gpu": options.gpu}
+    values |= {"input_size": options.size}
+    measure = catalog.setting_defaults("inference") | {"iterations": options.iterations}
+    return Point("inference", values | axes, measure | (settings or {}), "0" * 16)
+
+
+def bench_of(lab: Lab) -> Bench:
+    """Return the product's bench for the device."""
+    return torch_bench("inference", {"gpu": "cpu" if lab.machine.kind == "cpu" else "gpu"})
+
+
+def sizes(lab: Lab) -> None:
+    """Measure one algorithm at many image sizes as the shipped sweep does: layers included."""
+    bench = bench_of(lab)
+    settings = {"energy": False, "iterations": min(20, lab.options.iterations)}
+    for key, size in lab.each(sizes_of(lab.options.sizes)):
+        with lab.entry(key) as facts:
+            began = time.monotonic()
+            axes = {"input_size": size, "algorithm": _OF_SWEEP}
+            measured = bench.measure(point(lab.options, axes, settings))
+            facts["seconds"] = time.monotonic() - began
+            facts["median_ms"] = measured.row["median_ms"]
+
+
+def sizes_of(count: int) -> dict[str, int]:
+    """Return sizes from 224 to 512, from both ends in turns: a part of them stands for all."""
+    places = [i // 2 if i % 2 == 0 else count - 1 - i // 2 for i in range(count)]
+    found = [int(224 + place * (512 - 224) / max(count - 1, 1)) for place in places]
+    return {f"{number}: {size}": size for number, size in enumerate(found)}
+
+
+def pass_times(bench: Bench, options: Options) -> dict[str, Any]:
+    """Return the network's pass without layers, evidence and numerics: eager and as a graph."""
+    found = {}
+    for launch in ("eager", "graph"):
+        row = bench.measure(point(options, {"launch": launch}, _QUICK)).row
+        found[f"{launch}_ms"] = row["median_ms"]
+    return found
+
+
+def _append(folder: Path, measured: Measured, axes: dict[str, str]) -> None:
+    """Add a point's rows to the tables beside the step's file."""
+    public = [name for name in columns.OVERALL_COLUMNS if name not in _PRIVATE]
+    _table(folder / _POINTS, public, [measured.row | axes])
+    layers = [row | axes for row in measured.layers]
+    of_layers = [name for name in columns.LAYER_COLUMNS if name not in _PRIVATE]
+    _table(folder / _LAYERS, list(dict.fromkeys(["launch", *of_layers])), layers)
+
+
+def _forget_tables(folder: Path | None) -> None:
+    if folder is not None:
+        for name in (_POINTS, _LAYERS):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _table(path: Path, names: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if new:
+            writer.writerow(names)
+        writer.writerows([columns.cell(row.get(name)) for name in names] for row in rows)

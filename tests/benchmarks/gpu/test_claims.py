@@ -1,0 +1,205 @@
+"""The verdicts: PASS, FAIL or UNKNOWN, at the limits and where something is missing."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+import proofs
+from benchmarks.gpu import claims
+from benchmarks.gpu.claims import FAIL, PASS, UNKNOWN
+from benchmarks.gpu.record import LATE
+from proofs import KEY, timed
+
+OF = {
+    "batched": claims.batched,
+    "same": claims.same_kernels,
+    "error": claims.errors,
+    "bare": claims.bare_loop,
+    "twice": claims.two_runs,
+    "sweep": claims.sweep_time,
+    "after": claims.after_profiler,
+    "sacrifice": claims.sacrificed,
+    "queue": claims.queue,
+    "cold": claims.cold,
+}
+NEEDS = {
+    "batched": ("layers", "kernels"),
+    "same": ("layers", "kernels"),
+    "error": ("points",),
+    "bare": ("layers",),
+    "twice": ("points",),
+    "sweep": ("sizes",),
+    "after": ("sessions",),
+    "sacrifice": ("sessions",),
+    "queue": ("queue",),
+    "cold": ("caches",),
+}
+
+
+@pytest.fixture
+def records():
+    """Return records on which every claim holds."""
+    return proofs.good()
+
+
+def of_layer(records, name="gemm"):
+    """Return a layer's batched times."""
+    return records["layers"].found[KEY]["batched"][name]
+
+
+def test_every_claim_can_pass_and_says_its_limit_and_its_numbers(records):
+    """A page of figures that hold."""
+    told = claims.all_claims(records)
+    assert {one.verdict for one in told} == {PASS}
+    assert len(told) == len(OF)
+    assert all(re.search(r"\d", one.found) and one.limit for one in told)
+    assert [one.claim[:3] for one in told] == [f"({c})" for c in "aabcdefghi"]
+
+
+@pytest.mark.parametrize("name", OF)
+def test_a_claim_without_its_files_is_unknown(records, name):
+    """Nothing is claimed that nobody measured, and nothing breaks."""
+    for step in NEEDS[name]:
+        assert OF[name](records | {step: proofs.record(step, {})}).verdict == UNKNOWN
+        rest = {other: record for other, record in records.items() if other != step}
+        assert OF[name](rest).verdict == UNKNOWN
+    assert OF[name]({}).verdict == UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["batched", "same", "bare", "error", "twice", "sacrifice"])
+def test_a_part_of_the_layers_or_points_is_not_all_of_them(records, name):
+    """A step that was cut off leaves a claim open that its figures do not contradict."""
+    for step in NEEDS[name]:
+        records[step].planned.append("one more")
+        records[step].state = LATE
+    assert OF[name](records).verdict == UNKNOWN
+
+
+def test_a_rehearsal_on_a_cpu_passes_and_fails_nothing(records):
+    """Whatever it reads."""
+    records["layers"].environment["kind"] = "cpu"
+    assert {one.verdict for one in claims.all_claims(records)} == {UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("cupti_us", "ours_us", "verdict"),
+    [
+        (100.0, 103.0, PASS),
+        (100.0, 103.01, FAIL),
+        (100.0, 96.99, FAIL),
+        (4.0, 4.5, PASS),  # 3 % of 4 us are less than what is allowed in any case
+        (4.0, 4.51, FAIL),
+        (4.0, 3.49, FAIL),
+    ],
+)
+def test_batched_times_are_within_three_percent_or_half_a_microsecond(
+    records, cupti_us, ours_us, verdict
+):
+    """Of CUPTI's durations, and in the same way of a bare loop."""
+    records["kernels"].found[KEY]["fft"]["us"] = cupti_us
+    records["layers"].found[KEY]["bare_us"]["fft"] = cupti_us
+    records["layers"].found[KEY]["batched"]["fft"] = timed(ours_us)
+    assert OF["batched"](records).verdict == verdict
+    assert OF["bare"](records).verdict == verdict
+
+
+def test_a_layer_that_cupti_saw_no_kernel_of_leaves_the_claim_open(records):
+    """It is counted, and no other layer's agreement makes up for it."""
+    records["kernels"].found[KEY]["fft"] = {"kernels": [], "us": None, "lost": 0}
+    told = OF["batched"](records)
+    assert told.verdict == UNKNOWN
+    assert "2 of 2 agree" in told.found
+    assert "1 without the other" in told.found
+
+
+def test_the_same_kernels_must_take_the_same_time(records):
+    """Intervals that do not meet fail, unless the clock cannot tell them apart."""
+    times = records["layers"].found[KEY]["batched"]
+    times["gemm"] = timed(10.021)
+    assert OF["same"](records).verdict == PASS  # a gap of 1 ns; the clock's step is 2
+    times["gemm"] = timed(10.3)
+    assert OF["same"](records).verdict == FAIL
+    records["kernels"].found[KEY]["gemm"]["kernels"] = ["another"]
+    assert OF["same"](records).verdict == UNKNOWN
+
+
+def test_where_the_default_differs_from_itself_nothing_is_told_about_equality(records):
+    """The control decides whether this machine can tell."""
+    records["layers"].found[KEY]["batched"]["auto again"] = timed(11.0)
+    records["layers"].found[KEY]["batched"]["gemm"] = timed(12.0)
+    told = OF["same"](records)
+    assert (told.verdict, told.found) == (
+        UNKNOWN,
+        "1 of 1 apart; control 1 of 1: too noisy to tell",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"), [(9.9e-5, PASS), (1e-4, FAIL), (math.nan, FAIL), (None, UNKNOWN)]
+)
+def test_an_error_of_one_point_decides(records, error, verdict):
+    """Not a number is no small error, and an unknown one is not a small one."""
+    records["points"].found["fft graph 0"]["max_rel_error"] = error
+    assert OF["error"](records).verdict == verdict
+
+
+@pytest.mark.parametrize(("again", "verdict"), [(2.02, PASS), (2.021, FAIL), (1.979, FAIL)])
+def test_two_runs_of_a_point_differ_by_a_percent_at_most(records, again, verdict):
+    """In both directions."""
+    records["points"].found["auto graph 1"]["median_ms"] = again
+    assert OF["twice"](records).verdict == verdict
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.79, PASS), (1.8, FAIL)])
+def test_a_hundred_sizes_take_under_three_minutes(records, seconds, verdict):
+    """Of a sweep that was cut off, what the whole would take."""
+    for facts in records["sizes"].found.values():
+        facts["seconds"] = seconds
+    assert OF["sweep"](records).verdict == verdict
+    few = dict(list(records["sizes"].found.items())[:10])
+    told = OF["sweep"]({"sizes": proofs.record("sizes", few, state=LATE)})
+    assert told.verdict == verdict
+    assert told.found.startswith("10 of 10 sizes in 18 s; 100 would take 1")
+
+
+def test_a_point_after_the_profiler_is_held_against_its_own_repetition(records):
+    """A change that is there without the profiler is not the profiler's."""
+    found = records["sessions"].found
+    found["after"] = {"eager_ms": 5.0, "graph_ms": 4.05}
+    assert OF["after"](records).verdict == FAIL
+    found["second"] = {"eager_ms": 5.2, "graph_ms": 4.0}
+    told = OF["after"](records)
+    assert told.verdict == UNKNOWN
+    assert "without sessions in between 4.00 %" in told.found
+
+
+def test_a_kernel_that_is_lost_after_the_sacrifice_fails_and_one_before_does_not(records):
+    """The summary has both numbers."""
+    assert OF["sacrifice"](records).found == "0 in 1 sessions; without them 7 in 1"
+    records["sessions"].found["session 1"]["lost"] = 1
+    assert OF["sacrifice"](records).verdict == FAIL
+    records["sessions"].found["session 1"] |= {"lost": 0, "calls": 0}
+    assert OF["sacrifice"](records).verdict == UNKNOWN
+
+
+@pytest.mark.parametrize(("holds", "verdict"), [(1392, PASS), (1391, FAIL), (None, PASS)])
+def test_the_queue_must_hold_a_layer_pass(records, holds, verdict):
+    """None: the host never waited."""
+    records["queue"].found["event, kernel, event"]["holds"] = holds
+    assert OF["queue"](records).verdict == verdict
+
+
+def test_a_queue_that_was_not_filled_far_enough_is_unknown(records):
+    """Fewer launches were tried than the pass needs."""
+    records["queue"].found["event, kernel, event"] = {"holds": None, "tried": 1000}
+    assert OF["queue"](records).verdict == UNKNOWN
+
+
+@pytest.mark.parametrize(("cold_us", "verdict"), [(8.8, PASS), (8.79, FAIL)])
+def test_a_cold_read_is_slower(records, cold_us, verdict):
+    """Else the cache was not rewritten."""
+    records["caches"].found["read a quarter of the cache"]["cold_us"] = cold_us
+    assert OF["cold"](records).verdict == verdict

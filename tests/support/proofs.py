@@ -1,0 +1,62 @@
+"""Records of a GPU proof that hold every claim, to be spoiled one at a time."""
+
+from __future__ import annotations
+
+from benchmarks.gpu import kernels, points, runner
+from benchmarks.gpu.record import COMPLETE, Record
+
+ENVIRONMENT = {"kind": "cuda", "name": "H100", "driver": "580", "torch": "2.11", "cudnn": 91900}
+KEY = "conv2d_n1_c64_56x56"
+
+
+def timed(us, spread=0.01):
+    """Return a time with its interval."""
+    return {"us": us, "low_us": us - spread, "high_us": us + spread, "n": 50}
+
+
+def record(step, found, **cells):
+    """Return a complete record of a step."""
+    cells = {"state": COMPLETE, "planned": list(found), **cells}
+    return Record(step, dict(ENVIRONMENT), found=found, **cells)
+
+
+def good():
+    """Return the records of all steps of a GPU on which every claim holds."""
+    names = ("auto", "gemm", "fft")
+    own = {"auto": ["k1"], "gemm": ["k1"], "fft": ["k2", "k3"]}
+    us = {"auto": 10.0, "auto again": 10.005, "gemm": 10.01, "fft": 40.0}
+    of_point = {"median_ms": 2.0, "max_rel_error": 1e-6, "hook_overhead_pct": 20.0}
+    of_point |= {"algorithm_coverage_pct": 100.0}
+    passed = {"eager_ms": 5.0, "graph_ms": 4.0}
+    session = {"calls": 60, "lost": 0, "which": []}
+    directions = {way: {"can": 5, "of": 9, "reasons": {}} for way in ("forward", "data", "filter")}
+    found = {
+        "floors": {"nothing": {"event_us": 1.6, "two_events_add_us": 2.2, "resolution_us": 0.032}},
+        "queue": {
+            "kernel": {"holds": 1022, "tried": 6000},
+            "event, kernel, event": {"holds": 1800, "tried": 6000},
+            "needs": {"entries": 1392, "layer_calls": 464},
+        },
+        "support": {"fft float32 nchw": directions},
+        "kernels": {KEY: {n: {"kernels": own[n], "us": us[n], "lost": 0} for n in names}},
+        "sessions": {
+            "first": passed,
+            "second": passed,
+            "session 0": {**session, "sacrificed": 0, "lost": 7},
+            "session 1": {**session, "sacrificed": kernels.SACRIFICE},
+            "after": passed,
+        },
+        "caches": {"read a quarter of the cache": {"hot_us": 8.0, "cold_us": 12.0}},
+        "layers": {
+            KEY: {
+                "batched": {name: timed(value) for name, value in us.items()},
+                "bare_us": us,
+                "resolution_us": 0.002,
+                "failed": {},
+            }
+        },
+        "points": {key: dict(of_point) for key in points.plan(("eager", "graph"))},
+        "sizes": {f"{i}: {200 + i}": {"seconds": 1.5, "median_ms": 2.0} for i in range(100)},
+    }
+    assert set(found) | {"device"} == set(runner.STEPS)
+    return {step: record(step, facts) for step, facts in found.items()}
