@@ -20,7 +20,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
@@ -37,15 +37,43 @@ _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
+class _HasFiles(Protocol):
+    def file(self, name: str) -> Path: ...
+
+
+class _File:
+    """An attribute that is the path of a file or folder of its owner."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: _HasFiles, _kind: type) -> Path:
+        return owner.file(self._name)
+
+
 @dataclass(frozen=True)
 class RunDir:
     """The results folder of one sweep."""
 
     path: Path
 
+    sweep_file = _File("sweep.yaml")  # as last submitted
+    overall = _File("overall.csv")
+    layers = _File("layers.csv")
+    samples = _File("samples.csv")
+    collect_index = _File(".collect.json")  # so that collect reads what grew; may be deleted
+    bad_nodes = _File("nodes.json")
+    lock = _File(".lock")  # of submit and collect; jobs never touch it
+    submissions_dir = _File("submissions")
+    shards_dir = _File("shards")
+
     @property
     def name(self) -> str:
         return self.path.name
+
+    def file(self, name: str) -> Path:
+        """Return the path of something in this folder."""
+        return self.path / name
 
     def command(self, verb: str, *more: str) -> str:
         """Return a command about this sweep as a person types it."""
@@ -53,61 +81,14 @@ class RunDir:
         where = () if root == "results" else ("--results", root)
         return shlex.join(["hpcsweep", *where, verb, self.name, *more])
 
-    @property
-    def sweep_file(self) -> Path:
-        """Return the sweep as it was last submitted."""
-        return self.path / "sweep.yaml"
-
-    @property
-    def overall(self) -> Path:
-        """Return the merged table of points."""
-        return self.path / "overall.csv"
-
-    @property
-    def layers(self) -> Path:
-        """Return the merged table of layer calls."""
-        return self.path / "layers.csv"
-
-    @property
-    def samples(self) -> Path:
-        """Return the merged raw times."""
-        return self.path / "samples.csv"
-
-    @property
-    def collect_index(self) -> Path:
-        """Return what collect remembers, so that it reads only what grew; may be deleted."""
-        return self.path / ".collect.json"
-
-    @property
-    def bad_nodes(self) -> Path:
-        """Return what submit remembers of broken nodes."""
-        return self.path / "nodes.json"
-
-    @property
-    def lock(self) -> Path:
-        """Return the lock of submit and collect; jobs never touch it."""
-        return self.path / ".lock"
-
-    @property
-    def submissions_dir(self) -> Path:
-        """Return the folder of all submissions."""
-        return self.path / "submissions"
-
-    @property
-    def shards_dir(self) -> Path:
-        """Return the folder of all shards."""
-        return self.path / "shards"
-
     def submission(self, submission_id: str) -> SubmissionDir:
         """Return one submission's folder, which need not exist."""
         return SubmissionDir(self.submissions_dir / submission_id)
 
     def submissions(self) -> list[SubmissionDir]:
         """Return every submission that was recorded, oldest first."""
-        return [
-            SubmissionDir(path.parent)
-            for path in sorted(self.submissions_dir.glob("*/manifest.json"))
-        ]
+        found = sorted(self.submissions_dir.glob("*/manifest.json"))
+        return [SubmissionDir(path.parent) for path in found]
 
     def shards(self) -> list[ShardPath]:
         """Return every shard in a stable order, by listing (a stat may lie on NFS)."""
@@ -116,9 +97,7 @@ class RunDir:
 
     def shards_of(self, submission_id: str) -> list[ShardPath]:
         """Return the shards of one submission, by chunk and attempt."""
-        folder = self.shards_dir / submission_id
-        matches = filter(None, map(_SHARD.fullmatch, _listdir(folder)))
-        return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
+        return _shards(self.shards_dir / submission_id)
 
     def artifacts(self) -> list[Path]:
         """Return what profilers and trainings left beside the shards: files, and folders."""
@@ -136,50 +115,29 @@ class SubmissionDir:
 
     path: Path
 
+    manifest = _File("manifest.json")  # its presence is the submission
+    chunks = _File("chunks.jsonl")
+    jobs = _File("jobs.jsonl")  # the journal
+    script = _File("job.sbatch")
+    logs = _File("logs")
+    submitit = _File("logs/submitit")  # scripts, pickles and outputs of submitit
+
     @property
     def id(self) -> str:
-        """Return the submission's id."""
         return self.path.name
 
     @property
     def run(self) -> RunDir:
-        """Return the results folder that it belongs to."""
         return RunDir(self.path.parent.parent)
 
     @property
-    def manifest(self) -> Path:
-        """Return the file that says what was submitted; its presence is the submission."""
-        return self.path / "manifest.json"
-
-    @property
-    def chunks(self) -> Path:
-        """Return the chunk file."""
-        return self.path / "chunks.jsonl"
-
-    @property
-    def jobs(self) -> Path:
-        """Return the journal of what the launcher started, one JSON object a line."""
-        return self.path / "jobs.jsonl"
-
-    @property
-    def script(self) -> Path:
-        """Return the rendered job script."""
-        return self.path / "job.sbatch"
-
-    @property
-    def logs(self) -> Path:
-        """Return the folder of logs."""
-        return self.path / "logs"
-
-    @property
-    def submitit(self) -> Path:
-        """Return the folder of submitit's scripts, pickles and outputs."""
-        return self.logs / "submitit"
-
-    @property
     def shards(self) -> Path:
-        """Return the folder that this submission's attempts write to."""
+        """Return the folder that its attempts write to."""
         return self.run.shards_dir / self.id
+
+    def file(self, name: str) -> Path:
+        """Return the path of something in this folder."""
+        return self.path / name
 
     def log(self, chunk: int, attempt: int) -> Path:
         """Return the log of one attempt."""
@@ -192,13 +150,7 @@ class SubmissionDir:
 
     def attempts(self, chunk: int) -> list[ShardPath]:
         """Return the shards of a chunk, first attempt first."""
-        prefix = f"{chunk}."
-        numbers = sorted(
-            int(match[2])
-            for name in _listdir(self.shards)
-            if name.startswith(prefix) and (match := _SHARD.fullmatch(name))
-        )
-        return [ShardPath(self.shards, chunk, number) for number in numbers]
+        return _shards(self.shards, f"{chunk}.")
 
     def read_manifest(self) -> Manifest:
         """Return what was submitted; `ResultsError` where that cannot be read."""
@@ -225,37 +177,22 @@ class ShardPath:
     chunk: int
     attempt: int
 
-    def next_attempt(self) -> ShardPath:
-        """Return the files of the attempt after this one."""
-        return replace(self, attempt=self.attempt + 1)
-
-    def _file(self, suffix: str) -> Path:
-        return self.folder / f"{self.chunk}.{self.attempt}.{suffix}"
+    overall = _File("overall.csv")
+    layers = _File("layers.csv")
+    samples = _File("samples.csv")
+    env = _File("env.json")  # provenance: `store.attempt`
 
     @property
     def submission(self) -> str:
-        """Return the submission's id."""
         return self.folder.name
 
-    @property
-    def overall(self) -> Path:
-        """Return the rows of points."""
-        return self._file("overall.csv")
+    def file(self, name: str) -> Path:
+        """Return the path of one of its files."""
+        return self.folder / f"{self.chunk}.{self.attempt}.{name}"
 
-    @property
-    def layers(self) -> Path:
-        """Return the rows of layer calls."""
-        return self._file("layers.csv")
-
-    @property
-    def samples(self) -> Path:
-        """Return the raw times."""
-        return self._file("samples.csv")
-
-    @property
-    def env(self) -> Path:
-        """Return the attempt's provenance."""
-        return self._file("env.json")
+    def next_attempt(self) -> ShardPath:
+        """Return the files of the attempt after this one."""
+        return replace(self, attempt=self.attempt + 1)
 
 
 def open_run(root: Path, name: str) -> RunDir:
@@ -294,6 +231,12 @@ def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> Su
         submission.shards.mkdir(parents=True, exist_ok=True)
         return submission
     raise ResultsError(f"{run.submissions_dir}: 99 submissions within a second; try again")
+
+
+def _shards(folder: Path, prefix: str = "") -> list[ShardPath]:
+    names = (name for name in _listdir(folder) if name.startswith(prefix))
+    matches = filter(None, map(_SHARD.fullmatch, names))
+    return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
 
 
 def _listdir(path: Path) -> list[str]:

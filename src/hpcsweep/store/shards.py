@@ -1,13 +1,14 @@
-"""Append rows to the shard of an attempt; read them back past any damage.
+"""Appends rows to the shard of an attempt; reads them back past any damage.
 
 The commit protocol. A shard has one writer. For each point it writes the layer rows, the raw
-samples, and last the overall row, each block with one `write()`. The overall row says where its
-blocks lie and ends in a checksum over them and itself; a point without such a row did not happen.
-So a kill at any moment loses at most the point that was being measured, and a reader needs no
-lock: it takes complete rows and names what it leaves out. `fsync` runs at most once a second and
-at the end: a killed process loses nothing that was written, it is for a machine that dies.
+samples, and last the overall row, each block with one `write()`. The overall row holds the places
+of its blocks and ends in a checksum over them and itself; a point without such a row has not been
+measured. So a kill at any moment loses at most the point that was being measured, and readers need
+no lock: they take complete rows and name what they leave out. `fsync` runs at most once a second
+and at the end; it guards against a machine that dies, since a killed process loses nothing that it
+wrote.
 
-A line is a row: cells never hold line breaks (`records.cell`).
+A line is a row: cells never hold line breaks (`columns.cell`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hpcsweep.catalog import columns as records
-from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.store.state import PointStatus
@@ -54,7 +54,6 @@ class ShardWriter:
     """
 
     def __init__(self, shard: ShardPath) -> None:
-        """Create the three files and write their headers."""
         self._files: dict[str, _Appender] = {}
         try:
             for name, path, columns in (
@@ -74,7 +73,7 @@ class ShardWriter:
         layers: Sequence[Mapping[str, object]] = (),
         samples: Sequence[float] = (),
     ) -> None:
-        """Make a point happen: its layer rows, its samples, then its row."""
+        """Write a point: its layer rows, its samples in ms, then its row."""
         layer_block = _block(layers, LAYER_COLUMNS)
         point_id = row["point_id"]
         sample_rows = [{"point_id": point_id, "i": i, "ms": ms} for i, ms in enumerate(samples)]
@@ -93,7 +92,7 @@ class ShardWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Make everything written survive the machine: blocks before the rows that name them."""
+        """Sync what was written to the disk: blocks before the rows that name them."""
         for name in ("layers", "samples", "overall"):
             self._files[name].sync()
         self._synced = time.monotonic()
@@ -108,16 +107,14 @@ class ShardWriter:
         self._files = {}
 
     def __enter__(self) -> Self:
-        """Return the writer itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Sync and close."""
         self.close()
 
 
 def fence_off(shard: ShardPath) -> None:
-    """Keep an attempt that may live on from writing more rows: take the number of the next one.
+    """Keep an attempt that may still run from writing more rows: take the number of the next one.
 
     Raises:
         ResultsError: the folder cannot be written.
@@ -168,7 +165,7 @@ class _Appender:
 
 
 class Key(NamedTuple):
-    """What counting needs of a row."""
+    """The two cells of a row that counting needs."""
 
     point_id: str
     status: PointStatus
@@ -245,19 +242,16 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
 
 
 class Blocks:
-    """Reads the blocks that rows name, out of many files of which few are open at a time."""
+    """Reads blocks of rows from many files, of which at most `limit` are open at a time."""
 
     def __init__(self, limit: int = 64) -> None:
-        """Keep up to `limit` files open."""
         self._limit = limit
         self._open: dict[Path, int] = {}
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Close every file."""
         for fd in self._open.values():
             os.close(fd)
         self._open = {}
@@ -281,7 +275,7 @@ class Blocks:
         fd = self._open.pop(path, -1)
         if fd < 0:
             fd = os.open(path, os.O_RDONLY)
-        self._open[path] = fd  # the last one used is the last one closed
+        self._open[path] = fd  # at the end: the least recently used file is closed first
         if len(self._open) > self._limit:
             os.close(self._open.pop(next(iter(self._open))))
         return fd
@@ -330,13 +324,13 @@ def _block(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> byte
     if not rows:
         return b""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(records.cells(row, columns) for row in rows)
+    csv.writer(buffer, lineterminator="\n").writerows(cells(row, columns) for row in rows)
     return buffer.getvalue().encode()
 
 
 def _sealed(row: Row, crc: int) -> bytes:
     """Return the row's line with the checksum over blocks and line as its last cell."""
-    text = _line(records.cells(row, SHARD_COLUMNS[:-1]))[:-1] + b","
+    text = _line(cells(row, SHARD_COLUMNS[:-1]))[:-1] + b","
     return text + f"{zlib.crc32(text, crc):08x}\n".encode()
 
 
