@@ -172,7 +172,7 @@ def test_what_is_submitted_and_has_no_row_is_missing(folder: Folder) -> None:
     folder.measure(folder.shard("s1"), folder.points[:5])
     report = collect(folder.run)
     assert report.missing == 3
-    assert "3 submitted points without a row yet; `hpcsweep status demo`" in report.text()
+    assert "3 submitted points without a row yet; see `hpcsweep status demo`" in report.text()
 
 
 def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -183,5 +182,5 @@ def test_operations_explain_every_state_of_a_chunk():
 def test_the_page_on_results_names_every_key_of_the_report():
     """Those that `collect --json` prints."""
     text = (ROOT / "docs/results.md").read_text()
-    keys = [field.name for field in dataclasses.fields(Report)]
+    keys = Report("s", 0, {}, 0, 0, 0, 0, 0, [], [], []).to_json()
     assert [key for key in keys if f"`{key}`" not in text] == []

@@ -41,7 +41,7 @@ def live_run(desk: Desk):
     return running
 
 
-def test_a_live_sweep_shows_done_pending_and_pace(desk):
+def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     """Every point is counted once, whatever state it is in."""
     running = live_run(desk)
     (found,) = status.read(desk.results, [])
@@ -49,15 +49,15 @@ def test_a_live_sweep_shows_done_pending_and_pace(desk):
     counts = profile.counts()
     assert len(profile.planned) == 60
     assert counts["oom"] == 1
-    assert sum(counts.values()) + profile.pending == 60
-    assert profile.live == profile.pending > 0
+    assert sum(counts.values()) + profile.remaining == 60
+    assert profile.live == profile.remaining > 0
     assert profile.running == 1
     assert profile.seconds_left > 0
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=30)
     (after,) = status.read(desk.results, ["sweep"])
     assert after.profiles[0].live == 0
-    assert after.profiles[0].pending > 0
+    assert after.profiles[0].remaining > 0
 
 
 def test_watch_ends_when_nothing_is_live(desk):
@@ -79,7 +79,7 @@ def test_text_and_json_agree(desk):
     assert record["sweeps"][0]["profiles"][0]["by_status"] == {"ok": 2}
     head, row = desk.run("status", "sweep").stdout.splitlines()
     assert dict(zip(head.split()[:5], row.split()[:5], strict=True)) == {
-        "sweep": "sweep", "profile": "local", "points": "2", "done": "2", "pending": "0",
+        "sweep": "sweep", "profile": "local", "points": "2", "done": "2", "remaining": "0",
     }  # fmt: skip
 
 

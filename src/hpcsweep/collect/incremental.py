@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
 
 _TAIL: Final = 4096
-_FORMAT: Final = f"2 {__version__}"
+_FORMAT: Final = f"3 {__version__}"
 
 Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file

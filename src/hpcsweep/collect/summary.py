@@ -1,4 +1,4 @@
-"""The result of a collect, as text and as JSON."""
+"""What a collect found and did, for people and for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Report:
     left_out: list[str]  # a message per row or line that is damaged
     unreadable: list[str]  # shards that could not be read at all
     version_mixes: list[dict[str, Any]]  # per GPU type: rows counted by library versions
-    lost: list[str] = field(default_factory=list)  # points whose rows are all damaged
+    destroyed: list[str] = field(default_factory=list)  # points whose rows are all damaged
     remedy: str = ""  # the command that measures them again
     notes: list[str] = field(default_factory=list)
     shards_read: int = 0
@@ -43,23 +43,25 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that ``collect --json`` prints."""
-        return asdict(self)
+        record = asdict(self)
+        record["lost"] = record.pop("destroyed")
+        return record
 
     def text(self) -> str:
         """Return the text that `collect` prints."""
-        return "\n".join([self._head(), *(f"  {line}" for line in self._details())])
+        return "\n  ".join([self._head(), *self._findings(), *self._left_out(), self._done()])
 
     def error(self) -> DamagedResults | None:
-        """Return the error to raise where rows are lost; the tables hold all others."""
-        if not self.unreadable and not self.lost:
+        """Return the error to raise where measured points are missing from the tables."""
+        if not self.unreadable and not self.destroyed:
             return None
-        what = f"measured points are missing from the tables: {len(self.lost):,}"
+        what = f"measured points are missing from the tables: {len(self.destroyed):,}"
         if self.unreadable:
             names = ", ".join(self.unreadable[:3])
             what = f"{count(len(self.unreadable), 'shard')} could not be read: {names}"
-        again = f"measure the points again: {self.remedy}"
-        if not self.lost:
-            again = "delete the damaged files and submit again: only lost points are measured"
+        again = "delete the damaged files and submit again, which measures only missing points"
+        if self.destroyed:
+            again = f"measure the points again: {self.remedy}"
         return DamagedResults(
             f"{what}; all other rows were merged. Restore the files from a copy, or {again}"
         )
@@ -68,40 +70,35 @@ class Report:
         tail = f" ({tally(self.statuses, PointStatus)})" if self.statuses else ""
         return f"{self.sweep}: {count(self.points, 'point')}{tail}, {self.layer_rows:,} layer rows"
 
-    def _details(self) -> list[str]:
-        lines = []
-        if self.missing:
-            lines.append(
-                f"{count(self.missing, 'submitted point')} without a row yet; "
-                f"`hpcsweep status {self.sweep}` says why"
-            )
-        if self.lost:
-            lines.append(
-                f"{count(len(self.lost), 'measured point')} left out, because all rows are "
-                f"damaged: {', '.join(self.lost[:_FEW])}{', ...' * (len(self.lost) > _FEW)}"
-            )
-        if self.duplicates:
-            lines.append(
-                f"{count(self.duplicates, 'point')} with several rows: "
-                "kept the latest ok row, or the latest row if none is ok"
-            )
-        if self.orphans:
-            lines.append(
-                f"{count(self.orphans, 'point')} no longer in the sweep (column orphan is true)"
-            )
-        lines += [_mix_text(mix) for mix in self.version_mixes]
-        lines += self.notes
-        lines += self.left_out[:_SHOWN]
-        if len(self.left_out) > _SHOWN:
-            lines.append(f"and {len(self.left_out) - _SHOWN:,} more like these (--json has all)")
+    def _findings(self) -> list[str]:
+        names = ", ".join(self.destroyed[:_FEW]) + ", ..." * (len(self.destroyed) > _FEW)
+        damaged = f"left out, because all rows are damaged: {names}"
+        several = "with several rows: kept the latest ok row, or the latest row if none is ok"
+        told = (
+            (
+                self.missing,
+                "submitted point",
+                f"without a row yet; see `hpcsweep status {self.sweep}`",
+            ),
+            (len(self.destroyed), "measured point", damaged),
+            (self.duplicates, "point", several),
+            (self.orphans, "point", "no longer in the sweep (column orphan is true)"),
+        )
+        lines = [f"{count(number, noun)} {words}" for number, noun, words in told if number]
+        return [*lines, *map(_mix_text, self.version_mixes), *self.notes]
+
+    def _left_out(self) -> list[str]:
+        more = len(self.left_out) - _SHOWN
+        rest = [f"and {more:,} more like these (--json has all)"] if more > 0 else []
+        return [*self.left_out[:_SHOWN], *rest]
+
+    def _done(self) -> str:
         done = "nothing new: the tables are up to date"
         if self.written:
-            names = ", ".join(
-                name + " (0 rows)" * (name in self.empty)
-                for name in (Path(path).name for path in self.written)
-            )
-            done = f"wrote {names} in {Path(self.written[0]).parent}"
-        return [*lines, f"{done} ({self.seconds:.2f} s)"]
+            paths = [Path(path) for path in self.written]
+            names = ", ".join(path.name + " (0 rows)" * (path.name in self.empty) for path in paths)
+            done = f"wrote {names} in {paths[0].parent}"
+        return f"{done} ({self.seconds:.2f} s)"
 
 
 def mix_to_json(mix: Mix) -> dict[str, Any]:

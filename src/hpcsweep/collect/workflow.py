@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "collect"]
 
-_NAMED: Final = 20  # points in the command that measures lost ones again
+_NAMED: Final = 20  # points in the command that measures destroyed ones again
 
 
 def collect(run: RunDir, timeout: float = 10.0) -> Report:
@@ -66,7 +66,7 @@ def _collect(run: RunDir) -> Report:
     if memory and news is not None:
         if not news and memory.planned == _planned(run, manifests):
             before = Report(**memory.report)
-            return replace(before, remedy=_remedy(run, before.lost))
+            return replace(before, remedy=_remedy(run, before.destroyed))
         grown = _Reading(run, found, memory)
         if grown.read(news):
             with suppress(tables.Damaged):
@@ -193,7 +193,7 @@ class _Writing:
         reading, members, winners = self._reading, self._members, written.rows
         measured = {entry.point_id for entry in winners}
         missing = members.planned - measured
-        lost = self._lost(missing)
+        destroyed = self._destroyed(missing)
         unreadable = [
             name for name, seen in reading.seen.items() if seen.left_out and not seen.rows
         ]
@@ -206,9 +206,9 @@ class _Writing:
             shards=len(reading.found),
             duplicates=sum(rows > 1 for rows in reading.rows.values()),
             orphans=len(members.orphans & measured),
-            missing=len(missing) - len(lost),
-            lost=lost,
-            remedy=_remedy(self._run, lost),
+            missing=len(missing) - len(destroyed),
+            destroyed=destroyed,
+            remedy=_remedy(self._run, destroyed),
             left_out=[
                 *reading.unopened.values(),
                 *(problem for seen in reading.seen.values() for problem in seen.problems),
@@ -220,7 +220,7 @@ class _Writing:
             empty=_empty(self._run, written),
         )
 
-    def _lost(self, missing: set[str]) -> list[str]:
+    def _destroyed(self, missing: set[str]) -> list[str]:
         """Return the points that `status` counts by their rows, all of which are damaged."""
         if not missing or not any(seen.left_out for seen in self._reading.seen.values()):
             return []
@@ -229,9 +229,9 @@ class _Writing:
         return []
 
 
-def _remedy(run: RunDir, lost: list[str]) -> str:
+def _remedy(run: RunDir, destroyed: list[str]) -> str:
     """Return the command that measures points again; of many, the first ones."""
-    named = [word for point_id in lost[:_NAMED] for word in ("--point", point_id)]
+    named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
     return run.command("retry", *named) if named else ""
 
 

@@ -44,9 +44,14 @@ def read(kind: type[T], found: Mapping[str, Any]) -> T:
 
 
 def write(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    """Return a record as a JSON object; nested records become objects too."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: write(v) if is_dataclass(v) else v for name, v in values.items()}
+    """Return a record as a JSON object; records in it, and in its tuples, become objects too."""
+    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return write(value) if is_dataclass(value) else value
 
 
 @lru_cache

@@ -67,12 +67,12 @@ def of(results: Path, asked: Request) -> Cost:
     seconds_of = estimate.estimator(run, asked.device)
     settled: dict[str, int] = {}
     known = prepare.known(run, asked, journal.ask(run.submissions()).live_chunks)
-    pending = list(prepare.pending(asked, known, settled))
+    points = list(prepare.unmeasured(asked, known, settled))
     return Cost(
         sweep=asked.sweep.name,
         profile=asked.profile.name,
-        points=len(pending),
-        chunks=sum(1 for _chunk in prepare.chunks(asked, pending, seconds_of)),
+        points=len(points),
+        chunks=sum(1 for _chunk in prepare.chunks(asked, points, seconds_of)),
         settled=sum(settled.values()),
         measured=seconds_of.measured,
         seconds=dict(seconds_of.by_gpu),

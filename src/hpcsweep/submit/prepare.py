@@ -46,10 +46,11 @@ class Prepared:
     chunks: int = 0
     seconds: float = 0.0
     settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
-    live: Sequence[str] = ()  # the submissions that will measure what is pending
+    live: Sequence[str] = ()  # the submissions that hold the live points
 
 
 NOTHING: Final = Prepared()
+LIVE: Final = "queued or running"  # in `Prepared.settled`: points of another submission
 
 
 def prepare(
@@ -66,7 +67,7 @@ def prepare(
     """
     before = known(run, request, queue)
     settled: dict[str, int] = {}
-    left = pending(request, before, settled)
+    left = unmeasured(request, before, settled)
     first = next(left, None)
     if first is None:
         if into is None and run.submissions_dir.is_dir():
@@ -142,7 +143,7 @@ def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Led
     return ledger.read(run, queue, profiled=request.profile.wrapper != "none")
 
 
-def pending(request: Request, known: ledger.Ledger, settled: dict[str, int]) -> Iterator[Point]:
+def unmeasured(request: Request, known: ledger.Ledger, settled: dict[str, int]) -> Iterator[Point]:
     """Return the points that are to be measured; count the others in `settled` by status."""
     # points skipped by an earlier --skip-dominated are tried without this option
     skipped = set() if request.options.skip_dominated else {PointStatus.SKIPPED}
@@ -151,7 +152,7 @@ def pending(request: Request, known: ledger.Ledger, settled: dict[str, int]) -> 
         if point.point_id not in left_out:
             yield point
         else:
-            status = "pending" if point.point_id in known.live else known.status[point.point_id]
+            status = LIVE if point.point_id in known.live else known.status[point.point_id]
             settled[status] = settled.get(status, 0) + 1
 
 

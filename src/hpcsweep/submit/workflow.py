@@ -102,13 +102,13 @@ def _end_if_nothing_is_left(job: _Submit) -> int | None:
     if not settled:
         job.say(f"{job.run.name}: {request.no_points(job.asked)}")
         return 0
-    pending = settled.pop("pending", 0)
+    live = settled.pop(prepare.LIVE, 0)
     done = f" ({told})" if (told := tally(settled, PointStatus)) else ""
-    if not pending:
+    if not live:
         job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
         return _exit_code(job)
-    verb = "is" if pending == 1 else "are"
-    where = f"{count(pending, 'point')} {verb} already queued or running in"
+    verb = "is" if live == 1 else "are"
+    where = f"{count(live, 'point')} {verb} already queued or running in"
     watch = f"watch with {job.run.command('status', '--watch')}"
     ids = ", ".join(job.ready.live)
     job.say(f"{job.run.name}: nothing to measure{done}: {where} {ids}; {watch}")

@@ -1,21 +1,21 @@
-"""Nodes that broke, not the point: new submissions of the sweep avoid them.
+"""Nodes that are excluded from new submissions of a sweep, since they failed and not the point.
 
-What is at fault is read from two places: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL,
-...: `slurm.STATES`), and attempts whose worker could not initialise the GPU that the job was given.
-Submit keeps it in `nodes.json`, so that a later one without accounts still knows. A node that a
-person allows again is blamed only for what happens after that. Preemption is not a node's fault.
+Two sources say so: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL, ...: `slurm.STATES`),
+and attempts whose worker could not initialise the GPU that the job was given. Submit keeps the
+nodes in `nodes.json`, for when the accounts no longer list them. A node that a person allows again
+is excluded only for later failures. Preemption is not a node's fault.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files, slurm
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.store import attempt, rundir, shards
+from hpcsweep.store import attempt, shards, typed_json
 from hpcsweep.store.state import AttemptState
 from hpcsweep.tracking import journal
 
@@ -48,8 +48,15 @@ class BadNode:
     at: str
 
     def __str__(self) -> str:
-        """Say it in a few words."""
         return f"{self.name} ({self.why}, {self.at[:16]}Z)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """What `nodes.json` holds: excluded nodes, and when a person allowed a node again."""
+
+    nodes: tuple[BadNode, ...] = ()
+    allowed: dict[str, str] = field(default_factory=dict)
 
 
 def current(
@@ -59,25 +66,19 @@ def current(
 
     `rowless` are the attempts that have no row, where the caller knows them.
     """
-    record = _read(run)
-    nodes = {entry["name"]: BadNode(**entry) for entry in record["nodes"]}
+    kept = _read(run)
+    nodes = {node.name: node for node in kept.nodes}
     for found in (*_failed(run, answer), *_refused(_rowless(run) if rowless is None else rowless)):
         if found.name not in nodes or nodes[found.name].at < found.at:
             nodes[found.name] = found
-    allowed = record["allowed"]
-    return sorted(
-        (node for node in nodes.values() if node.at > allowed.get(node.name, "")),
-        key=lambda node: node.name,
-    )
+    return [node for name, node in sorted(nodes.items()) if node.at > kept.allowed.get(name, "")]
 
 
 def learn(run: RunDir, answer: Answer) -> list[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
-    nodes = current(run, answer)
-    record = _read(run)
-    kept = [asdict(node) for node in nodes]
-    if kept != record["nodes"]:
-        files.write_json(run.bad_nodes, {**record, "nodes": kept})
+    nodes, kept = current(run, answer), _read(run)
+    if tuple(nodes) != kept.nodes:
+        _write(run, replace(kept, nodes=tuple(nodes)))
     return nodes
 
 
@@ -95,22 +96,23 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
             raise UsageError(
                 f"{run.name}: node '{name}' is not avoided{suggest(name, avoided)} (are: {have})"
             )
-    record = _read(run)
-    allowed = {**record["allowed"], **dict.fromkeys(names, journal.now())}
-    nodes = [entry for entry in record["nodes"] if entry["name"] not in names]
-    files.write_json(run.bad_nodes, {"nodes": nodes, "allowed": allowed})
+    kept = _read(run)
+    nodes = tuple(node for node in kept.nodes if node.name not in names)
+    allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
+    _write(run, _Kept(nodes=nodes, allowed=allowed))
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
     """Return the profile with the nodes among those that it excludes."""
-    names = [node.name for node in nodes if node.name not in _unknown(nodes)]
+    gone = _gone(nodes)
+    names = [node.name for node in nodes if node.name not in gone]
     if not names:
         return profile
     own = [profile.exclude] if profile.exclude else []
     return profile.model_copy(update={"exclude": ",".join([*own, *names])})
 
 
-def _unknown(nodes: Sequence[BadNode]) -> set[str]:
+def _gone(nodes: Sequence[BadNode]) -> set[str]:
     """Return the nodes that the cluster does not have any more: sbatch refuses their names."""
     there = slurm.nodes() if nodes else []
     if isinstance(there, slurm.CouldNotAsk) or not there:
@@ -124,7 +126,7 @@ def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
     broken = [job for job in told.values() if job.state.node_at_fault and job.nodes]
     if not broken:
         return
-    mine = {array for submission in run.submissions() for array, _ in _tasks(submission)}
+    mine = {job for one in run.submissions() for job, _ in journal.sent(one).chunk_of}
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
         if job.id.job in mine and not isinstance(hosts, slurm.CouldNotAsk):
@@ -133,18 +135,13 @@ def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
             yield from (BadNode(host, why, at.isoformat(timespec="seconds")) for host in hosts)
 
 
-def _tasks(submission: rundir.SubmissionDir) -> Iterable[journal.Task]:
-    return journal.sent(submission).chunk_of
-
-
 def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
     """Yield the nodes on which a worker could not initialise the GPU that it was given."""
     for shard in attempts:
         said = attempt.read(shard)
         if said and _to_blame(said):
-            at = datetime.fromisoformat(said.updated_at).isoformat(timespec="seconds")
             why = f"its GPU failed to initialise in {shard.submission}:{shard.chunk}"
-            yield BadNode(said.node, why, at)
+            yield BadNode(said.node, why, f"{said.updated_at[:19]}+00:00")
 
 
 def _to_blame(said: AttemptRecord) -> bool:
@@ -162,13 +159,16 @@ def _rowless(run: RunDir) -> Iterator[ShardPath]:
             yield shard
 
 
-def _read(run: RunDir) -> dict[str, Any]:
-    """Return what was kept: the nodes, and when which node was allowed again."""
+def _read(run: RunDir) -> _Kept:
+    if not run.bad_nodes.exists():
+        return _Kept()
     try:
-        record = files.read_json(run.bad_nodes) if run.bad_nodes.exists() else {}
-        nodes = [asdict(BadNode(**entry)) for entry in record.get("nodes", [])]
-        return {"nodes": nodes, "allowed": dict(record.get("allowed", {}))}
-    except (ResultsError, TypeError, ValueError) as error:
+        return typed_json.read(_Kept, files.read_json(run.bad_nodes))
+    except (ResultsError, ValueError) as error:
         raise ResultsError(
             f"{run.bad_nodes}: cannot be used ({error}); delete it, and submit learns it anew"
         ) from error
+
+
+def _write(run: RunDir, kept: _Kept) -> None:
+    files.write_json(run.bad_nodes, typed_json.write(kept))

@@ -121,7 +121,7 @@ def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterato
             submission.append_job(Cancelled(cancelled=text, at=journal.now()))
             yield (
                 f"{submission.id}: cancelled chunks {text}; current points are finished if the "
-                "site's KillWait allows, the others are pending again: submit continues"
+                "site's KillWait allows, and submit sends the others again"
             )
 
 

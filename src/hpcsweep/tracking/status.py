@@ -1,4 +1,4 @@
-"""What is measured, running, pending and failed: rows first, then attempts, then who still lives.
+"""What is measured, running and failed: rows first, then attempts, then what is queued.
 
 Only the two leading cells of each row are read, so a hundred thousand points cost well under a
 second; Slurm is asked two questions at most, whatever the number of sweeps, and none where all is
@@ -11,18 +11,18 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, ledger, rundir, shards
 from hpcsweep.store.state import ChunkState, PointStatus, best
-from hpcsweep.text import aligned, count
-from hpcsweep.tracking import bad_nodes as badnodes
-from hpcsweep.tracking import chunk_state, journal
+from hpcsweep.text import aligned, count, tally
+from hpcsweep.tracking import bad_nodes, chunk_state, journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hpcsweep.store.manifest import Manifest
@@ -40,7 +40,7 @@ _KINDS: Final = 4  # kinds of artifacts that are named
 
 @dataclass(frozen=True)
 class Trouble:
-    """Chunks of one submission that are over too early, or wait in vain, for the same reason."""
+    """Chunks of one submission that ended too early or can never start, for the same reason."""
 
     submission: str
     chunks: str
@@ -48,7 +48,6 @@ class Trouble:
     why: str
 
     def __str__(self) -> str:
-        """Say it in a line."""
         return f"{self.submission}:{self.chunks} {self.state}: {self.why}"
 
 
@@ -59,11 +58,11 @@ class ProfileStatus:
     profile: str
     planned: set[str] = field(default_factory=set)
     status: dict[str, PointStatus] = field(default_factory=dict)
-    live: int = 0
-    pace: float = 0.0
+    live: int = 0  # points without a row in chunks that are queued or running
+    pace: float = 0.0  # points per second of the running chunks
     chunks: Counter[ChunkState] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
-    running_done: int = 0
+    running_done: int = 0  # points with a row in the chunks that run
     running_points: int = 0
     troubles: list[Trouble] = field(default_factory=list)
 
@@ -78,13 +77,13 @@ class ProfileStatus:
         return self.chunks[ChunkState.RUNNING]
 
     @property
-    def pending(self) -> int:
+    def remaining(self) -> int:
         """Return how many points have no row yet."""
         return len(self.planned - self.status.keys())
 
     @property
     def seconds_left(self) -> float | None:
-        """Return when the live chunks will be through, at the pace of the running ones."""
+        """Return how long the live points take at the pace of the running chunks."""
         return self.live / self.pace if self.pace and self.live else None
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +92,7 @@ class ProfileStatus:
             "profile": self.profile,
             "points": len(self.planned),
             "by_status": self.counts(),
-            "pending": self.pending,
+            "pending": self.remaining,
             "live": self.live,
             "running_chunks": self.running,
             "running": {"done": self.running_done, "points": self.running_points},
@@ -134,9 +133,10 @@ class SweepStatus:
     sweep: str
     profiles: list[ProfileStatus]
     problems: list[str]
-    bad_nodes: list[BadNode] = field(default_factory=list)
-    unanswered: list[str] = field(default_factory=list)
-    artifacts: list[Path] = field(default_factory=list)
+    avoided: list[BadNode]
+    in_slurm: bool  # some of its chunks may be in the queue
+    unanswered: list[str]
+    artifacts: list[Path]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -144,7 +144,7 @@ class SweepStatus:
             "sweep": self.sweep,
             "profiles": [profile.to_json() for profile in self.profiles],
             "problems": self.problems,
-            "avoided_nodes": [asdict(node) for node in self.bad_nodes],
+            "avoided_nodes": [asdict(node) for node in self.avoided],
             "not_asked": self.unanswered,
             "artifacts": [str(path) for path in self.artifacts],
         }
@@ -152,8 +152,8 @@ class SweepStatus:
     def words(self) -> list[str]:
         """Return the lines below the table."""
         lines = [*self.problems, *(line for p in self.profiles for line in p.words())]
-        if self.bad_nodes:
-            told = ", ".join(map(str, self.bad_nodes))
+        if self.avoided:
+            told = ", ".join(map(str, self.avoided))
             lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")
         if self.artifacts:
             kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
@@ -172,8 +172,8 @@ def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     """
     runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
     read_in = [(run, *_submissions(run)) for run in runs]
-    doubtful = [one.sent for _, found, _ in read_in for one in found if not one.complete]
-    answer = journal.ask_about(doubtful)
+    open_journals = [one.sent for _, found, _ in read_in for one in found if one.in_slurm]
+    answer = journal.ask_about(open_journals)
     return [_sweep(run, found, problems, answer) for run, found, problems in read_in]
 
 
@@ -181,7 +181,7 @@ def text(found: Sequence[SweepStatus]) -> str:
     """Return a table for a terminal."""
     if not found:
         return "no results yet; `hpcsweep submit SPEC` makes some"
-    head = ("sweep", "profile", "points", "done", "pending", "running", "left", "not ok")
+    head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
     rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
     lines = [*aligned(rows), *(line for one in found for line in one.words())]
     unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
@@ -201,7 +201,8 @@ def watch(root: Path, names: Sequence[str]) -> None:
     found = read(root, names)
     with Live(Text(text(found)), auto_refresh=False) as shown:
         while any(profile.live for one in found for profile in one.profiles):
-            time.sleep(_WATCH_SLURM_SECONDS if _in_slurm(root, names) else _WATCH_SECONDS)
+            in_slurm = any(one.in_slurm for one in found)
+            time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
             found = read(root, names)
             shown.update(Text(text(found)), refresh=True)
     if not shown.console.is_terminal:
@@ -229,9 +230,11 @@ class _Submission:
         """Say whether a row is of the kind that this submission is for: measured, or profiled."""
         return (status is PointStatus.PROFILED) is self.manifest.is_profiled
 
-    @property
-    def complete(self) -> bool:
-        return all(map(self.rows.keys().__ge__, map(set, self.ids.values())))
+    @cached_property
+    def in_slurm(self) -> bool:
+        """Say whether Slurm has to be asked about chunks that lack rows."""
+        complete = all(map(self.rows.keys().__ge__, map(set, self.ids.values())))
+        return bool(self.sent.open_chunks) and not complete
 
 
 def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
@@ -261,12 +264,19 @@ def _sweep(
         groups.setdefault(one.label, []).append(one)
     profiles = [_profile(label, group, answer) for label, group in groups.items()]
     try:
-        bad = badnodes.current(run, answer, [shard for one in found for shard in one.rowless])
+        avoided = bad_nodes.current(run, answer, [shard for one in found for shard in one.rowless])
     except ResultsError as error:
-        bad, problems = [], [*problems, str(error)]
-    asked = any(one.sent.open_chunks and not one.complete for one in found)
-    unanswered = [str(missing) for missing in answer.unanswered] if asked else []
-    return SweepStatus(run.name, profiles, problems, bad, unanswered, run.artifacts())
+        avoided, problems = [], [*problems, str(error)]
+    in_slurm = any(one.in_slurm for one in found)
+    return SweepStatus(
+        sweep=run.name,
+        profiles=profiles,
+        problems=problems,
+        avoided=avoided,
+        in_slurm=in_slurm,
+        unanswered=[str(missing) for missing in answer.unanswered if in_slurm],
+        artifacts=run.artifacts(),
+    )
 
 
 def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> ProfileStatus:
@@ -348,23 +358,17 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
-def _in_slurm(root: Path, names: Sequence[str]) -> bool:
-    runs: Iterable[RunDir]
-    runs = [rundir.RunDir(root / name) for name in names] if names else rundir.all_runs(root)
-    return any(journal.sent(one).open_chunks for run in runs for one in run.submissions())
-
-
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
-    counts = profile.counts()
-    left = profile.seconds_left
-    bad = ", ".join(f"{count} {name}" for name, count in counts.items() if name != PointStatus.OK)
+    counts, left = profile.counts(), profile.seconds_left
+    done = sum(counts.values())
+    not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
     return (
         sweep,
         profile.profile,
         str(len(profile.planned)),
-        str(sum(counts.values())),
-        str(profile.pending),
+        str(done),
+        str(profile.remaining),
         count(profile.running, "chunk") if profile.running else "-",
         f"{left:.0f} s" if left is not None else "-",
-        bad or "-",
+        not_ok or "-",
     )
