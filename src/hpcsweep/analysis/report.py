@@ -16,8 +16,6 @@ from hpcsweep import catalog
 from hpcsweep.analysis import dataset, report_training
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from hpcsweep.analysis.dataset import Dataset
@@ -97,8 +95,12 @@ def read(run: RunDir) -> Report | TrainingReport:
         highest=_first_known(rows, "ci95_hi_ms", "q3_ms"),
     )
     keys = _keys(table)
-    groups = table.groupby(list(keys), dropna=False)
-    return Report(data, table, keys, tuple(_row(group, keys) for _, group in groups))
+    groups: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
+    for record in table.sort_values(list(keys)).to_dict("records"):
+        group = tuple(dataset.plain(key, record[key]) for key in keys)
+        groups.setdefault(group, []).append(record)
+    lines = ({**dict(zip(keys, k, strict=True)), **_compared(v)} for k, v in groups.items())
+    return Report(data, table, keys, tuple(lines))
 
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
@@ -112,19 +114,18 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
     return (*keys, "point_id") if table.duplicated([*keys, "algorithm"]).any() else keys
 
 
-def _row(group: pd.DataFrame, keys: Sequence[str]) -> dict[str, Any]:
+def _compared(group: list[dict[Any, Any]]) -> dict[str, Any]:
+    """Return the medians of one configuration by algorithm, and which is the fastest.
+
+    None is where the interval of the fastest does not end before the next one begins.
+    """
+    ranked = sorted(group, key=lambda record: record["median_ms"])
+    clear = len(ranked) > 1 and ranked[0]["highest"] < ranked[1]["lowest"]  # false for NaN
     return {
-        **{key: dataset.plain(key, group[key].iloc[0]) for key in keys},
-        "median_ms": dict(zip(group["algorithm"], map(float, group["median_ms"]), strict=True)),
-        "fastest": _fastest(group),
-        "doubtful": list(group["algorithm"][group["doubtful"]]),
+        "median_ms": {record["algorithm"]: record["median_ms"] for record in group},
+        "fastest": ranked[0]["algorithm"] if clear else "",
+        "doubtful": [record["algorithm"] for record in group if record["doubtful"]],
     }
-
-
-def _fastest(group: pd.DataFrame) -> str:
-    """Return the fastest algorithm when its interval ends before the next one's begins."""
-    best, second = [*group.nsmallest(2, "median_ms").itertuples(), None][:2]
-    return best.algorithm if second and best.highest < second.lowest else ""
 
 
 def _first_known(table: pd.DataFrame, *names: str) -> pd.Series[float]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.store.rundir import RunDir
 
+    Row = Mapping[Any, Any]
+
 _NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
 _TRAINING: Final = "training"
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
@@ -43,9 +45,9 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
     data = dataset.read(run)
     rows = _of_one_gpu(data, dataset.select(data.rows, data.pairs(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == _TRAINING
-    points = rows.set_index("point_id", drop=False)
+    points = {point["point_id"]: point for point in rows.to_dict("records")}
     pieces = data.layers() if layers else _of_forward_passes(rows, trained)
-    pieces = pieces[pieces["point_id"].isin(points.index)]
+    pieces = pieces[pieces["point_id"].isin(points)]
     known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
     known = known.dropna(subset=_WORK).query("flops > 0")
     if known.empty:
@@ -59,7 +61,7 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
         notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs left out")
     varying = dataset.varying_axes(rows)
     work = tuple(
-        _work(row, points.loc[row["point_id"]], varying, layers=layers)
+        _work(row, points[row["point_id"]], varying, layers=layers)
         for row in known.to_dict("records")
     )
     return Export(work, _device(rows), tuple(notes), piece, counted=False)
@@ -91,9 +93,7 @@ def _device(rows: pd.DataFrame) -> str:
     return ""
 
 
-def _work(
-    row: Mapping[Any, Any], point: pd.Series[Any], varying: Iterable[str], *, layers: bool
-) -> Work:
+def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work:
     known = [axis for axis in varying if pd.notna(point[axis])]
     texts = [dataset.said(axis, point[axis]) for axis in known if axis not in _NUMERIC]
     numbers = [dataset.said(axis, point[axis]) for axis in known if axis in _NUMERIC]
@@ -110,7 +110,7 @@ def _work(
     )
 
 
-def _unit(point: pd.Series[Any]) -> str:
+def _unit(point: Row) -> str:
     """Return whose peak counts: the type's that multiplies, or TF32's where it was allowed."""
     dtype = _MIXED.get(str(point.get("amp")), str(point["dtype"]))
     return "tf32" if dtype == "float32" and point.get("tf32") == "true" else dtype
