@@ -1,8 +1,8 @@
 """What collect remembers between two runs: what it has read, and what lies where in the tables.
 
-Shards only ever grow, so a collect that knows the last one reads just what is new and takes the
-rest from the tables. Whatever does not fit that picture (a shard that shrank or went, a table that
-was edited, another version) means starting anew. The file is a cache: it may be deleted.
+Shards only grow, so collect reads what is new since the last time and takes the rest from the
+tables. If a shard shrank or is gone, or a table was edited, or another version wrote the memory,
+collect reads everything again. The file is a cache: it may be deleted.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such 
 
 @dataclass
 class Seen:
-    """What is known of one shard: its stamp, bytes and rows read, lines and rows left out."""
+    """What collect knows of one shard."""
 
     stamp: Stamp
-    read: int = 0
+    read: int = 0  # bytes
     tail: int = 0  # checksum of the last bytes read
     rows: int = 0
     left_out: int = 0
@@ -52,17 +52,17 @@ class Seen:
     blocks: list[Stamp] = field(default_factory=list)  # of layers and samples, if any are left out
 
     def note_blocks(self, shard: ShardPath) -> None:
-        """Remember the state of files whose rows may be whole later (a slow network disk)."""
+        """Remember the state of block files with damage: on a slow network disk it may heal."""
         self.blocks = block_stamps(shard) if self.left_out else []
 
     def same_blocks(self, shard: ShardPath) -> bool:
-        """Say whether what was found damaged still is as it was."""
+        """Say whether the files with damage are as they were."""
         return not self.blocks or self.blocks == block_stamps(shard)
 
 
 @dataclass
 class Memory:
-    """The state after a collect."""
+    """What is known after a collect."""
 
     planned: list[str]
     shards: dict[str, Seen]
@@ -73,7 +73,7 @@ class Memory:
     tables: list[Stamp] = field(default_factory=list)
 
     def news(self, found: Found) -> dict[str, int] | None:
-        """Return the shards to read and from which byte; None: the tables must be made anew."""
+        """Return the shards to read and from which byte; None: read everything again."""
         if not self.shards.keys() <= found.keys():
             return None
         news: dict[str, int] = {}
@@ -90,7 +90,7 @@ class Memory:
         return news
 
     def place(self, written: Written) -> None:
-        """Take note of where the rows of the tables come from and how long their blocks are."""
+        """Note where the rows of the tables come from, and how long their blocks are."""
         number = {name: index for index, name in enumerate(self.shards)}
         self.rows = [
             [number[name_of(entry.origin)], entry.origin.at, layers, samples]
@@ -130,7 +130,7 @@ class Memory:
 
 
 def load(run: RunDir) -> Memory | None:
-    """Return what the last collect knew; None where there is nothing to build on."""
+    """Return what the last collect knew; None where it cannot be used."""
     try:
         record = files.read_json(run.collect_index)
         if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
@@ -143,7 +143,7 @@ def load(run: RunDir) -> Memory | None:
 
 
 def save(run: RunDir, memory: Memory) -> None:
-    """Remember; where the disk is full now, the next collect starts anew."""
+    """Write the memory; if the disk is full, the next collect reads everything again."""
     record = {
         "format": _FORMAT,
         **vars(memory),
@@ -171,7 +171,7 @@ def block_stamps(shard: ShardPath) -> list[Stamp]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return what changes when a file does."""
+    """Return what changes when a file changes: inode, size and time."""
     try:
         found = os.stat(path)  # noqa: PTH116 - thousands of them
     except OSError:

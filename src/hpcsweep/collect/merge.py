@@ -1,8 +1,7 @@
-"""Which row of a point counts, in which order rows stand, and whether they may be compared.
+"""Which row of a point counts, the order of the rows, and whether they may be compared.
 
-Pure: entries in, entries out. A point may have several rows, from attempts that were requeued,
-retried or run twice; `state.rank` decides, and where of two rows is later.
-Nothing here depends on the order in which shards are read.
+A point may have several rows, from attempts that were requeued, retried or run twice: `state.rank`
+decides, then which row is later. Nothing here reads a file or depends on the order of the shards.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _NUMERIC: Final = tuple(
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 Place = tuple[int, int]  # offset and length of a block, in bytes
-Versions = tuple[str, ...]  # the cells of `records.MUST_AGREE`
+Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 
 
 @dataclass(frozen=True, order=True)
 class Origin:
-    """Where a row was written: what makes it later than another."""
+    """Where a row was written; of two rows, the one with the larger origin is later."""
 
     submission: str
     attempt: int
@@ -120,7 +119,7 @@ class Pool:
         self.rows.setdefault(found.point_id, []).append(found)
 
     def drop(self, damaged: Iterable[Entry]) -> None:
-        """Leave rows out: their points fall back to the next best."""
+        """Leave rows out: their points get the next best one."""
         for found in damaged:
             rows = self.rows[found.point_id]
             rows.remove(found)
@@ -142,18 +141,18 @@ class Pool:
 
 @dataclass(frozen=True)
 class Mix:
-    """Rows of one GPU type that ran with different library versions, the commonest first."""
+    """Library versions of the rows of one GPU type, with counts, the most frequent first."""
 
     gpu: str
     groups: tuple[tuple[Versions, int], ...]
 
     def minority(self) -> Iterator[tuple[str, Versions]]:
-        """Return what the flagged rows have."""
+        """Yield GPU type and versions of the rows that get the flag: all but the most frequent."""
         return ((self.gpu, versions) for versions, _count in self.groups[1:])
 
 
 def mixes(winners: Iterable[Entry]) -> list[Mix]:
-    """Return the GPU types whose measured rows do not agree in `records.MUST_AGREE`."""
+    """Return the GPU types whose measured rows do not agree in `columns.MUST_AGREE`."""
     counts: dict[str, Counter[Versions]] = {}
     for found in winners:
         if found.status is PointStatus.OK:
@@ -166,7 +165,7 @@ def mixes(winners: Iterable[Entry]) -> list[Mix]:
 
 
 def flags(before: str, *, mixed: bool) -> str:
-    """Return a row's flags with `version_mix` set or taken away."""
+    """Return a row's flags with `version_mix` added or removed."""
     kept = [flag for flag in before.split(";") if flag and flag != VERSION_MIX]
     return ";".join([*kept, VERSION_MIX] if mixed else kept)
 
@@ -197,7 +196,7 @@ def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 -
 
 @lru_cache(maxsize=1000)
 def _shared(versions: Versions) -> Versions:
-    """Return one object for equal tuples: a table holds few of them, many times."""
+    """Return the same object for equal tuples, since a table holds few of them many times."""
     return versions
 
 

@@ -1,8 +1,8 @@
-"""Which points the sweep has, as it was last submitted: what is missing, and what is an orphan.
+"""Finds the points that are missing, and the orphans: points that the sweep no longer has.
 
-The chunk files of the submissions know the points of their own sweep file, so the file itself is
-read and expanded only where it was edited between submissions, and rows or older plans are in
-doubt.
+The sweep is the one that was submitted last. The chunk files of each submission list the points of
+its own sweep file, so the file itself is read and expanded only if it was edited between
+submissions and some points may be gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Membership:
-    """Planned points that the sweep still has; of the measured ones, who is not, or unknown."""
+    """Planned points of the sweep; measured ones that it no longer has or could not be checked."""
 
     planned: set[str] = field(default_factory=set)
     orphans: set[str] = field(default_factory=set)
@@ -64,7 +64,7 @@ def membership(
 
 
 def sweep_sha(run: RunDir) -> str:
-    """Return what tells the sweep file apart from earlier ones, as manifests record it."""
+    """Return the checksum of the sweep file, as in manifests; empty where there is no file."""
     try:
         return hashlib.sha256(run.sweep_file.read_bytes()).hexdigest()
     except OSError:
@@ -72,7 +72,7 @@ def sweep_sha(run: RunDir) -> str:
 
 
 def _in_sweep(run: RunDir, manifests: Iterable[Manifest], doubtful: set[str]) -> set[str]:
-    """Return which points the sweep file still has, on any device that it was submitted to."""
+    """Return those of the points that the sweep file has for a device it was submitted to."""
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - spec takes a quarter of a second
 
     sweep = sweep_file.load(run.sweep_file, name=run.name)

@@ -1,8 +1,8 @@
 """Merges all shards of a sweep into `overall.csv`, `layers.csv` and `samples.csv`.
 
-One row per point, sorted by axis values: the same tables whatever order the shards come in, and
-however often it was collected in between. What is damaged is left out and named; every complete
-row is kept. A second collect reads what is new, and writes nothing where nothing is.
+The tables have one row per point, sorted by axis values; neither the order of the shards nor
+earlier collects change them. Damaged rows are left out and named; every complete row is kept. A
+second collect reads only what is new, and writes nothing if nothing is.
 
 Neither pandas nor pydantic is loaded on the way, so that collecting a small sweep takes no longer
 than starting Python.
@@ -77,7 +77,7 @@ def _collect(run: RunDir) -> Report:
 
 
 class _Reading:
-    """Rows of all points: what the last collect knew, if that is given, and what shards hold."""
+    """All rows of all points: from the last collect's `memory`, if given, and from shards."""
 
     def __init__(self, run: RunDir, found: Found, memory: Memory | None) -> None:
         self.run, self.found, self._memory = run, found, memory
@@ -88,7 +88,7 @@ class _Reading:
         self.extras: Extras = memory.extras if memory else tables.Extras()
 
     def read(self, news: Mapping[str, int]) -> bool:
-        """Read shards from a byte on; false where what is remembered cannot be built on."""
+        """Read shards from a byte on; return false where the memory cannot be used."""
         added = [entry for name, begin in news.items() for entry in self._shard(name, begin)]
         before = self.extras
         self.extras = before.and_those_of(added)
@@ -118,7 +118,7 @@ class _Reading:
             self.rows[entry.point_id] += repeated.get(entry.point_id, 1)
 
     def _shard(self, name: str, begin: int) -> list[Entry]:
-        """Return the rows of a shard from a byte on, and take note of it."""
+        """Return the rows of a shard from a byte on, and note what was read."""
         shard, stamp = self.found[name]
         try:
             part = shards.read(shard, begin)
@@ -148,7 +148,7 @@ class _Reading:
 
 
 class _Writing:
-    """The best row of every point, into the tables; then what there is to say, and to remember."""
+    """Writes the best row of every point into the tables, then the memory; makes the report."""
 
     def __init__(self, reading: _Reading, manifests: list[Manifest]) -> None:
         self._reading, self._run = reading, reading.run
@@ -156,7 +156,7 @@ class _Writing:
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
 
     def report(self, shards_read: int) -> Report:
-        """Write the tables, remember, and report."""
+        """Write tables and memory, and return the report."""
         written, mixes = self._write()
         reading, run = self._reading, self._run
         for name, seen in reading.seen.items():
@@ -171,13 +171,13 @@ class _Writing:
             report=vars(report),
         )
         memory.place(written)
-        if not reading.unopened:  # else the next collect tries them all again
+        if not reading.unopened:  # else the next collect reads all shards again
             incremental.save(run, memory)
         files = [str(path) for path in (run.overall, run.layers, run.samples)]
         return replace(report, shards_read=shards_read, written=files)
 
     def _write(self) -> tuple[Written, list[merge.Mix]]:
-        """Write the tables; points whose row turns out to be damaged fall back to the next best."""
+        """Write the tables; a point whose best row is damaged gets its next best one."""
         pool, members = self._reading.pool, self._members
         while True:
             mixes = merge.mixes(pool.winners())
@@ -221,7 +221,7 @@ class _Writing:
         )
 
     def _destroyed(self, missing: set[str]) -> list[str]:
-        """Return the points that `status` counts by their rows, all of which are damaged."""
+        """Return the points that have rows, all of which are damaged."""
         if not missing or not any(seen.left_out for seen in self._reading.seen.values()):
             return []
         with suppress(ResultsError):  # a shard that cannot be opened is told as such
@@ -230,7 +230,7 @@ class _Writing:
 
 
 def _remedy(run: RunDir, destroyed: list[str]) -> str:
-    """Return the command that measures points again; of many, the first ones."""
+    """Return the command that measures points again; for many points, the first ones."""
     named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
     return run.command("retry", *named) if named else ""
 
@@ -246,7 +246,7 @@ def _empty(run: RunDir, written: Written) -> list[str]:
 
 
 def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
-    """Return what decides which points there should be: the sweep file and the submissions."""
+    """Return what the set of planned points depends on: the sweep file and the submissions."""
     return [sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 

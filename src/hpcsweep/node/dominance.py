@@ -1,7 +1,7 @@
-"""Points that need at least as much memory as one that ran out of it: `--skip-dominated`.
+"""Skips points that need at least as much memory as one that ran out of it: `--skip-dominated`.
 
-One point dominates another that agrees with it in every axis but batch and input size, and is
-smaller in neither. Standard library only, since the supervisor asks between two points.
+Such a point has the same values on every axis but batch and input size, and neither of these two is
+smaller. Standard library only, since the supervisor asks between two points.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ GROWING: Final = ("batch_size", "input_size")
 
 
 class OutOfMemoryPoints:
-    """The points that are known to have run out of memory."""
+    """The points that are known to have run out of memory, by their axes."""
 
     def __init__(self, known: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin with the axes of such points."""
         self._sizes: dict[str, list[tuple[Any, ...]]] = {}
         for axes in known:
             self.add(axes)

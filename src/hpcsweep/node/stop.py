@@ -1,4 +1,4 @@
-"""When to stop: a signal that came, or a parent that went."""
+"""Whether to stop: after a signal, or when the launcher is gone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SI
 
 
 class Stop:
-    """Whether and why to stop: a signal that came, or a parent that went."""
+    """Whether and why to stop; entering the context installs the signal handlers.
+
+    With `lifeline`, end-of-file on stdin means that the launcher is gone. `fd` becomes readable at
+    each of these events.
+    """
 
     def __init__(self, *, lifeline: bool) -> None:
-        """Prepare; nothing is installed before the context is entered."""
         self._lifeline = lifeline
         self.reason = ""
         self.orphaned = False
@@ -24,7 +27,6 @@ class Stop:
         os.set_blocking(self.fd, False)
 
     def __enter__(self) -> Stop:  # noqa: PYI034 - Self needs Python 3.11
-        """Install handlers and the watch on the lifeline."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         if self._lifeline:
@@ -32,14 +34,14 @@ class Stop:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Leave the handlers in place: the process is about to end."""
+        pass  # the handlers stay, since the process is about to end
 
     def wanted(self) -> bool:
         """Say whether to stop."""
         return bool(self.reason)
 
-    def left_alone(self) -> bool:
-        """Say whether the parent went; a signal that came again is let pass."""
+    def launcher_is_gone(self) -> bool:
+        """Say whether the launcher is gone; signals that came meanwhile are forgotten."""
         with suppress(BlockingIOError):
             while os.read(self.fd, 64):
                 pass

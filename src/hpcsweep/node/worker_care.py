@@ -98,7 +98,7 @@ class WorkerCare:
         """Let the current point end after a stop was asked for, if it does so soon."""
         if self.stop.orphaned:
             return Interrupted()
-        return worker.wait(self.kill_wait, self.stop.left_alone)
+        return worker.wait(self.kill_wait, self.stop.launcher_is_gone)
 
     def _judge(self, reply: Reply, limit: float, *, last_try: bool) -> Outcome | None:
         """Turn a reply, or the lack of one, into an outcome; None: try again or drop the point."""

@@ -34,14 +34,12 @@ class Died:
 
     @property
     def by_signal(self) -> signal.Signals | None:
-        """Return the signal that ended it, if one did."""
         try:
             return signal.Signals(-self.returncode) if self.returncode < 0 else None
         except ValueError:
             return None
 
     def __str__(self) -> str:
-        """Say how it ended: signal or exit code, then what it said last."""
         how = self.by_signal.name if self.by_signal else f"exit code {self.returncode}"
         return f"{how}: {self.last_words}" if self.last_words else how
 
@@ -58,10 +56,12 @@ Reply = dict[str, Any] | Died | TimedOut | Interrupted
 
 
 class Worker:
-    """A worker process; it lives until `stop` or its own end."""
+    """A worker process, from its start to `stop`, `kill` or its own end.
+
+    `wake_fd` becomes readable when `wait` should ask again whether to stop.
+    """
 
     def __init__(self, log: Path, env: Mapping[str, str], wake_fd: int) -> None:
-        """Start the process; `wake_fd` becomes readable when a wait should look up."""
         self._log = log
         self._log_file: IO[bytes] = log.open("ab")
         self._mark = self._log_file.tell()
@@ -76,26 +76,20 @@ class Worker:
         assert self._process.stdin  # noqa: S101 - for the type checker
         assert self._process.stdout  # noqa: S101
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        os.set_blocking(self._stdout.fileno(), False)
         self._buffer = bytearray()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
         self._selector.register(wake_fd, selectors.EVENT_READ)
 
-    @property
-    def pid(self) -> int:
-        """Return its process id."""
-        return self._process.pid
-
     def ask(self, request: Mapping[str, Any]) -> None:
-        """Send one request; a worker that is already dead is noticed by `wait`."""
+        """Send one request; if the worker is dead already, `wait` notices it."""
         self._mark = os.fstat(self._log_file.fileno()).st_size
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(json.dumps(request).encode() + b"\n")
             self._stdin.flush()
 
     def wait(self, seconds: float, stopping: Callable[[], bool]) -> Reply:
-        """Return the next reply, or why there is none; looks up when `stopping` says so."""
+        """Return the next reply, or why there is none; `stopping` says whether to give up."""
         until = time.monotonic() + seconds
         while True:
             line = self._take_line()
@@ -112,7 +106,7 @@ class Worker:
                     return self._died() if last is None else dict(json.loads(last))
 
     def stop(self, grace: float = 2.0) -> None:
-        """End the process and what it started: close its stdin, then kill the group."""
+        """Close the process's stdin; after `grace` seconds kill its process group."""
         with contextlib.suppress(BrokenPipeError, OSError):
             self._stdin.close()
         try:
@@ -122,7 +116,7 @@ class Worker:
         self._forget()
 
     def kill(self) -> None:
-        """End the process group at once."""
+        """Kill the process and all that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -144,16 +138,9 @@ class Worker:
 
     def _fill(self) -> bool:
         """Read what is there; false at end of file."""
-        while True:
-            try:
-                data = self._stdout.read(1 << 20)
-            except BlockingIOError:
-                return True
-            if data is None:
-                return True
-            if not data:
-                return False
-            self._buffer += data
+        data = os.read(self._stdout.fileno(), 1 << 20)
+        self._buffer += data
+        return bool(data)
 
     def _died(self) -> Died:
         returncode = self._process.wait()
@@ -161,7 +148,7 @@ class Worker:
         return Died(returncode, self._last_words())
 
     def _last_words(self) -> str:
-        """Return the end of what the worker wrote to its log since the last request."""
+        """Return the last line that the worker logged since the last request, or its fault."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._mark)

@@ -57,8 +57,11 @@ class ChunkState(Word):
     TIMEOUT = "timeout", "the job's time was up"
     CANCELLED = "cancelled", "by a person"
     STOPPED = "stopped", "was told to stop before its last point"
-    MAYBE_LOST = "lost?", "nobody lists its job (yet)"
-    LOST = "lost", "nobody listed its job for ten minutes: cancelled while it waited, or forgotten"
+    MAYBE_LOST = "lost?", "Slurm does not list its job (yet)"
+    LOST = (
+        "lost",
+        "Slurm has not listed its job for ten minutes: cancelled while it waited, or forgotten",
+    )
     UNSENT = "unsent", "never went in: a limit on submitted jobs was reached"
 
     @property

@@ -126,7 +126,7 @@ def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
     broken = [job for job in told.values() if job.state.node_at_fault and job.nodes]
     if not broken:
         return
-    mine = {job for one in run.submissions() for job, _ in journal.sent(one).chunk_of}
+    mine = {task[0] for one in run.submissions() for task in journal.sent(one).task_of.values()}
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
         if job.id.job in mine and not isinstance(hosts, slurm.CouldNotAsk):

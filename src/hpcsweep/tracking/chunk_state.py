@@ -1,7 +1,7 @@
-"""What became of each chunk: its rows, its attempts' files, the journal and Slurm, put together.
+"""What became of a chunk: its rows, its attempts' files, the journal and Slurm, put together.
 
-Rows come first: a chunk whose points all have one is done, whatever Slurm says of its job. Then
-whoever lives, then how it ended.
+Rows come first: a chunk whose points all have one is done, whatever Slurm says of its job. Next
+comes whether its job is queued or runs, then how it ended.
 """
 
 from __future__ import annotations
@@ -20,18 +20,6 @@ from hpcsweep.tracking.journal import CANCELLED, GRACE, LOST
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
     from hpcsweep.tracking.journal import Answer, Sent
-
-_MEANING: Final = {
-    Meaning.PENDING: ChunkState.PENDING,
-    Meaning.RUNNING: ChunkState.RUNNING,
-    Meaning.REQUEUED: ChunkState.REQUEUED,
-    Meaning.UNKNOWN: ChunkState.UNKNOWN,
-    Meaning.DONE: ChunkState.FAILED,  # it ended well, and left points out
-    Meaning.FAILED: ChunkState.FAILED,
-    Meaning.INFRASTRUCTURE: ChunkState.INFRASTRUCTURE,
-    Meaning.CANCELLED: ChunkState.CANCELLED,
-    Meaning.TIMEOUT: ChunkState.TIMEOUT,
-}
 
 
 @dataclass(frozen=True)
@@ -82,23 +70,22 @@ def here(newest: ShardPath | None, *, live: bool) -> Standing:
 def _live(job: slurm.JobState | None, answer: Answer, newest: ShardPath | None) -> Standing:
     if answer.silent or job is None:
         return Standing(ChunkState.UNKNOWN, "squeue could not be asked")
-    state = _MEANING[job.state.meaning]
+    state = _state_of(job.state)
     if state is ChunkState.UNKNOWN:
         return Standing(state, f"Slurm says {job.state.name}")
     if state is ChunkState.PENDING and newest is not None:  # Slurm calls a requeued job pending
         state = ChunkState.REQUEUED
-    return Standing(
-        state, job.reason, slurm.in_vain(job.reason) if state is not ChunkState.RUNNING else ""
-    )
+    to_change = "" if state is ChunkState.RUNNING else slurm.in_vain(job.reason)
+    return Standing(state, job.reason, to_change)
 
 
 def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> Standing:
     """Return how a job ended that leaves points without a row."""
     said = attempt.read(newest)
     if said and said.state is AttemptState.REFUSED:
-        return Standing(_MEANING[state.meaning], said.reason)
+        return Standing(_state_of(state), said.reason)
     exit_code = f" ({code})" if code and state.name == "FAILED" else ""
-    return Standing(_MEANING[state.meaning], f"{state.name}: {state.says}{exit_code}")
+    return Standing(_state_of(state), f"{state.name}: {state.says}{exit_code}")
 
 
 def _unlisted(known: Sent, newest: ShardPath | None, *, forgotten: bool) -> Standing:
@@ -110,10 +97,16 @@ def _unlisted(known: Sent, newest: ShardPath | None, *, forgotten: bool) -> Stan
         why = "; ".join(filter(None, (said.reason, "submit again to continue")))
         return Standing(ChunkState.STOPPED, why)
     if forgotten or _quiet_for(known, newest) > GRACE:
-        return Standing(ChunkState.LOST, "nobody lists its job; submit again")
-    return Standing(
-        ChunkState.MAYBE_LOST, f"nobody lists its job; certain after {GRACE.seconds // 60} minutes"
-    )
+        return Standing(ChunkState.LOST, "Slurm does not list its job; submit again")
+    minutes = GRACE.seconds // 60
+    why = f"Slurm does not list its job, which is certain after {minutes} minutes"
+    return Standing(ChunkState.MAYBE_LOST, why)
+
+
+def _state_of(state: slurm.State) -> ChunkState:
+    """Return Slurm's state as a chunk's; a job that ended well and left points out has failed."""
+    done = state.meaning is Meaning.DONE
+    return ChunkState.FAILED if done else ChunkState(state.meaning.value)
 
 
 def _quiet_for(known: Sent, newest: ShardPath | None) -> timedelta:

@@ -1,4 +1,4 @@
-"""What a person does to what was launched: read its logs, end it."""
+"""Reads the logs of submissions, chunks and points, and cancels what is queued or runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SHORTEST_PREFIX: Final = 4
 
 
 def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
-    """Return the lines of a log: of the newest attempt by default.
+    """Yield the lines of the newest log; with `follow`, wait for more until the job is over.
 
     `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
-    point id or its beginning. Where no worker has started, it is the job's own output; what a job
-    said after its worker's last word follows at the end.
+    point id or its beginning; the newest submission by default. Where no worker has started, it is
+    the job's own output. What the job printed after its worker's last line follows at the end.
 
     Raises:
-        UsageError: there is no such thing (with what there is), or it has no log yet.
+        UsageError: there is no such thing (the message says what there is), or no log yet.
 
     """
     submission, chunk = _resolve(run, what)
@@ -61,13 +61,13 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
 
 
 def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
-    """End what is live of submissions, chunks (SUBMISSION:CHUNK) or points' chunks; all by default.
+    """Cancel what is queued or runs of some submissions, chunks or points' chunks, else of all.
 
-    A chunk that runs finishes its current point if the time allows. In Slurm exactly the tasks
-    that are live are cancelled, and the journal keeps it.
+    A chunk that runs finishes its current point if the time allows. In Slurm only the tasks that
+    are live are cancelled; the journal keeps which.
 
     Raises:
-        UsageError: no submission, chunk or point of that name; a part of a local submission.
+        UsageError: no submission, chunk or point of that name, or a part of a local submission.
         SchedulerError: Slurm could not be asked; nothing was recorded as cancelled.
 
     """
@@ -129,7 +129,7 @@ def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
     """Return the newest submission and chunk that a point was sent in.
 
     Raises:
-        UsageError: no such point, or several begin like that.
+        UsageError: no point's id begins like that, or several do.
 
     """
     homes: dict[str, tuple[SubmissionDir, int]] = {}
@@ -167,7 +167,7 @@ def _chunks(submission: SubmissionDir) -> int:
 
 
 def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
-    """Return a chunk that is there; `UsageError` says which are."""
+    """Return an existing chunk; `UsageError` says which there are."""
     last = _chunks(submission) - 1
     if number > last:
         has = f"chunks 0 to {last}" if last else "chunk 0 alone"
@@ -186,7 +186,7 @@ def _submission(run: RunDir, name: str) -> SubmissionDir:
 
 
 def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
-    """Return the latest attempt's log; where there is none, the latest output of a job itself."""
+    """Return the latest attempt's log; if there is none, the latest output of a job."""
     shard_list = (
         submission.run.shards_of(submission.id) if chunk is None else submission.attempts(chunk)
     )
@@ -210,7 +210,7 @@ def _newest(paths: Iterable[Path]) -> Path | None:
 
 
 def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
-    """Yield what a job said after its worker: Slurm's own words, or why the next one failed."""
+    """Yield what a job printed after its worker's last line, such as Slurm's own messages."""
     chunk = log.name.partition(".")[0]
     output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
     if output is None or not output.exists():
@@ -224,7 +224,7 @@ def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
 
 
 def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
-    """Return what says whether more may come; Slurm is asked now and then only."""
+    """Return a function that says whether more lines may come; it asks Slurm now and then."""
     if not journal.sent(submission).arrays:
         return lambda: ledger.local_is_live(submission)
     asked_at, live = 0.0, True
@@ -240,7 +240,7 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
 
 
 def _lines(path: Path, more: Callable[[], bool]) -> Iterator[str]:
-    """Return the lines of a file; while there may be more, wait for them."""
+    """Yield the lines of a file, and wait for more as long as there may be some."""
     with path.open(encoding="utf-8", errors="replace") as file:
         rest = ""
         while True:

@@ -1,13 +1,13 @@
 """What Slurm says about the tasks of submissions: one question to the queue, one to the accounts.
 
 A submission's journal (`store.jobs_file`) says which task runs which chunk, which tasks a person
-cancelled, and how the others ended, as far as an earlier `submit` saw it; Slurm is only asked
-about the rest.
+cancelled, and how others ended, as far as an earlier `submit` saw it. Slurm is asked only about the
+rest.
 
-sbatch prints an id only when the job is in the queue, so what squeue does not list is over. When
-squeue does not answer, everything counts as live: nothing is sent twice because of silence. Where
-`sending` is the last word, the answer of sbatch was lost (it hung, or this program was killed):
-those chunks count as live until `settle` has found their array in the queue, or nothing.
+sbatch prints an id only when the job is in the queue, so a task that squeue does not list is over.
+When squeue does not answer, every task counts as live, so that nothing is sent twice. Where the
+last entry is `Sending`, the answer of sbatch was lost (it hung, or this program was killed): those
+chunks count as live until `settle` has looked for their array in the queue.
 """
 
 from __future__ import annotations
@@ -29,28 +29,23 @@ if TYPE_CHECKING:
 
 CANCELLED: Final = "CANCELLED"
 LOST: Final = "LOST"
-GRACE: Final = timedelta(minutes=10)  # so long a task that nobody lists may still turn up
+GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
 _KILLED_BY_NOW: Final = timedelta(minutes=2)  # more than any site's KillWait
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a submission's journal says: its arrays, and the chunks that are known to be over."""
+    """What a submission's journal says of its arrays and chunks."""
 
     arrays: tuple[str, ...]
     task_of: Mapping[int, Task]
-    over: Mapping[int, str]  # Slurm's state, CANCELLED or LOST by chunk
+    over: Mapping[int, str]  # by chunk that is known to be over: Slurm's state, or LOST
     cancelled_at: Mapping[int, datetime]
     submitted_at: datetime
     unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
 
-    @cached_property
-    def chunk_of(self) -> dict[Task, int]:
-        """Return the chunk that a task runs."""
-        return {task: chunk for chunk, task in self.task_of.items()}
-
     def targets(self, chunks: Iterable[int]) -> list[str]:
-        """Return chunks as scancel takes them: one id with a list of tasks per array."""
+        """Return arguments of scancel for some chunks: one id with a list of tasks per array."""
         tasks: dict[int | None, list[int]] = {}
         for chunk in chunks:
             job, task = self.task_of[chunk]
@@ -61,7 +56,7 @@ class Sent:
 
     @cached_property
     def open_chunks(self) -> set[int]:
-        """Return the chunks that may be in Slurm's hands, as far as the journal knows."""
+        """Return the chunks that may be queued or running, as far as the journal knows."""
         now = datetime.now(timezone.utc)
         gone = {c for c, at in self.cancelled_at.items() if now - at > _KILLED_BY_NOW}
         return self.task_of.keys() - self.over.keys() - gone
@@ -97,7 +92,7 @@ def sent(submission: SubmissionDir) -> Sent:
 
 @dataclass(frozen=True)
 class Answer:
-    """What Slurm said about some submissions, and what it could not be asked."""
+    """What Slurm said about some submissions, and which of its programs did not answer."""
 
     tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
     attempts: tuple[slurm.JobState, ...] = ()
@@ -105,11 +100,11 @@ class Answer:
 
     @property
     def silent(self) -> bool:
-        """Say whether the queue did not answer, so that nobody knows what is live."""
+        """Say whether squeue did not answer, so that it is unknown what is live."""
         return any(missing.program == "squeue" for missing in self.unanswered)
 
     def live_chunks(self, submission: SubmissionDir) -> set[int]:
-        """Return the chunks that may still write rows; those that never went in are not."""
+        """Return the chunks of a submission that may still write rows."""
         return self.live(sent(submission))
 
     def live(self, known: Sent) -> set[int]:
@@ -125,12 +120,12 @@ class Answer:
 
 
 def ask(submissions: Iterable[SubmissionDir]) -> Answer:
-    """Ask once about every task that the journals do not know to be over."""
+    """Ask once about all tasks that are not known to be over."""
     return ask_about(map(sent, submissions))
 
 
 def ask_about(journals: Iterable[Sent]) -> Answer:
-    """Ask once about every task that these journals do not know to be over."""
+    """Ask once about all tasks that are not known to be over, given their journals."""
     doubtful = [known for known in journals if known.open_chunks]
     if not doubtful:
         return Answer()
@@ -157,10 +152,11 @@ def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
 
 
 def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
-    """Find out whether arrays went in whose answer was lost; yield what was found.
+    """Look in the queue for arrays for which sbatch's answer was lost; yield what was found.
 
-    An array is known by the folder that it works in, its submission's. The caller holds the run
-    folder's lock, so nobody is just waiting for sbatch. Where Slurm cannot be asked, all stays.
+    An array is known by its working folder, which is its submission's. The caller holds the run
+    folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, nothing
+    changes.
     """
     doubtful = [(one, known) for one in submissions if (known := sent(one)).unsure]
     listed = slurm.working_folders() if doubtful else {}
@@ -181,10 +177,10 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
 
 
 def record(submission: SubmissionDir, answer: Answer) -> None:
-    """Keep in the journal how tasks ended, so that nobody has to ask for them again.
+    """Keep in the journal how tasks ended, so that Slurm is not asked about them again.
 
-    Only of those that have left the queue: what squeue still lists may be requeued by hand. The
-    caller holds the run folder's lock.
+    Tasks that squeue still lists are left out, since they may be requeued by hand. The caller holds
+    the run folder's lock.
     """
     known = sent(submission)
     if answer.silent:
