@@ -43,6 +43,13 @@ def test_every_page_is_in_the_navigation(added):
     assert sorted(named) == sorted([*files, *added])
 
 
+def test_the_readme_lists_every_page():
+    """So that whoever reads it on the web finds them all."""
+    listed = (ROOT / "README.md").read_text().partition("## Documentation")[2]
+    pages = {path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(pages - set(LINK.findall(listed))) == []
+
+
 def test_every_module_has_a_line_that_says_what_it_does(added):
     """The first line of its docstring."""
     lines = re.findall(r"^\| `\w+` \| (.*) \|$", added["reference/modules.md"], re.MULTILINE)
