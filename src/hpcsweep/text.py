@@ -38,7 +38,7 @@ def plural(noun: str) -> str:
     return f"{noun}{'es' if noun.endswith('ch') else 's'}"
 
 
-def tally(counts: Mapping[str, int], order: Iterable[str] = ()) -> str:
+def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:
     """Return ``3 ok, 1 error``: names in `order` first, then the others by name; zeros left out."""
     names = dict.fromkeys([*order, *sorted(counts)])
     return ", ".join(f"{counts[name]:,} {name}" for name in names if counts.get(name))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _DOUBT: Final = DOUBTFUL | {"noisy"}  # flags that make a time unreliable, though it may be valid
 _KINDS: Final = {column.name: column.kind for column in (*LAYERS, *OVERALL, *COLLECTED)}
-# axes whose values say what they are
+# axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
     {"model", "algorithm", "dtype", "gpu", "memory_format", "launch", "cache_state", "workload"}
 )
@@ -188,7 +188,7 @@ def unreliable(rows: pd.DataFrame) -> list[str]:
 
 
 def _flags(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return one flag per row, with the index of the row that has it."""
+    """Return the flags one by one, each with the index of its row."""
     return rows.get("flags", pd.Series("", rows.index)).str.split(";").explode()
 
 
@@ -210,13 +210,13 @@ def shown(name: str, value: object) -> str:
 
 
 def said(name: str, value: object) -> str:
-    """Return a value of an axis with the axis' name, where the value does not speak for itself."""
+    """Return a value of an axis for people, with the axis' name unless the value says it."""
     text = shown(name, value)
     return text if name in _SPEAKING else f"{name} {text}"
 
 
 def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
-    """Return where a value stands: numbers by size, algorithms and choices as catalogued."""
+    """Return a sort key: numbers by size, algorithms and choices in catalogue order."""
     if pd.isna(value):
         return (0, 0)
     if not isinstance(value, str):

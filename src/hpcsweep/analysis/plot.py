@@ -1,7 +1,7 @@
-"""Plots one column of a collected sweep over another, with a line per combination of the rest.
+"""Puts one column of a collected sweep over another, with a line per combination of the rest.
 
-A value is the median of the measured rows at one place of one line: repeats with other seeds, and
-the axes that `by` leaves out. It is doubtful where any of these rows is.
+A value is the median of the measured rows that share a line and an x: repeats with other seeds, and
+the values of axes that `by` leaves out. It is doubtful if any of these rows is doubtful.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WIDEST: Final = 140
 
 @dataclass(frozen=True)
 class Dot:
-    """One value: a median of `n` rows; with a baseline, how it compares, and whether in doubt."""
+    """The median of `n` rows. With a baseline: the speed-up over it, and if that is unsure."""
 
     x: Any
     y: float
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines of y over x; with a baseline, `against` says which."""
+    """Lines of y over x; `against` is the baseline, as `column=value`."""
 
     data: Dataset
     rows: pd.DataFrame
@@ -207,9 +207,9 @@ def _only_axis(rows: pd.DataFrame) -> str:
 
 
 def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
-    """Return the axes that tell lines apart: those that vary, but repeats and what x stands for.
+    """Return the axes that tell lines apart: those that vary, without x, y and repeats.
 
-    A column that is no axis (`flops`) follows from the sizes, so these tell nothing more.
+    If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
     varying = [a for a in dataset.varying_axes(rows) if a not in {x, y, _REPEATS}]
     return tuple(axis for axis in varying if x in catalog.AXES or not _is_quantity(axis))

@@ -104,10 +104,10 @@ def read(run: RunDir) -> Report | TrainingReport:
 
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return what tells configurations apart: axes that vary, always model and input size.
+    """Return what tells configurations apart: the axes that vary, and always model and input size.
 
-    Where those do not (points of two sweep files that measured otherwise), the id does: no row is
-    ever merged into another.
+    Points of two versions of a sweep file may agree in all axes, but were measured with other
+    settings. Then the point's id is added, so that no row hides another.
     """
     varying = dataset.varying_axes(table)
     keys = tuple(a for a in _AXES if a in _ALWAYS or a in varying)
@@ -117,7 +117,7 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
 def _compared(group: list[dict[Any, Any]]) -> dict[str, Any]:
     """Return the medians of one configuration by algorithm, and which is the fastest.
 
-    None is where the interval of the fastest does not end before the next one begins.
+    No algorithm is the fastest if its interval overlaps with the interval of the next one.
     """
     ranked = sorted(group, key=lambda record: record["median_ms"])
     clear = len(ranked) > 1 and ranked[0]["highest"] < ranked[1]["lowest"]  # false for NaN

@@ -13,7 +13,7 @@ from hpcsweep.cli.common import json_option, runs
 from hpcsweep.errors import HpcsweepError, Implausible, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 @click.command()
@@ -53,25 +53,10 @@ def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
     print(json.dumps(found.to_json()) if as_json else found.text())
 
 
-def _picture(_ctx: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """Check where a picture goes before anything is computed."""
-    if path:
-        from hpcsweep.analysis import output
-
-        output.check_picture(path)
-    return path
-
-
 _POSITIVE = click.FloatRange(min=0, min_open=True)
-_out = click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    callback=_picture,
-    help="Write a picture: .png, .svg or .pdf.",
-)
-_summary = click.option(
-    "--summary", type=click.Path(path_type=Path), help="Write the values as CSV."
-)
+_PATH = click.Path(path_type=Path)
+_out = click.option("--out", type=_PATH, help="Write a picture: .png, .svg or .pdf.")
+_summary = click.option("--summary", type=_PATH, help="Write the values as CSV.")
 _where = click.option(
     "--where", default="", metavar="A=B,...", help="Take only rows of a sweep with these values."
 )
@@ -125,8 +110,11 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
     hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
     """
+    from hpcsweep.analysis import output
     from hpcsweep.analysis.plot import read
 
+    if out:
+        output.check_picture(out)
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     columns = [name.strip() for text in by for name in text.split(",")]
     found = read(one, x, y, by=columns, where=where, baseline=baseline)
@@ -134,7 +122,8 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         from hpcsweep.analysis import plot_chart
 
         plot_chart.draw(found, out, log_x=log_x, log_y=log_y)
-    _write_summary(summary, found.records())
+    if summary:
+        output.write_csv(summary, found.records())
     print(json.dumps(found.to_json()) if as_json else found.text())
     _say_written((out, summary), as_json=as_json)
 
@@ -189,6 +178,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
     hpcsweep roofline resnet152_gemm --layers
     """
+    from hpcsweep.analysis import output
     from hpcsweep.analysis.roofline import model
 
     if metrics:
@@ -196,6 +186,8 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         if metrics == "ncu":
             print(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}", file=sys.stderr)
         return 0
+    if out:
+        output.check_picture(out)
     found = model.read(
         [model.sample()] if sample else _sources(results, sources),
         gpu=gpu,
@@ -205,7 +197,8 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         layers=layers,
         where=where,
     )
-    _write_summary(summary, found.records(grouped=by_name))
+    if summary:
+        output.write_csv(summary, found.records(grouped=by_name))
     if out:
         from hpcsweep.analysis.roofline import chart
 
@@ -223,13 +216,6 @@ def _sources(results: Path, names: Sequence[str]) -> list[Path]:
     if len(names) > 1:
         raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
     return [one.path]
-
-
-def _write_summary(path: Path | None, records: Sequence[Mapping[str, object]]) -> None:
-    if path:
-        from hpcsweep.analysis import output
-
-        output.write_csv(path, records)
 
 
 def _say_written(paths: Sequence[Path | None], *, as_json: bool) -> None:
