@@ -53,7 +53,7 @@ def test_a_node_that_died_is_avoided_until_it_is_allowed_again(cluster: Lab, des
     node = _break_a_node(cluster, desk, "any")
     sent = desk.run("submit", "s.yaml", "--cluster", "any")
     assert sent.returncode == 0, sent.stderr
-    assert f"avoids {node} (NODE_FAIL" in sent.stdout
+    assert f"excludes {node} (NODE_FAIL" in sent.stdout
     (_, second) = desk.sweep("s").submissions()
     assert f"#SBATCH --exclude={node}\n" in second.script.read_text()
     cluster.kill("slurmdbd")
@@ -93,5 +93,5 @@ def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
     assert (bad.name, "failed to initialise" in bad.why) == (env["node"], True)
     assert desk.rows("s") == []
     sent = desk.run("submit", "s.yaml", "--cluster", "any")
-    assert f"avoids {bad.name} (its GPU failed" in sent.stdout, sent.stderr
+    assert f"excludes {bad.name} (its GPU failed" in sent.stdout, sent.stderr
     cluster.run("scancel", "--user=root")

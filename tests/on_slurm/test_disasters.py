@@ -201,7 +201,7 @@ def test_a_node_that_was_killed_is_avoided_from_now_on(series: Series):
     grown = replace(one, points=one.points + 1)
     grown.desk.spec(surviving.SPEC.format(points=grown.points, sleep_ms=200), "s.yaml")
     grown.profile("any", "partition: gpu\nconstraint: 'gpu2v100|mi250'\n")
-    assert "avoids v100n1 (NODE_FAIL" in "".join(grown.finish())
+    assert "excludes v100n1 (NODE_FAIL" in "".join(grown.finish())
     (_, second) = grown.run.submissions()
     assert "#SBATCH --exclude=v100n1\n" in second.script.read_text()
     checked(grown)

@@ -100,7 +100,7 @@ def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     before = job_numbers()
     done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", TMPDIR=str(desk.folder))
     assert done.returncode == 0, done.stderr
-    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
+    assert "Slurm would accept this job: partition gpu, nodes v100n1" in done.stdout
     assert "#SBATCH --constraint=gpu2v100" in done.stdout
     bad = "extends: v100\npartition: gpuu\n"
     (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)

@@ -80,8 +80,8 @@ MISTAKES = {
     "few nodes": ("partition: wide", "1 is under MinNodes", "use another partition: all"),
     "time": ("partition: short\ntime: '2:00:00'", "00:30:00", 'write `time: "00:30:00"` or less'),
     "time of qos": ("qos: brief\ntime: 60", "limit of QOS brief", 'write `time: "00:10:00"`'),
-    "account of partition": ("partition: small", "does not take account lab", "`account: small`"),
-    "qos of partition": ("partition: few", "does not take qos normal", "write `qos: few`"),
+    "account of partition": ("partition: small", "does not accept account lab", "`account: small`"),
+    "qos of partition": ("partition: few", "does not accept qos normal", "write `qos: few`"),
     "gres elsewhere": (
         "partition: mi250\nconstraint: null\ngres: 'gpu:v100:1'",
         "no node of partition mi250 has gres gpu:v100:1; v100n1 in",
@@ -282,7 +282,7 @@ def test_a_missing_log_folder_is_told(cluster: Lab, desk: Desk):
     _write(desk, f"sbatch_options: ['--output={desk.folder}/absent/%j.out']")
     with pytest.raises(Refused, match=r"bad.yaml:2: logs: .*/absent: No such file") as caught:
         _hpcsweep("submit", "s.yaml", "--cluster", "bad")
-    assert "make the folder" in str(caught.value)
+    assert "create the folder" in str(caught.value)
     assert _hpcsweep("doctor", "--cluster", "bad") == Refused.exit_code
 
 

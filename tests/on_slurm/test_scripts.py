@@ -86,8 +86,8 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
     assert not desk.results.exists()
     assert "s on v100: 12 points in 1 chunk," in done.stdout
     assert re.search(r"expected: \d+ s on v100 \(", done.stdout)
-    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
-    draft = Path(re.search(r"files would be sent: (.*)", done.stdout)[1])
+    assert "Slurm would accept this job: partition gpu, nodes v100n1" in done.stdout
+    draft = Path(re.search(r"submit would send the files in (.*)", done.stdout)[1])
     submission = submitted(cluster, desk, rows=0)
     for name in ("job.sbatch", "chunks.jsonl", "manifest.json"):
         drafted = (draft / name).read_text().replace(draft.name, submission.id)

@@ -229,12 +229,12 @@ def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):
     before = job_numbers()
     done = desk.run("submit", "s.yaml", "--cluster", "full", "--dry-run", TMPDIR=str(desk.folder))
     assert done.returncode == 0, done.stderr
-    assert "Slurm would take it: partition gpu, nodes v100n1" in done.stdout
+    assert "Slurm would accept this job: partition gpu, nodes v100n1" in done.stdout
     assert job_numbers() <= before
     submission = submit(desk, "full")
     (script,) = submission.submitit.glob("*_submission.sh")
     text = script.read_text()
-    draft = Path(re.search(r"files would be sent: (.*)", done.stdout)[1])
+    draft = Path(re.search(r"submit would send the files in (.*)", done.stdout)[1])
     assert text.replace(submission.id, draft.name).strip() in done.stdout
     for option in ("array=0-5%3", "mem=512M", "qos=normal", "comment='two words'", "nice=7"):
         assert f"#SBATCH --{option}\n" in text

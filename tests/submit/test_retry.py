@@ -17,7 +17,7 @@ def test_nothing_to_take_again_is_no_error(desk):
     desk.run("submit", "sweep.yaml")
     done = desk.run("retry", "sweep")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "no point is error or crashed or timeout (4 ok): nothing to do" in done.stdout
+    assert "no point is error or crashed or timeout (4 ok); nothing to measure again" in done.stdout
     assert len(desk.sweep().submissions()) == 1
 
 
@@ -27,8 +27,11 @@ def test_names_that_do_not_exist_are_bad_input(desk):
     desk.run("submit", "sweep.yaml")
     for arguments, words in (
         (("--status", "crash"), "no status 'crash'; did you mean 'crashed'?"),
-        (("--point", "feedbeef"), "no measured point 'feedbeef'"),
-        (("--status", "ok", "--cluster", "l40"), "nothing was sent to 'l40' (but to: local)"),
+        (("--point", "feedbeef"), "no measured point has the id 'feedbeef'"),
+        (
+            ("--status", "ok", "--cluster", "l40"),
+            "nothing was sent to profile 'l40' (profiles used: local)",
+        ),
     ):
         done = desk.run("retry", "sweep", *arguments)
         assert done.returncode == 2
@@ -69,5 +72,5 @@ def test_points_that_left_the_sweep_are_told(desk):
     desk.run("submit", "sweep.yaml")
     done = desk.run("retry", "sweep")
     assert done.returncode == 0
-    assert "the sweep no longer has such points (there were 2)" in done.stdout
+    assert "the sweep no longer has these points (2)" in done.stdout
     assert json.loads(desk.run("collect", "sweep", "--json").stdout)["orphans"] == 4

@@ -40,11 +40,15 @@ class Commands(click.Group):
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--json`, as the argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Pure JSON on stdout.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 cluster_option = click.option(
-    "--cluster", "clusters", multiple=True, metavar="NAME|PATH", help="Cluster profile; repeatable."
+    "--cluster",
+    "clusters",
+    multiple=True,
+    metavar="NAME|PATH",
+    help="Cluster profile, by name or file; repeatable.",
 )
 sample_option = click.option(
     "--sample",
@@ -65,7 +69,7 @@ check_option = click.option(
     is_flag=True,
     default=True,
     flag_value=False,
-    help="Do not compare the profile with its cluster first.",
+    help="Do not check the profile against its cluster first.",
 )
 
 
@@ -109,7 +113,7 @@ def sweep_name(text: str) -> str:
 
     try:
         return sweep_file.load(path).name
-    except SpecError:  # it may be half edited; what it measured is there
+    except SpecError:  # the file may be half edited
         return path.stem
 
 

@@ -1,4 +1,4 @@
-"""Is this machine, this profile, this cluster fit: verify, doctor, data, cluster."""
+"""The commands about machines and clusters: verify, doctor, data, cluster."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpcsweep.cli.common import Commands, cluster_option, json_option, request_o
 @click.argument("spec")
 @cluster_option
 @sample_option
-@click.option("--layers", is_flag=True, help="One line per convolution.")
+@click.option("--layers", is_flag=True, help="Print one line per convolution.")
 def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> int:
-    """Prove which algorithms run on this machine.
+    """Prove which convolution algorithms run on this machine.
 
-    For each convolution: what ran, the profiler's evidence, its error against float64.
+    Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler chats on stderr
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
     from hpcsweep.errors import PointsFailed
     from hpcsweep.measure.bench import torch_bench
     from hpcsweep.node import verify as proof
@@ -38,13 +38,13 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
 
 @click.command()
 @cluster_option
-@click.option("--deep", is_flag=True, help="Also load torch in a process of its own.")
+@click.option("--deep", is_flag=True, help="Also check torch and the GPU, in another process.")
 @json_option
 @click.pass_obj
 def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: bool) -> int:
     """Check this machine, and a profile against its cluster.
 
-    What is wrong is told with what to write instead.
+    Reports problems and suggests fixes.
     """
     from hpcsweep.errors import Refused
     from hpcsweep.preflight import findings
@@ -63,7 +63,7 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
 
 @click.group(cls=Commands)
 def data() -> None:
-    """Get data sets for training sweeps."""
+    """Download data sets for training sweeps."""
 
 
 @data.command()
@@ -73,18 +73,18 @@ def data() -> None:
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="What HPCSWEEP_DATA names in cluster profiles.",
+    help="The folder that HPCSWEEP_DATA names in cluster profiles.",
 )
 def get(name: str, folder: Path) -> None:
-    """Download cifar10 or cifar100, on a login node; jobs never download."""
+    """Download cifar10 or cifar100 on a login node; jobs never download."""
     from hpcsweep.measure.data import downloads
 
-    print(f"{name} lies in {downloads.download(name, folder)}")
+    print(f"{name} is in {downloads.download(name, folder)}")
 
 
 @click.group(cls=Commands)
 def cluster() -> None:
-    """Look at the cluster that Slurm shows here."""
+    """Inspect this Slurm cluster."""
 
 
 @cluster.command()
@@ -93,10 +93,10 @@ def cluster() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     default="cluster_profiles",
     show_default=True,
-    help="Where the profiles go.",
+    help="Folder for the profiles.",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--stdout", is_flag=True, help="Show the files, write nothing.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--stdout", is_flag=True, help="Print the files, write nothing.")
 @json_option
 def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
     """Write a profile for every GPU type of this cluster.

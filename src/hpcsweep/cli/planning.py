@@ -1,4 +1,4 @@
-"""Before anything runs: which points a sweep means, and what they cost."""
+"""The commands before a run: expand and estimate."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_ALWAYS = ("model", "input_size")  # the axes that are shown though they do not vary
+_ALWAYS = ("model", "input_size")  # shown even if they do not vary
 
 
 @click.command()
 @click.argument("spec")
-@click.option("--all", "show_all", is_flag=True, help="Every point, not the first ten.")
+@click.option("--all", "show_all", is_flag=True, help="Show every point, not only the first ten.")
 @cluster_option
 @sample_option
 @json_option
 def expand(
     spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
 ) -> None:
-    """Show the points that a sweep file means; nothing runs."""
+    """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.submit.request import Options
 
@@ -66,7 +66,7 @@ def _expansion_text(what: str, record: dict[str, Any]) -> str:
 def estimate(
     results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
 ) -> None:
-    """Say how many points, chunks and GPU-hours a sweep is."""
+    """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost
     from hpcsweep.submit.request import Options

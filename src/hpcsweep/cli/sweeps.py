@@ -1,4 +1,4 @@
-"""What a person does to a sweep: submit, status, retry, logs, cancel."""
+"""The commands that run a sweep: submit, status, retry, logs, cancel."""
 
 from __future__ import annotations
 
@@ -30,21 +30,28 @@ if TYPE_CHECKING:
 @workers_option
 @sample_option
 @click.option(
-    "--dry-run", "dry", is_flag=True, help="Show the plan, rehearse one point, submit nothing."
+    "--dry-run",
+    "dry",
+    is_flag=True,
+    help="Show the plan and the job script, measure one point here, submit nothing.",
 )
 @click.option(
     "--max-gpu-hours",
     type=click.FloatRange(min=0),
     metavar="H",
-    help="Refuse what is expected to cost more.",
+    help="Abort if the estimate exceeds H GPU-hours.",
 )
 @click.option(
-    "--allow-node", "nodes", multiple=True, metavar="NODE", help="Use a node again that broke."
+    "--allow-node",
+    "nodes",
+    multiple=True,
+    metavar="NODE",
+    help="Allow a node that was excluded after a failure; repeatable.",
 )
 @click.option(
     "--skip-dominated",
     is_flag=True,
-    help="Do not try what is larger than a point that ran out of memory.",
+    help="Skip points that are larger than one that ran out of memory.",
 )
 @check_option
 @click.pass_obj
@@ -61,7 +68,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     skip_dominated: bool,
     check: bool,
 ) -> int:
-    """Measure what is missing; the same command again continues.
+    """Run every point that has no result yet. Re-run to resume.
 
     \b
     hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -95,13 +102,13 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
-@click.option("--watch", is_flag=True, help="Refresh until nothing runs any more.")
+@click.option("--watch", is_flag=True, help="Refresh until no job is queued or running.")
 @json_option
 @click.pass_obj
 def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool) -> None:
-    """Show what is measured, running, pending and failed.
+    """Show how many points are measured, running, queued and failed.
 
-    Of every sweep by default.
+    Without SWEEPS: of every sweep.
     """
     from hpcsweep.tracking import status as states
 
@@ -122,14 +129,14 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
     metavar="A,B,...",
     default="error,crashed,timeout",
     show_default=True,
-    help="Statuses that are measured again, comma-separated.",
+    help="Measure points with these statuses again.",
 )
 @click.option(
     "--point",
     "point_ids",
     multiple=True,
     metavar="ID",
-    help="Only this point, whatever its status (id or its beginning); repeatable.",
+    help="Measure this point again, whatever its status (its id, or the beginning); repeatable.",
 )
 @cluster_option
 @workers_option
@@ -158,12 +165,12 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
 @click.command()
 @click.argument("sweep", required=False)
 @click.argument("what", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Wait for more.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 @click.pass_obj
 def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> None:
-    """Show the newest log, or that of a submission, chunk or point.
+    """Show the newest log, or the log of a submission, chunk or point.
 
-    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or a point's id.
+    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
     """
     from hpcsweep.tracking import control
 
@@ -177,10 +184,10 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 @click.argument("what", nargs=-1)
 @click.pass_obj
 def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> None:
-    """End what is live; what was measured stays.
+    """Cancel queued and running jobs; results are kept.
 
-    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or a point's id (its
-    chunk ends); by default everything ends.
+    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
+    which cancels its chunk. Without WHAT: all jobs of the sweep.
     """
     from hpcsweep.tracking import control
 

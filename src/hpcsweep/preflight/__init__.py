@@ -1,1 +1,1 @@
-"""Checks before the queue: whether a profile, its cluster, its folders and this machine fit."""
+"""Checks a profile, its cluster, the folders and this machine before a job enters the queue."""

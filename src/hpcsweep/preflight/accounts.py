@@ -1,7 +1,7 @@
 """Checks a profile against the user's accounts and QOS, as far as sacctmgr answers; pure.
 
-Slurm takes some jobs that it then never starts: those whose account or QOS the partition does not
-take, and those whose time is over a limit. It refuses unknown names; here the nearest one is told.
+Slurm accepts some jobs that it then never starts: those whose account or QOS the partition does not
+accept, and those whose time is over a limit. It refuses unknown names without naming the right one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rights:
-    """The account and QOS that a profile's jobs will have, and what the user may have instead."""
+    """The account and QOS that a profile's jobs will have, and those that the user may choose."""
 
     wants: Wants
     cluster: Cluster
 
     @cached_property
     def account(self) -> str:
-        """Return the jobs' account, in lower case as Slurm keeps it; empty where unknown."""
+        """Return the jobs' account, in lower case as Slurm keeps it; empty if unknown."""
         return self.wants["account"].lower() or self.cluster.default_account
 
     @cached_property
     def lineage(self) -> Sequence[str]:
-        """Return the account and its ancestors; an empty name where these were not told."""
+        """Return the account and its ancestors; an empty name if the ancestors are unknown."""
         names = ["" if "parent_accounts" in self.cluster.unanswered else self.account]
         while (parent := self.cluster.parent_accounts.get(names[-1], "")) and parent not in names:
             names.append(parent)
@@ -42,12 +42,12 @@ class Rights:
 
     @cached_property
     def rows(self) -> Sequence[Association]:
-        """Return the associations that the jobs may fall under."""
+        """Return the associations that may apply to the jobs."""
         return [row for row in self.cluster.associations if self.account in {"", row.account}]
 
     @cached_property
     def qos(self) -> str:
-        """Return the jobs' QOS; empty where it is not certain."""
+        """Return the jobs' QOS; empty if it is not certain."""
         defaults = {row.default_qos for row in self.rows} - {""}
         return self.wants["qos"].lower() or (defaults.pop() if len(defaults) == 1 else "")
 
@@ -68,14 +68,14 @@ class Rights:
 
 
 def examine(rights: Rights) -> Iterator[Finding]:
-    """Yield what is known about account and QOS."""
+    """Yield the findings about account, QOS and their time limits."""
     yield _named(rights, "account", rights.account, rights.accounts, "associations")
     yield _named(rights, "qos", rights.qos, rights.qualities, "qos")
     yield from _time(rights)
 
 
 def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> Finding:
-    """Return whether the user has an account or a QOS; not all sites let users ask."""
+    """Return whether the user has an account or a QOS; some sites do not let users ask."""
     wants, enforced = rights.wants, rights.enforced(source)
     if source in rights.cluster.unanswered:
         finding = wants.complaint(key, f"not checked: {rights.cluster.unanswered[source]}")
@@ -106,7 +106,7 @@ def _time(rights: Rights) -> Iterator[Finding]:
 
 
 def refused_by(partition: Partition, rights: Rights) -> Iterator[Finding]:
-    """Yield what keeps jobs with this account and QOS out of a partition."""
+    """Yield why a partition does not accept jobs with this account and QOS."""
     own = {row.partition for row in rights.rows}
     if own and own.isdisjoint({"", partition.name}):
         detail = f"{rights.account} is yours in partition {listed(own)} only"
@@ -116,7 +116,7 @@ def refused_by(partition: Partition, rights: Rights) -> Iterator[Finding]:
         ("qos", [rights.qos], partition.qos, rights.qualities),
     ):
         if names[0] and not lists.takes(*names):
-            detail = f"partition {partition.name} does not take {key} {names[0]}"
+            detail = f"partition {partition.name} does not accept {key} {names[0]}"
             good = sorted(filter(lists.takes, mine))
             do = f"write `{key}: {good[0]}`" if good else "choose another partition"
             yield rights.wants.complaint(key, detail, do)

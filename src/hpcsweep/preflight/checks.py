@@ -41,23 +41,23 @@ def examine(
 
 
 def _unknown_cluster(asked: Wants, cluster: Cluster) -> str:
-    """Return why nothing can be said about the jobs' cluster, or nothing."""
+    """Return why the jobs' cluster cannot be checked, or an empty text."""
     if asked["clusters"]:
-        return f"jobs go to cluster {asked['clusters']}, which is not the one that answers here"
+        return f"jobs go to cluster {asked['clusters']}, and this is another one"
     silent = cluster.unanswered.get("nodes") or cluster.unanswered.get("partitions")
     hidden = not (cluster.nodes and cluster.partitions)
     return str(silent) if silent else "sinfo shows no nodes (PrivateData?)" * hidden
 
 
 def _chosen(asked: Wants, cluster: Cluster) -> list[Partition]:
-    """Return the partitions that are asked for and exist; by default the cluster's own."""
+    """Return the partitions that are asked for and exist, else the cluster's default."""
     if asked.partitions:
         return [one for one in cluster.partitions if one.name in asked.partitions]
     return [one for one in cluster.partitions if one.default]
 
 
 def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding]:
-    """Yield unknown names, then what is wrong with each partition; one good one is enough."""
+    """Yield unknown names, then the findings of each partition; one good partition is enough."""
     asked, cluster = rights.wants, rights.cluster
     known = {one.name for one in cluster.partitions}
     for name in asked.partitions:
@@ -66,7 +66,7 @@ def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding
             yield asked.unknown("partition", name, known, new)
     if not asked.partitions and not chosen:
         do = f"write `partition:` with one of: {listed(known)}"
-        yield asked.complaint("partition", "none is given, and this cluster has no default", do)
+        yield asked.complaint("partition", "missing, and this cluster has no default", do)
     wrong = {one.name: list(_against(one, rights)) for one in chosen}
     hopeless = all(wrong.values())
     for one in chosen:
@@ -75,20 +75,22 @@ def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding
         for finding in wrong[one.name]:
             yield finding if hopeless else replace(finding, level="warn")
         if not open_to(one, cluster.groups):
-            detail = f"{one.name} is for groups {one.settings['AllowGroups']}, none of them yours"
+            detail = (
+                f"{one.name} is for groups {one.settings['AllowGroups']}; you are in none of them"
+            )
             yield Finding("warn", "partition", detail, "ask the site", asked.places["partition"])
     if chosen and asked.time_s is None:
         yield _no_time(chosen[0], asked)
 
 
 def open_to(one: Partition, groups: frozenset[str]) -> bool:
-    """Say whether a partition takes jobs of these groups."""
+    """Say whether a partition accepts jobs of these groups."""
     allowed = one.settings.get("AllowGroups", "ALL")
     return allowed == "ALL" or bool(groups & {*allowed.split(",")})
 
 
 def _against(one: Partition, rights: Rights) -> Iterator[Finding]:
-    """Yield what keeps jobs from ever running in this partition."""
+    """Yield why jobs would never run in this partition."""
     yield from _state(one, rights)
     yield from accounts.refused_by(one, rights)
     yield from _time(one, rights)
@@ -96,7 +98,7 @@ def _against(one: Partition, rights: Rights) -> Iterator[Finding]:
 
 
 def _sizes(one: Partition, rights: Rights) -> Iterator[Finding]:
-    """Yield what is over the partition's limits on memory, CPUs and nodes, or under its least."""
+    """Yield the sizes that are outside the partition's limits."""
     asked = rights.wants
     mem = one.max_mem_per_node_mb or slurm.number(rights.cluster.config.get("MaxMemPerNode"))
     for key, wanted, setting, most, unit in (
@@ -117,7 +119,7 @@ def _sizes(one: Partition, rights: Rights) -> Iterator[Finding]:
 
 def _state(one: Partition, rights: Rights) -> Iterator[Finding]:
     if one.state not in {"UP", ""}:
-        does = "starts no jobs" if one.state == "DOWN" else "takes no jobs"
+        does = "starts no jobs" if one.state == "DOWN" else "accepts no jobs"
         others = listed(_beside(one, rights.cluster))
         do = f"wait until the site opens it, or use another with its nodes: {others}"
         yield rights.wants.complaint("partition", f"{one.name} is {one.state}: it {does}", do)
@@ -148,7 +150,7 @@ def _beside(one: Partition, cluster: Cluster) -> list[str]:
 
 
 def _overrides(rights: Rights) -> bool:
-    """Say whether the QOS frees its jobs from the partition's time limit."""
+    """Say whether the QOS overrides the partition's time limit."""
     flags = {one.name: one.flags for one in rights.cluster.qos}
     return "PartitionTimeLimit" in flags.get(rights.qos, ())
 
@@ -161,7 +163,7 @@ def _fine(one: Partition, asked: Wants) -> Finding:
 
 def _no_time(one: Partition, asked: Wants) -> Finding:
     default = one.default_time_s or one.max_time_s
-    detail = f"none is given; that of partition {one.name} holds: {units.written(default)}"
+    detail = f"missing, so partition {one.name} sets it: {units.written(default)}"
     if default is None:
         return Finding("ok", "time", detail)
     do = f'write `time:`, at most "{units.written(one.max_time_s)}"'

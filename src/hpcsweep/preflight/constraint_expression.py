@@ -1,8 +1,8 @@
-"""The expressions of `sbatch --constraint`: which names they hold, and whether a node fits.
+"""Reads the expressions of `sbatch --constraint`: their features, and the nodes that fit.
 
-``a&b`` and ``a,b`` want both, ``a|b`` one of them, read from left to right as Slurm does, with
-parentheses. In ``[a|b]`` every node of the job takes the same one; ``a*2`` wants two such nodes.
-Where nodes are counted, one that has any of the names may be part of the job.
+``a&b`` and ``a,b`` ask for both features, ``a|b`` for one of them. Slurm evaluates them from left
+to right, with parentheses. In ``[a|b]`` all nodes of the job have the same feature. ``a*2`` asks
+for two such nodes: then a node with any of the features may be part of the job.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _CLOSED_BY: Final = {"(": ")", "[": "]"}
 
 
 def names(expression: str) -> tuple[str, ...]:
-    """Return the names of features, each once, in order."""
+    """Return the features, each once, in order."""
     return tuple(dict.fromkeys(_NAME.findall(_COUNT.sub("", expression))))
 
 
 def replaced(expression: str, name: str, new: str) -> str:
-    """Return the expression with one name written differently."""
+    """Return the expression with one feature renamed."""
     return _NAME.sub(lambda found: new if found[0] == name else found[0], expression)
 
 
 def fits(expression: str, features: Collection[str]) -> bool:
-    """Say whether a node with these features may run the job.
+    """Say whether a node with these features can run the job.
 
     Raises:
-        ValueError: the expression is not one.
+        ValueError: the expression is not valid.
 
     """
     if _COUNT.search(expression):

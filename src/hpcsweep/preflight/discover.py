@@ -1,7 +1,7 @@
-"""Writes a profile for every GPU type of the cluster that Slurm shows here.
+"""Writes a profile for every GPU type of this cluster.
 
-Types are told apart by the type in the GRES, else by features. What Slurm cannot know (modules,
-environment) or leaves open (one of several accounts) stands in the file as a comment.
+The type in the GRES tells GPUs apart, otherwise the features of their nodes. A comment in the file
+stands for what Slurm does not know (modules, environment) or leaves open (one of several accounts).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.slurm import Cluster, Node, Partition
 
-_LONGEST_S: Final = 24 * 3600  # a job that waits less for its place; longer sweeps go on by arrays
-_SHORTEST_S: Final = 300  # below, nothing could be measured
+_LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
+_SHORTEST_S: Final = 300  # a shorter job could not measure anything
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
 _HINTS: Final = """\
 # Lines that prepare the environment on the node, for example:
@@ -38,7 +38,7 @@ _HINTS: Final = """\
 
 @dataclass(frozen=True)
 class _Kind:
-    """Nodes whose GPUs are alike: the type in their GRES, and each node with its count."""
+    """Nodes with the same type of GPU: the type in their GRES, and each node with its count."""
 
     gpu: str
     gres_type: str
@@ -51,7 +51,7 @@ class _Kind:
 
 @dataclass(frozen=True)
 class Discovery:
-    """A profile to be written."""
+    """A profile that `write` writes."""
 
     name: str
     about: str
@@ -95,7 +95,7 @@ def ask() -> list[Discovery]:
 
 
 def find(cluster: Cluster) -> list[Discovery]:
-    """Return a profile for every GPU type; pure.
+    """Return a profile for every GPU type of a cluster; pure.
 
     Raises:
         SchedulerError: nodes or partitions could not be asked.
@@ -109,7 +109,7 @@ def find(cluster: Cluster) -> list[Discovery]:
 
 
 def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
-    """Write the profiles and say what was done; a file that exists stays, unless `force`.
+    """Write the profiles, and yield a line for each; keep existing files, unless `force`.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -126,7 +126,7 @@ def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[
             if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == one.text():
                 yield f"{path}: unchanged"
             else:
-                yield f"{path}: exists and was kept; --force writes it anew ({what})"
+                yield f"{path}: exists and was kept; --force overwrites it ({what})"
         except OSError as error:
             why = error.strerror or error
             text = f"{path}: cannot be written ({why}); choose another folder with --out"
@@ -142,7 +142,7 @@ def _scalar(value: str | int) -> str:
 
 
 def _kinds(nodes: Sequence[Node]) -> list[_Kind]:
-    """Sort the GPUs of all nodes by what tells them apart, and give each kind a name."""
+    """Group the GPUs of all nodes by type, and name each group."""
     groups: dict[tuple[str, str], dict[str, tuple[Node, int]]] = {}
     for node in nodes:
         for gres in node.gres:
@@ -158,9 +158,9 @@ def _kinds(nodes: Sequence[Node]) -> list[_Kind]:
 
 
 def _known(kind: str, features: Sequence[str]) -> str:
-    """Return the catalogue's word for a GPU: by its type, else by a feature of its node.
+    """Return the catalogue's name of a GPU, by its type or by a feature of its node.
 
-    Without either, the features stand for it where the GRES has no type.
+    If neither is known and the GRES has no type, return the features.
     """
     short = next(filter(None, map(gpus.by_label, (kind, *features))), "")
     return short or (_slug("-".join(features)) if not kind else "")
@@ -175,7 +175,7 @@ def _discovery(kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster) -> Discove
     keys: dict[str, str | int] = {"gpu": kind.gpu}
     if kind.gpu in gpus.GPUS:
         keys["gpu_name"] = gpus.name_pattern(kind.gpu)
-    notes = [] if chosen else ["partition: none that is open to you holds these nodes"]
+    notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
     feature = _feature(kind, kinds)
@@ -199,8 +199,7 @@ def _discovery(kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster) -> Discove
 def _partition(kind: _Kind, cluster: Cluster) -> Partition | None:
     """Choose an open partition: most of the nodes, the longest time, no preemption, fewest others.
 
-    Time beyond what a profile asks for counts for nothing: such partitions are for patient jobs.
-    None where no partition that the user may use holds any of the nodes.
+    A time limit above a day counts as a day. None if the user may use no partition of these nodes.
     """
     members: dict[str, set[str]] = {}
     for node in cluster.nodes:
@@ -228,7 +227,7 @@ def _usable(one: Partition, cluster: Cluster) -> bool:
 
 
 def _accounts(one: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
-    """Return the accounts and QOS that this user may name there; no key where nobody says."""
+    """Return the accounts and QOS that this user may use there; no keys if they are unknown."""
     if one is None or not cluster.associations:
         return {}
     mine = Rights(Wants({}, {}), cluster)
@@ -245,7 +244,7 @@ def _takes(one: Partition, account: str, cluster: Cluster) -> bool:
 
 
 def _feature(kind: _Kind, kinds: Sequence[_Kind]) -> str:
-    """Return the feature that all nodes of a kind have, and no other node with GPUs."""
+    """Return a feature of all nodes of a kind that no other node with GPUs has."""
     common = set.intersection(*(set(node.features) for node, _ in kind.nodes))
     others = [node for other in kinds if other is not kind for node, _ in other.nodes]
     own = sorted(common - {name for node in others for name in node.features})
@@ -255,7 +254,7 @@ def _feature(kind: _Kind, kinds: Sequence[_Kind]) -> str:
 
 
 def _time(one: Partition | None, cluster: Cluster) -> int:
-    """Return the longest time that a job may have, a day at most."""
+    """Return the longest time limit of a job in seconds, a day at most."""
     walls = [_LONGEST_S]
     if one is not None and one.max_time_s is not None:
         walls.append(one.max_time_s)
@@ -265,7 +264,7 @@ def _time(one: Partition | None, cluster: Cluster) -> int:
 
 
 def _share(kind: _Kind, one: Partition | None) -> dict[str, str | int]:
-    """Return the memory and CPUs that belong to one GPU, on the poorest of the nodes."""
+    """Return the share of memory and CPUs for one GPU, on the node that has least."""
     memory = min(node.memory_mb // count for node, count in kind.nodes)
     cpus = min(node.cpus // count for node, count in kind.nodes)
     if one is not None:

@@ -1,9 +1,7 @@
-"""Is this machine, this environment and this profile fit? Says what is wrong and what to do.
+"""Checks this machine, its Python environment and a profile, and says how to fix what is wrong.
 
-`fitness` compares the profile with its cluster, here as before every submission.
-
-Nothing here imports torch: with `deep`, a process of its own does, so that a broken installation
-is a finding and not a crash.
+Nothing here imports torch. With `deep`, another process does, so that a broken installation is a
+finding and not a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _DEEP: Final = "hpcsweep.measure.machine.torch_report"
 
 
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
-    """Look at this machine, the results folder, and the profile if one is given."""
+    """Check this machine, the results folder, and the profile if one is given."""
     findings = [_python(), *_packages(), folders.writable(results), _load(), _device()]
     if deep:
         findings += _torch()
@@ -80,7 +78,7 @@ def _load() -> Finding:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     detail = f"load {load:.2f} on {cores} cores"
     if load > 0.5 * cores:
-        do = "CPU timings taken now are doubtful; wait until the machine is quiet"
+        do = "CPU timings are unreliable now; wait until the machine is idle"
         return Finding("warn", "load", detail, do)
     return Finding("ok", "load", detail)
 
@@ -92,7 +90,7 @@ def _device() -> Finding:
 
 
 def _torch() -> Iterator[Finding]:
-    """Import torch in a process of its own, and tell what it sees."""
+    """Import torch in another process, and report what it finds."""
     done = subprocess.run(
         [sys.executable, "-m", _DEEP], capture_output=True, text=True, timeout=300, check=False
     )
@@ -111,7 +109,7 @@ def _torch() -> Iterator[Finding]:
 
 
 def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
-    """Check a profile against this machine, or against the cluster that Slurm shows."""
+    """Check a profile against this machine, or against its cluster."""
     yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
     if not profile.in_slurm:
         return

@@ -26,7 +26,7 @@ class Finding:
     where: str = ""  # FILE:LINE of what to change
 
     def complaint(self) -> str:
-        """Return it as an error message: where, what, and in a second line what to do."""
+        """Return an error message: where and what, and in a second line what to do."""
         place = f"{self.where}: " if self.where else ""
         advice = f"\n  -> {self.do}" if self.do else ""
         return f"{place}{self.what}: {self.detail}{advice}"

@@ -1,4 +1,4 @@
-"""What device this machine has, asked without torch: a login node may not have it."""
+"""Finds the device of this machine without torch, which a login node may not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUERIES = (
 
 
 def local_device() -> str:
-    """Return the short name of this machine's device: a GPU's, else `mps` or `cpu`."""
+    """Return the catalogue's name of this machine's GPU, else `mps` or `cpu`."""
     for command in _QUERIES:
         name = _first_gpu(command)
         if name:
@@ -25,7 +25,7 @@ def local_device() -> str:
 
 
 def _first_gpu(command: tuple[str, ...]) -> str:
-    """Return the first device that a vendor's tool names, by the catalogue's short name."""
+    """Return the name of the first GPU that a vendor's tool lists; empty if there is none."""
     if not shutil.which(command[0]):
         return ""
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One key that narrows the nodes down; `label` says what it asks for."""
+    """One key that narrows the nodes down, and what it asks for."""
 
     key: str
     label: str
@@ -35,7 +35,7 @@ class Step:
 def examine(
     wants: Wants, partitions: Sequence[str], nodes: Sequence[Node], hostnames: Hostnames
 ) -> Iterator[Finding]:
-    """Yield what is known about the nodes; `partitions` are those wanted that exist."""
+    """Yield the findings about nodes; `partitions` are those that are asked for and exist."""
     lists = {key: hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
     wrong = [
         *_constraint(wants, nodes),
@@ -72,7 +72,7 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
         constraint_expression.fits(text, known)
     except ValueError as error:
         place = wants.places.get("constraint", "")
-        yield Finding("warn", "constraint", f"'{text}' is not understood here", str(error), place)
+        yield Finding("warn", "constraint", f"hpcsweep cannot read '{text}'", str(error), place)
 
 
 def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -87,8 +87,8 @@ def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
         new = f"{wish.name}:{{}}:{wish.count}"
         yield wants.unknown("gres", wish.type, kinds, new, kind=f"{wish.name} type")
     elif wish.type and not kinds:
-        detail = f"no node gives its {wish.name} a type such as '{wish.type}'"
-        do = f"write `gres: {wish.name}:{wish.count}` and tell types apart by `constraint`"
+        detail = f"the {wish.name} of this cluster have no types such as '{wish.type}'"
+        do = f"write `gres: {wish.name}:{wish.count}` and choose the type by `constraint`"
         yield wants.complaint("gres", detail, do)
     else:
         most = max(_count(node, wish) for node in nodes)
@@ -99,7 +99,7 @@ def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _count(node: Node, wish: Gres) -> int:
-    """Return how many of a generic resource a node has, of the type if one is wanted."""
+    """Return how many of a generic resource a node has, of any type if none is wanted."""
     return sum(
         gres.count for gres in node.gres if gres.name == wish.name and wish.type in {"", gres.type}
     )
@@ -114,16 +114,16 @@ def _node_names(
     known = {node.name for node in nodes}
     for name in names:
         if name not in known:
-            new = wants[key].replace(name, "{}")  # not where it is within `node[1-9]`
+            new = wants[key].replace(name, "{}")  # not if it is part of `node[1-9]`
             yield wants.unknown(key, name, known, new if "{}" in new else "{}", kind="node")
     if key == "nodelist" and len(names) > wants.nodes:
-        detail = f"names {len(names)} nodes, and a job takes all of them; `nodes` is {wants.nodes}"
+        detail = f"names {len(names)} nodes, and a job gets all of them; `nodes` is {wants.nodes}"
         do = "name one node, or choose nodes by `constraint` or `exclude`"
         yield wants.complaint(key, detail, do)
 
 
 def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Step]:
-    """Yield what narrows the nodes down, the most telling first."""
+    """Yield the keys that narrow the nodes down, in the order of their use."""
     for key, names in lists.items():
         if not isinstance(names, CouldNotAsk):
             test = _named(frozenset(names), inside=key == "nodelist")
@@ -156,7 +156,7 @@ def _has(wish: Gres) -> Callable[[Node], bool]:
 def _nothing_left(
     wants: Wants, steps: Sequence[Step], position: int, left: Sequence[Node], nodes: Sequence[Node]
 ) -> Finding:
-    """Say which key left no node, which nodes would have it, and what to change."""
+    """Return which key left no node, which nodes have it, and what to change."""
     step, before = steps[position], steps[:position]
     if step.key in {"mem", "cpus_per_task"}:
         return _too_much(wants, step.key, before, left)
@@ -177,7 +177,7 @@ def _nothing_left(
 
 
 def _has_instead(key: str, nodes: Iterable[Node]) -> str:
-    """Say what nodes have of the key that does not go together with theirs."""
+    """Say what nodes have instead of what a key asks for."""
     if key == "constraint":
         return f", with {listed(name for node in nodes for name in node.features)}"
     if key == "gres":
@@ -186,13 +186,13 @@ def _has_instead(key: str, nodes: Iterable[Node]) -> str:
 
 
 def _smallest(held: Counter[str], nodes: Sequence[Node]) -> str:
-    """Return the partition that holds most of the good nodes and fewest others."""
+    """Return the partition with most of the good nodes and fewest others."""
     sizes = Counter(name for node in nodes for name in node.partitions)
     return min(held, key=lambda name: (-held[name], sizes[name], name))
 
 
 def _too_much(wants: Wants, key: str, before: Sequence[Step], left: Sequence[Node]) -> Finding:
-    """Say how much the largest of the nodes that match has."""
+    """Return that too much is asked for, and the most that a matching node has."""
     among = f" with {', '.join(step.label for step in before)}" if before else ""
     if key == "mem":
         most = f"{max(node.memory_mb for node in left)}M"
@@ -210,7 +210,7 @@ def _enough(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _state(left: Sequence[Node], total: int, steps: Sequence[Step]) -> Finding:
-    """Say how many nodes match and what they do now."""
+    """Return how many nodes match, and their states."""
     states = Counter(node.state if node.responds else f"{node.state}*" for node in left)
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     wanted = ", ".join(step.label for step in steps) or "anything"
@@ -219,5 +219,5 @@ def _state(left: Sequence[Node], total: int, steps: Sequence[Step]) -> Finding:
     if any(node.usable for node in left):
         return Finding("ok", "nodes", detail)
     reasons = listed(f"{node.name}: {node.reason or 'no reason given'}" for node in left)
-    do = f"jobs wait until one of them is back; {reasons}"
-    return Finding("warn", "nodes", f"{detail}; none takes jobs now", do)
+    do = f"jobs wait until one of them is in service; {reasons}"
+    return Finding("warn", "nodes", f"{detail}; none accepts jobs now", do)

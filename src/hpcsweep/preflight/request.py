@@ -1,4 +1,4 @@
-"""What a profile asks of Slurm: its keys, and `sbatch_options` over them, as sbatch reads it."""
+"""What a profile asks of Slurm, as sbatch reads it: its keys, overridden by `sbatch_options`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPTIONS: Final = {**_SHORT, **{f"--{key.replace('_', '-')}": key for key in _KE
 
 @dataclass(frozen=True)
 class Wants:
-    """A profile as sbatch reads it: text is empty, and numbers are None, where it does not say."""
+    """The options of sbatch that a profile sets; others are empty or None."""
 
     values: dict[str, str]
     places: dict[str, str]  # key to FILE:LINE
@@ -47,13 +47,13 @@ class Wants:
         return self.values.get(key, "")
 
     def complaint(self, key: str, detail: str, do: str = "") -> Finding:
-        """Return what cannot work, with the line of its key."""
+        """Return a failure, with the line of its key."""
         return Finding("fail", key, detail, do, self.places.get(key, ""))
 
     def unknown(
         self, key: str, name: str, known: Collection[str], text: str = "{}", *, kind: str = ""
     ) -> Finding:
-        """Return that a name does not exist, and what to write; `text` is the value with ``{}``."""
+        """Return that a name does not exist, and what to write: `text`, with a name for ``{}``."""
         near, have = nearest(name, known), f"there are: {listed(known)}"
         detail = f"no {kind or key} '{name}' on this cluster{suggest(name, known)}"
         if not near:
@@ -85,7 +85,7 @@ class Wants:
 
     @property
     def mem_mb(self) -> int | None:
-        """Return the memory of one node in MiB; 0 is all of it."""
+        """Return the memory of one node in MiB; 0 means all of it."""
         text = self["mem"]
         try:
             return units.megabytes(f"{text}M" if text.isdecimal() and text != "0" else text)
@@ -94,12 +94,11 @@ class Wants:
 
     @property
     def cpus(self) -> int:
-        """Return the CPUs of the one task."""
         return int(self["cpus_per_task"]) if self["cpus_per_task"].isdecimal() else 1
 
     @property
     def nodes(self) -> int:
-        """Return the least number of nodes."""
+        """Return the smallest number of nodes that is asked for."""
         least = re.match(r"\d+", self["nodes"])
         return int(least[0]) if least else 1
 
@@ -119,7 +118,7 @@ def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:
     for option in options:
         try:
             words = shlex.split(option)
-        except ValueError:  # sbatch will say so
+        except ValueError:  # sbatch will refuse it
             continue
         name, equals, value = words[0].partition("=")
         if not name.startswith("--") and len(name) > 2:

@@ -1,23 +1,20 @@
-"""Everything that is said to Slurm, and everything that Slurm says: nobody else runs its programs.
+"""Talks to Slurm; nothing else in hpcsweep runs Slurm's programs.
 
 ========== ==================================================================================
-`call`      runs one program in bounded time; a question without an answer is a value
-`ids`       job ids in every form that squeue, sacct and sbatch print
-`states`    every job state and what it means here; reasons for which waiting is in vain
-`refusals`  what sbatch says when it refuses, as typed errors with the next step
-`sbatch`    submits a script, or asks whether it would be accepted
-`jobs`      the states of jobs by squeue and sacct; cancel
-`site`      the cluster itself: configuration, nodes, partitions, QOS and accounts
-`cluster`   all of that, asked once
-`text`      fields, times and numbers
+`call`      runs one program in bounded time
+`ids`       reads job ids in every form that squeue, sacct and sbatch print
+`states`    lists every job state and its meaning, and the reasons for which a job never starts
+`refusals`  turns what sbatch prints when it refuses into typed errors with the next step
+`sbatch`    submits a script, or asks whether sbatch would accept it
+`jobs`      asks squeue and sacct for the states of jobs, and cancels jobs
+`site`      asks for configuration, nodes, partitions, QOS and accounts
+`cluster`   asks for all of that at once
+`text`      reads fields, times and numbers
 ========== ==================================================================================
 
-Questions return their answer or a `CouldNotAsk`, since a cluster that is down must not end
-`hpcsweep status`; orders (submit, cancel) raise a `SchedulerError`. Only text with named
-fields is read: the JSON of Slurm changes between its releases. Standard library only.
-
-A folder, although its parts do not replace each other: nine files of one subject would hide the
-stages of the program in the list of modules.
+Questions return their answer or a `CouldNotAsk`, because `hpcsweep status` must work when the
+cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text with named fields is
+read: Slurm's JSON changes between releases. Standard library only.
 """
 
 from hpcsweep.slurm.call import CouldNotAsk, Why, available, environment

@@ -1,6 +1,6 @@
-"""Runs one Slurm program in bounded time, without a shell; no answer is a value, not an exception.
+"""Runs one Slurm program in bounded time, without a shell; a missing answer is a `CouldNotAsk`.
 
-A slurmctld that is down blocks its clients for about 19 seconds each, so our patience is shorter.
+A slurmctld that is down blocks its clients for about 19 seconds each; our time limit is shorter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Why(Enum):
     """Why a question was not answered."""
 
     ABSENT = "absent"  # the program is not installed
-    NO_ANSWER = "no answer"  # not within our patience
+    NO_ANSWER = "no answer"  # not within the time limit
     DOWN = "down"  # slurmctld or slurmdbd cannot be reached
     DISABLED = "disabled"  # the cluster keeps no accounts
     DENIED = "denied"  # the site does not let users ask
@@ -36,20 +36,19 @@ class Why(Enum):
 
 @dataclass(frozen=True)
 class CouldNotAsk:
-    """A question that Slurm did not answer; `str` of it is a line for the user."""
+    """A question that Slurm did not answer; its text is a line for the user."""
 
     program: str
     why: Why
     text: str
 
     def __str__(self) -> str:
-        """Return the program and what went wrong."""
         return f"{self.program}: {self.text}"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a program answered; `code` is None where it was ended because it took too long."""
+    """What a program printed; `code` is None if it was killed because it took too long."""
 
     code: int | None
     out: str
@@ -67,12 +66,12 @@ _CAUSES: Final = (
 
 
 def available() -> bool:
-    """Say whether jobs can be submitted from here at all."""
+    """Say whether this machine has sbatch."""
     return shutil.which("sbatch") is not None
 
 
 def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
-    """Run a program to its end or to the end of our patience."""
+    """Run a program, and kill it after `timeout` seconds."""
     try:
         with running(command) as process:
             return wait(process, timeout)
@@ -82,10 +81,10 @@ def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
 
 @contextmanager
 def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program; when the block is left, nothing of it goes on.
+    """Start a program, and kill its process group at the end of the block.
 
-    Sites put scripts in front of Slurm's programs, so its whole group is ended: an sbatch that
-    outlived its script would submit behind our back.
+    Sites put scripts in front of Slurm's programs: an sbatch that outlives its script would still
+    submit the job.
     """
     with subprocess.Popen(
         command,
@@ -103,7 +102,7 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
-    """Wait so long for the end of a program; it goes on if that was too short."""
+    """Wait so many seconds for the end of a program, which keeps running after that."""
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -112,7 +111,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
 
 
 def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | CouldNotAsk:
-    """Return what a program prints; errors that contain `harmless` count as an empty answer."""
+    """Return what a program prints; an error that contains `harmless` is an empty answer."""
     reply = run(command, timeout)
     if isinstance(reply, CouldNotAsk) or reply.code == 0:
         return reply if isinstance(reply, CouldNotAsk) else reply.out
@@ -122,7 +121,7 @@ def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | Co
 
 
 def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
-    """Say why a reply is not an answer."""
+    """Return why a program that failed did not answer."""
     if reply.code is None:
         said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
         return CouldNotAsk(program, Why.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
@@ -137,7 +136,7 @@ def _said(program: str, reply: Reply) -> str:
 
 
 def not_started(program: str, error: OSError) -> CouldNotAsk:
-    """Say why a program did not even start."""
+    """Return why a program could not be started."""
     if shutil.which(program) is None:
         text = "not found; Slurm's programs are on the login nodes"
         return CouldNotAsk(program, Why.ABSENT, text)
@@ -145,18 +144,18 @@ def not_started(program: str, error: OSError) -> CouldNotAsk:
 
 
 def environment(program: str) -> dict[str, str]:
-    """Return our environment without what changes a program's answers behind our back.
+    """Return our environment without the variables that change what a program prints or does.
 
-    sbatch: SBATCH_* would win over the script that `--dry-run` showed; the locale stays, since the
-    job inherits it (and Slurm's messages are never translated).
+    SBATCH_* would override the script that `--dry-run` showed. sbatch keeps the locale, because the
+    job inherits it, and Slurm does not translate its messages.
     """
     dropped = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SBATCH_", "SLURM_TIME_FORMAT")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     if program == "sbatch":
         return kept
-    return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: lists of tasks are not cut short
+    return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: do not cut lists of tasks short
 
 
 def decoded(raw: bytes | str | None) -> str:
-    """Decode output; a name in another encoding must not stop us."""
+    """Decode output; a name may be in another encoding."""
     return raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")

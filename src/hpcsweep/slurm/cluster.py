@@ -21,7 +21,7 @@ _SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER)
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What a cluster answered; what it did not answer is empty, and `unanswered` says why."""
+    """What a cluster answered. A field without an answer is empty; `unanswered` says why."""
 
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: Sequence[site.Partition] = ()
@@ -38,7 +38,9 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
     """Ask everything; all of it takes no longer than `timeout` seconds."""
     until = time.monotonic() + timeout
     config = _down(timeout) or site.config(timeout=timeout)
-    if isinstance(config, CouldNotAsk) and config.why in _SILENT:  # the others would wait as long
+    if (
+        isinstance(config, CouldNotAsk) and config.why in _SILENT
+    ):  # the other questions would also time out
         return Cluster(unanswered={one.name: config for one in fields(Cluster)})
     name = "" if isinstance(config, CouldNotAsk) else config.get("ClusterName", "")
     left = max(0.1, until - time.monotonic())
@@ -58,7 +60,7 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
 
 
 def _down(timeout: float) -> CouldNotAsk | None:
-    """Return that no controller is up: ping says so at once, any other question after 19 s."""
+    """Say whether no controller is up: `scontrol ping` fails at once, other questions in 19 s."""
     reply = run(["scontrol", "ping"], timeout)
     if isinstance(reply, CouldNotAsk) or reply.code is None:
         return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
@@ -75,5 +77,5 @@ def _groups() -> frozenset[str]:
 def _group_name(number: int) -> str:
     try:
         return grp.getgrgid(number).gr_name
-    except KeyError:  # a group without a name cannot be in a partition's list
+    except KeyError:  # no list of a partition has a group without a name
         return ""

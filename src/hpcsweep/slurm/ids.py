@@ -1,4 +1,4 @@
-"""Job ids in every form that Slurm prints; one parser that never raises.
+"""Reads job ids in every form that Slurm prints; the parser never raises.
 
 ::
 
@@ -30,7 +30,7 @@ _RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", re.ASCII)
 
 @dataclass(frozen=True)
 class JobId:
-    """One printed job id; `job` is None where the text is none of the known forms."""
+    """One printed job id; `job` is None if the text has none of the known forms."""
 
     text: str
     job: int | None = None
@@ -46,12 +46,11 @@ class JobId:
 
     @property
     def key(self) -> tuple[int | None, int | None]:
-        """Return (job, task): what tells the tasks of one cluster apart."""
         return self.job, self.task
 
     @property
     def target(self) -> str:
-        """Return the form that scancel and scontrol take: no step, no cluster, nothing cut."""
+        """Return the form that scancel and scontrol take: no step, no cluster."""
         if self.job is None:
             return self.text
         if self.tasks:
@@ -66,12 +65,11 @@ class JobId:
             yield JobId.of(self.job or 0, task, self.cluster)
 
     def __str__(self) -> str:
-        """Return the id as it was printed."""
         return self.text
 
 
 def parse_id(text: str) -> JobId:
-    """Read a job id; what is not one is kept verbatim, with `job` None."""
+    """Read a job id; other text is kept, with `job` None."""
     text = text.strip()
     found = _FORM.fullmatch(text)
     if not found:

@@ -23,7 +23,7 @@ from hpcsweep.slurm.text import SEPARATOR, moment, number, rows
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_CLOCK_SKEW: Final = timedelta(hours=1)  # between this machine and the accounts
+_CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
 _MANY: Final = 1000  # more job ids than this make a command line too long
 
 # In squeue's letters: id, state, reason, nodes, submitted, started, ended.
@@ -49,11 +49,11 @@ class JobState:
 
 @dataclass(frozen=True)
 class Survey:
-    """The newest state of each task by (job, task), its attempts, and what could not be asked."""
+    """The newest state of each task by (job, task), all attempts, and the failed questions."""
 
     jobs: dict[tuple[int | None, int | None], JobState]
     unanswered: tuple[CouldNotAsk, ...]
-    attempts: tuple[JobState, ...] = ()  # what the accounts know, oldest first
+    attempts: tuple[JobState, ...] = ()  # by sacct, oldest first
 
 
 def queue(
@@ -99,7 +99,7 @@ def attempts(
     wanted = _bases(ids)
     if not wanted:
         return []
-    # Without a start time sacct forgets what ended before midnight.
+    # Without a start time sacct leaves out jobs that ended before midnight.
     start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
     chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
     options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
@@ -126,7 +126,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
         if key not in jobs or (jobs[key].state.over and job.state.over):
             jobs[key] = job
-    # The accounts list an array as one job without a task until its last tasks are written.
+    # sacct lists an array as one job without a task until all of its tasks are written.
     split = {job for job, task in jobs if task is not None}
     jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
     unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
@@ -157,7 +157,7 @@ def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | Coul
 
 
 def _age(job: JobState) -> tuple[float, float]:
-    """Return what orders a task's attempts: a requeue is submitted anew, what waits comes last."""
+    """Return the sort key of attempts: a requeue has a new submit time; waiting ones are last."""
     return (
         job.submitted.timestamp() if job.submitted else 0.0,
         job.started.timestamp() if job.started else float("inf"),
@@ -180,14 +180,14 @@ def _queued(row: list[str]) -> JobState:
 
 
 def _accounted(row: list[str]) -> list[JobState]:
-    """Read a row of sacct, which holds all waiting tasks of an array at once."""
+    """Read a row of sacct; one row holds all waiting tasks of an array."""
     job, state, reason, nodes, submitted, started, ended, code = row
     known = state_of(state)
     told = JobState(
         id=JobId(job),
         state=known,
         source="sacct",
-        reason=reason if _waits(known) and reason != "None" else "",  # else why it once waited
+        reason=reason if _waits(known) and reason != "None" else "",  # otherwise an old one
         nodes="" if nodes == "None assigned" else nodes,
         submitted=moment(submitted),
         started=moment(started),
@@ -202,7 +202,7 @@ def _waits(state: State) -> bool:
 
 
 def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
-    """Keep the answers to the question, and give them the cluster's name that it had."""
+    """Keep the jobs that were asked for, and add the name of their cluster."""
     clusters = {job.job: job.cluster for job in ids}
     mine = [job for job in found if job.id.job in clusters]
     if not any(clusters.values()):
@@ -215,7 +215,7 @@ def _parsed(job_ids: Iterable[JobId | str]) -> list[JobId]:
 
 
 def _bases(ids: Iterable[JobId]) -> list[str]:
-    """Return the jobs' numbers, each once: the number stands for all tasks of an array."""
+    """Return the numbers of jobs, each once; a number stands for all tasks of an array."""
     return list(dict.fromkeys(str(job.job) for job in ids if job.job is not None))
 
 

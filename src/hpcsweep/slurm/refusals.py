@@ -1,11 +1,11 @@
-"""What sbatch says when it refuses, as typed errors that say what to do next.
+"""Turns what sbatch prints when it refuses into typed errors that say what to do next.
 
 ::
 
     SchedulerError
-    |-- Rejected      this script will never be accepted as it is
+    |-- Rejected      sbatch will never accept this script
     |-- LimitReached  no more jobs now; the same command sends the rest later
-    `-- Unanswered    nobody answered; `maybe_accepted` where the job may be in the queue
+    `-- Unanswered    no answer; the job may be in the queue if `maybe_accepted`
 """
 
 from __future__ import annotations
@@ -17,29 +17,27 @@ from hpcsweep.errors import SchedulerError
 
 
 class Rejected(SchedulerError):
-    """Slurm refuses the script as it is; the message names the profile's key to change."""
+    """Slurm refuses the script; the message names the key of the profile to change."""
 
 
 class LimitReached(SchedulerError):
-    """A limit on the number of jobs is reached; `limit` is Slurm's name for it."""
+    """A limit on the number of jobs is reached; `limit` is its name in Slurm."""
 
     def __init__(self, text: str, limit: str) -> None:
-        """Keep the text for the user and the limit's name."""
         super().__init__(text)
         self.limit = limit
 
 
 class Unanswered(SchedulerError):
-    """Slurm could not be reached; `maybe_accepted` where a submission may have gone through."""
+    """Slurm did not answer; the job may be in the queue if `maybe_accepted`."""
 
     def __init__(self, text: str, *, maybe_accepted: bool) -> None:
-        """Keep the text for the user, and whether a job may have gone in."""
         super().__init__(text)
         self.maybe_accepted = maybe_accepted
 
 
 def maybe_accepted(error: Exception) -> bool:
-    """Say whether a submission that ended in this error may have gone through all the same."""
+    """Say whether the job may be in the queue in spite of this error."""
     return isinstance(error, Unanswered) and error.maybe_accepted
 
 
@@ -48,7 +46,7 @@ _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
 _UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")
 _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
 
-# What sbatch prints, the profile's key to blame, what to do. First match wins.
+# What sbatch prints, the key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
     (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
     (r"Required partition not available", "partition", "it is closed; `sinfo -s` lists others"),
@@ -87,13 +85,13 @@ def refusal(printed: str, script: str) -> SchedulerError:
     if BUSY.search(printed):
         return LimitReached(
             f"{script}: Slurm takes no more jobs now (MaxJobCount, all users together); "
-            "type the same command again later, it sends the rest",
+            "run the same command again later to send the rest",
             "MaxJobCount",
         )
     if limit := _LIMIT.search(printed):
         return LimitReached(
             f"{script}: your limit on jobs in the system is reached ({limit[0]}); "
-            "type the same command again later, it sends the rest",
+            "run the same command again later to send the rest",
             limit[0],
         )
     if _UNREACHABLE.search(printed):
@@ -108,11 +106,11 @@ def _blame(printed: str) -> tuple[str, str]:
     for pattern, option, advice in _TABLE:
         if found := re.search(pattern, printed):
             return found.groupdict().get("option", option).replace("-", "_"), advice
-    return "", "the words are Slurm's own; `hpcsweep doctor` checks the profile"
+    return "", "this is Slurm's own message; `hpcsweep doctor` checks the profile"
 
 
 def _said(printed: str) -> str:
-    """Return Slurm's words without the names of programs, in one line."""
+    """Return Slurm's message in one line, without the names of programs."""
     noise = r"^(?:sbatch: |error: |allocation failure: |Batch job submission failed: )+"
     lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
     told = [line for line in lines if line and not line.startswith('Try "')]

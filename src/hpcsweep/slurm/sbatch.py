@@ -1,4 +1,4 @@
-"""Submits scripts, or asks whether they would be accepted."""
+"""Submits scripts, or asks whether sbatch would accept them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SUBMIT_S: Final = 60.0  # for an answer to a submission, which a busy slurmctld may delay
-RETRY_S: Final = 10.0  # sbatch retries for ever at MaxJobCount; we do not
+SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
+RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for minutes
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What `sbatch --test-only` promises about a script."""
+    """Where a script would run, by `sbatch --test-only`."""
 
     nodes: str
     partition: str
@@ -40,10 +40,9 @@ def submit(
 
     Raises:
         MissingDependency: there is no sbatch.
-        Rejected: Slurm refuses the script as it is.
-        LimitReached: no more jobs now; told at once, or after `patience` where sbatch retries.
-        Unanswered: no answer within `timeout`, or none that holds an id; then the job may be in
-            the queue all the same.
+        Rejected: Slurm refuses the script.
+        LimitReached: no more jobs now; raised at once, or after `patience` if sbatch retries.
+        Unanswered: no answer within `timeout`, or one without an id; the job may be in the queue.
     """
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
     reply = _patiently(command, timeout, patience)
@@ -55,7 +54,7 @@ def submit(
         raise _open_question(script, f"sbatch gave no answer within {timeout:g} s")
     if reply.code != 0:
         raise refusal(reply.err, str(script))
-    # Some sites greet here, too.
+    # Some sites print a greeting here.
     printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
     if not printed:
         raise _open_question(script, f"sbatch printed no job id but {reply.out.strip()!r}")
@@ -68,11 +67,11 @@ def would_accept(
     options: Sequence[str] = (),
     timeout: float = TIMEOUT,
 ) -> Expectation | CouldNotAsk:
-    """Ask by `sbatch --test-only` whether a script would be accepted, and where it would start.
+    """Ask by `sbatch --test-only` whether sbatch would accept a script, and where it would run.
 
     Raises:
-        Rejected, LimitReached: as `submit`. Not told here: a time above the partition's limit, a
-            closed partition, and an output folder that is not there.
+        Rejected, LimitReached: as `submit`. sbatch does not check here: a time above the limit of
+            the partition, a closed partition, and a missing output folder.
     """
     command = ["sbatch", "--test-only", *options, str(script)]
     reply = call.run(command, timeout)
@@ -88,7 +87,7 @@ def would_accept(
 
 
 def _patiently(command: list[str], timeout: float, patience: float) -> Reply | CouldNotAsk:
-    """Run sbatch; end it early where it says that it retries until there is room."""
+    """Run sbatch; kill it early if it says that it will retry."""
     try:
         with call.running(command) as process:
             reply = call.wait(process, min(patience, timeout))
@@ -100,5 +99,5 @@ def _patiently(command: list[str], timeout: float, patience: float) -> Reply | C
 
 
 def _open_question(script: Path, what: str) -> Unanswered:
-    look = "the job may be in the queue; the same command looks there before it sends anything"
+    look = "the job may be in the queue; run the same command again: it looks there first"
     return Unanswered(f"{script}: {what}; {look}", maybe_accepted=True)

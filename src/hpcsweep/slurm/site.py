@@ -1,4 +1,4 @@
-"""What the cluster is: its configuration, nodes, partitions, and what this user may ask for."""
+"""Asks for a cluster's configuration, nodes and partitions, and for the user's QOS and accounts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
-# A state of sinfo may end in a sign: `*` does not respond, `~` powered off, `#` starting ...
+# Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
 _SIGNS: Final = "*~#!%$@+^-"
 _USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"}) | {
     "powered_down",
     "powering_down",
-    "powering_up",  # Slurm switches them on when needed
+    "powering_up",  # Slurm powers them up when needed
 }
 _GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
 _LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
@@ -28,7 +28,7 @@ _LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)",
 
 @dataclass(frozen=True)
 class Gres:
-    """Generic resources of a node, such as two GPUs of type v100."""
+    """Generic resources of a node, such as two GPUs of type v100; `str` is sbatch's form."""
 
     name: str
     type: str  # empty where the site gives none
@@ -54,19 +54,19 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """Say whether jobs may start on it, now or when it is free."""
+        """Say whether a job can start on it, now or when it is free."""
         return self.responds and self.state in _USABLE
 
 
 @dataclass(frozen=True)
 class Admission:
-    """The accounts or QOS that a partition takes: those of `allow` (or all), but not `deny`."""
+    """The accounts or QOS that a partition accepts: those of `allow` (or all), but not `deny`."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
     def takes(self, name: str, *ancestors: str) -> bool:
-        """Say whether a name is taken; newer releases let `allow` hold for children, too."""
+        """Say whether a name is accepted; in newer releases `allow` holds for children, too."""
         listed = not self.allow or not {name, *ancestors}.isdisjoint(self.allow)
         return listed and name not in self.deny
 
@@ -99,7 +99,7 @@ class Qos:
 
 @dataclass(frozen=True, kw_only=True)
 class Association:
-    """What a user may do under one account (and, where given, in one partition)."""
+    """What a user may do under one account, and in one partition if one is given."""
 
     account: str
     partition: str
@@ -109,7 +109,7 @@ class Association:
 
 
 def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
-    """Return `scontrol show config` as it is; `number` reads a value such as ``1001``."""
+    """Return `scontrol show config` by key; `number` reads a value such as ``1001``."""
     answer = ask("scontrol", "show", "config", timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -118,7 +118,7 @@ def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
 
 
 def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
-    """Return every node, in Slurm's order; sinfo lists a node once per partition."""
+    """Return every node, in Slurm's order."""
     answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -137,7 +137,7 @@ def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
 
 
 def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
-    """Return every quality of service; not all sites let users ask."""
+    """Return every QOS; some sites do not let users ask."""
     fields = ("Name", "MaxWall", "Flags")
     answer = _sacctmgr("qos", fields, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
@@ -168,7 +168,7 @@ def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Associa
 
 
 def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
-    """Return the account of this user's jobs where they name none; empty where unknown."""
+    """Return the account of this user's jobs that name none; empty if unknown."""
     answer = _sacctmgr("user", ("User", "DefaultAccount"), _user_name(), timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -176,7 +176,7 @@ def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
 
 
 def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
-    """Return the parent of every account; sites let partitions and limits hold for children."""
+    """Return the parent of every account: the lists of partitions may hold for children."""
     chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
     answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
@@ -228,7 +228,7 @@ def _admission(settings: Mapping[str, str], of: str) -> Admission:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Split a list of names; ALL and nothing are both an empty tuple."""
+    """Split a list of names; ALL and an empty text are an empty tuple."""
     if text.upper() in _LIMITLESS or text == "ALL":
         return ()
     return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,8 +1,8 @@
-"""Every state that Slurm gives a job, and what it means for a chunk of points.
+"""Lists every job state of Slurm, and what it means for a chunk of points.
 
-From the manuals of squeue and sacct and the page "Job State Codes", releases 17.11 to 25.11. A
-state that a later release adds is shown as itself and is treated as not over: nothing is sent twice
-because of a word that we do not know.
+Sources: the manuals of squeue and sacct and the page "Job State Codes", releases 17.11 to 25.11. A
+state that a later release adds is shown by its name and counts as not over, so that its chunk is
+not sent twice.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Meaning(Enum):
     PENDING = "pending"  # waits
     RUNNING = "running"  # has its node
     REQUEUED = "requeued"  # was interrupted and will run again
-    DONE = "done"  # ended by itself, exit code 0
-    FAILED = "failed"  # ended badly, and is charged for it
-    INFRASTRUCTURE = "infrastructure"  # the cluster's doing: not charged, back to pending
+    DONE = "done"  # ended with exit code 0
+    FAILED = "failed"  # by the job's own fault
+    INFRASTRUCTURE = "infrastructure"  # the cluster failed: not charged, back to pending
     CANCELLED = "cancelled"  # by a person
-    TIMEOUT = "timeout"  # its time was up
+    TIMEOUT = "timeout"  # reached its time limit
     UNKNOWN = "unknown"  # not in the table
 
 
@@ -34,7 +34,7 @@ _OVER: Final = frozenset(
 
 @dataclass(frozen=True)
 class State:
-    """One state: Slurm's long and short name (if any), its meaning, and words for people."""
+    """One state: Slurm's long and short name (if any), its meaning, and a text for users."""
 
     name: str
     short: str
@@ -44,7 +44,7 @@ class State:
 
     @property
     def over(self) -> bool:
-        """Say whether this attempt is over; an unknown state is not."""
+        """Say whether the attempt is over; in an unknown state it is not."""
         return self.meaning in _OVER
 
 
@@ -61,11 +61,11 @@ STATES: Final = (
     State("EXPEDITING", "", _Q, "requeued, to start before others"),
     State("FAILED", "F", _F, "ended with another exit code than 0; see `hpcsweep logs`"),
     State("LAUNCH_FAILED", "", _I, "could not be started on its node", node_at_fault=True),
-    State("NODE_FAIL", "NF", _I, "its node died", node_at_fault=True),
+    State("NODE_FAIL", "NF", _I, "its node failed", node_at_fault=True),
     State("OUT_OF_MEMORY", "OOM", _F, "used more host memory than `mem`; raise it in the profile"),
-    State("PENDING", "PD", _P, "waits for its turn"),
+    State("PENDING", "PD", _P, "waits in the queue"),
     State("POWER_UP_NODE", "", _P, "its node is being switched on"),
-    State("PREEMPTED", "PR", _I, "made room for a job of higher priority; submit again"),
+    State("PREEMPTED", "PR", _I, "preempted by a job of higher priority; submit again"),
     State("RECONFIG_FAIL", "", _I, "its node could not be set up", node_at_fault=True),
     State("REQUEUED", "RQ", _Q, "goes back to the queue"),
     State("REQUEUE_FED", "RF", _Q, "goes back to the queue of the federation"),
@@ -73,13 +73,13 @@ STATES: Final = (
     State("RESIZING", "RS", _R, "changes its size"),
     State("RESV_DEL_HOLD", "RD", _P, "on hold: its reservation is gone; `scontrol release` it"),
     State("REVOKED", "RV", _I, "another cluster of the federation took it"),
-    State("RUNNING", "R", _R, "runs"),
+    State("RUNNING", "R", _R, "is running"),
     State("SIGNALING", "SI", _R, "is being sent a signal"),
     State("SPECIAL_EXIT", "SE", _Q, "back in the queue, on hold by the site's rule; ask the site"),
     State("STAGE_OUT", "SO", _R, "copies its files out"),
     State("STOPPED", "ST", _R, "stopped by SIGSTOP, keeps its node"),
-    State("SUSPENDED", "S", _R, "suspended, keeps its node; its times are of no use"),
-    State("TIMEOUT", "TO", _T, "its time was up; submit again for the remaining points"),
+    State("SUSPENDED", "S", _R, "suspended, keeps its node; its times are not valid"),
+    State("TIMEOUT", "TO", _T, "reached its time limit; submit again for the remaining points"),
     State("UPDATE_DB", "", _R, "is being written to the accounts"),
 )
 _BY_NAME: Final = {name: state for state in STATES for name in (state.name, state.short) if name}
@@ -88,11 +88,11 @@ _WORD: Final = re.compile(r"[A-Za-z_]+")
 
 
 def state_of(text: str) -> State:
-    """Look a printed state up, long or short; an unknown one comes back as itself."""
+    """Return the state of a printed name, long or short; an unknown one keeps its name."""
     text = text.strip()
     word = _WORD.match(text)
     known = _BY_NAME.get(word[0].upper()) if word else None
-    return known or State(text, text, Meaning.UNKNOWN, "not a state that this version knows")
+    return known or State(text, text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
 
 
 _IN_VAIN: Final = {
@@ -116,7 +116,7 @@ _IN_VAIN: Final = {
 
 
 def in_vain(reason: str) -> str:
-    """Return why a job that waits for this reason will not start by waiting, or nothing."""
+    """Return why a job that waits for this reason will never start, or an empty text."""
     reason = reason.strip().strip("()")
     if reason.startswith(("QOS", "Assoc")) and reason.endswith("PerJobLimit"):
         return "asks for more than its account or QOS allows for one job"

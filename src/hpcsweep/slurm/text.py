@@ -1,4 +1,4 @@
-"""Reads the small things in Slurm's output: fields, times, numbers."""
+"""Reads fields, times and numbers in Slurm's output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 from hpcsweep import units
 
-SEPARATOR: Final = "\x1f"  # between the fields of a line: names and reasons hold every other
+SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
 
 def rows(text: str, fields: int) -> list[list[str]]:
-    """Split lines at the separator; a line without all its fields is not one of ours."""
+    """Split lines at the separator; lines with fewer fields are not part of the answer."""
     split = (line.split(SEPARATOR, fields - 1) for line in text.split("\n"))
     return [[field.strip() for field in row] for row in split if len(row) == fields]
 
@@ -26,7 +26,7 @@ def last_line(text: str) -> str:
 
 @lru_cache(maxsize=1024)  # the tasks of an array were submitted at once
 def moment(text: str) -> datetime | None:
-    """Read Slurm's local time; `N/A`, `Unknown` and `None` are no time."""
+    """Read Slurm's local time; None for `N/A`, `Unknown` and other text."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):
@@ -34,7 +34,7 @@ def moment(text: str) -> datetime | None:
 
 
 def number(text: str | None) -> int | None:
-    """Read the number that a setting starts with (``300 sec``); None where there is no limit."""
+    """Read the number at the start of a setting (``300 sec``); None for `UNLIMITED` and others."""
     found = re.match(r"\d+", text or "")
     return int(found[0]) if found else None
 
@@ -46,7 +46,7 @@ def amount(text: str) -> int | None:
 
 
 def duration(text: str) -> int | None:
-    """Read a time limit in seconds; None stands for no limit, and for what is no time."""
+    """Read a time limit in seconds; None for no limit, and for other text."""
     try:
         return units.seconds(text)
     except ValueError:

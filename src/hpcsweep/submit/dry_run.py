@@ -1,7 +1,7 @@
-"""`hpcsweep submit --dry-run`: everything that submit does, but for the submitting.
+"""`hpcsweep submit --dry-run`: does everything that `submit` does, but submits nothing.
 
-What would be sent is written byte for byte, outside of the results; Slurm is asked whether it
-would take it; one point is measured here.
+It writes the files that would be sent, byte for byte, to a temporary folder, asks Slurm whether it
+would accept the job, and measures one point here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def run(results: Path, asked: Request, say: Say) -> int:
-    """Show the plan and what would be sent, measure one point here, and submit nothing.
+    """Show the plan and the files that would be sent, and measure one point here.
 
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.
@@ -65,16 +65,16 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
     file.write_bytes(script.encoded(shown.script))
     say(shown.script)
     say(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
-    say(f"these files would be sent: {draft.path}")
+    say(f"submit would send the files in {draft.path}")
     answer = slurm.would_accept(file, options=shown.options)
     if isinstance(answer, slurm.CouldNotAsk):
         say(f"Slurm was not asked: {answer}")
     else:
-        say(f"Slurm would take it: partition {answer.partition}, nodes {answer.nodes}")
+        say(f"Slurm would accept this job: partition {answer.partition}, nodes {answer.nodes}")
 
 
 def _rehearse(asked: Request, say: Say) -> int:
-    """Measure the first point on this machine, without a profiler; its row is not kept."""
+    """Measure the first point on this machine, without a profiler, and drop its row."""
     device = local_device.local_device()
     options = replace(asked.options, workers=1)
     here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)
@@ -85,10 +85,10 @@ def _rehearse(asked: Request, say: Say) -> int:
             rundir.RunDir(Path(folder) / asked.sweep.name), here
         ).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
-        say(f"rehearsing one point here: {point.label()} on {device}")
+        say(f"measuring one point here: {point.label()} on {device}")
         result = local.run(submission, asked.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = tally(result.by_status, PointStatus) or "; ".join(result.refusals)
-    say(f"dry run: nothing was submitted (rehearsal: {how})")
+    say(f"dry run: nothing was submitted (the point measured here: {how})")
     return result.exit_code

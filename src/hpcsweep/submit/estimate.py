@@ -1,10 +1,10 @@
-"""How long a point will take: from rows of this sweep where there are some, else from a model.
+"""Estimates how long a point will take, by a model that the sweep's rows correct.
 
-The model: floating-point operations of the network (catalogue, scaled by area and batch) over the
-rate that such a device reaches, times the passes of the point, plus a fixed cost. A training step
-counts as three forward passes. Rows correct it:
-the median of measured over modelled seconds, per model and algorithm where there are rows of both,
-else per algorithm, else over all rows of that device.
+The model: floating-point operations of the network (from the catalogue, scaled by area and batch),
+divided by the rate that such a device reaches, times the passes of the point, plus a fixed cost. A
+training step counts as three forward passes. The correction is the median of measured over modelled
+seconds: of the same model and algorithm if there are such rows, else of the same algorithm, else of
+all rows of the device.
 """
 
 from __future__ import annotations
@@ -38,26 +38,24 @@ _CPU_FACTOR: Final[Mapping[str, float]] = {
     "gemm": 3, "implicit_gemm": 3, "implicit_precomp_gemm": 4, "fft": 20, "fft_tiling": 20,
     "winograd": 6, "winograd_nonfused": 6,
 }  # fmt: skip
-# images of a training epoch; of others nothing is known before they are opened
+# Images of a training epoch, where they are known before the data set is opened.
 _DATASETS: Final[Mapping[str, float]] = {"cifar10": 50_000, "cifar100": 50_000}
 _SYNTHETIC_STEPS: Final = 20.0
 _VALIDATION_SHARE: Final = 0.2
-_CIFAR_STEM: Final = 16.0  # neither stride 2 nor pooling before the blocks
+_CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
 _MAX_ROWS: Final = 20_000
 
 
 @dataclass
 class Estimates:
-    """Seconds per point, and how many of the points asked for rest on measured rows."""
+    """Estimates seconds per point; counts the points with rows of their model and algorithm."""
 
     corrections: Mapping[tuple[str, ...], float]
-    asked: int = 0
     measured: int = 0
     by_gpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of one point."""
-        self.asked += 1
         seconds = modelled(point.workload, point.axes, point.measure)
         for key in _keys(point.axes):
             if key in self.corrections:
@@ -99,7 +97,7 @@ def _passes(measure: Mapping[str, Any]) -> float:
 
 
 def _training_passes(axes: Mapping[str, Any], measure: Mapping[str, Any]) -> float:
-    """Return the forward passes that a training point is worth; a step is three of them."""
+    """Return the forward passes that a training point costs; a step costs three."""
     batch = float(axes.get("batch_size") or 1)
     images = _DATASETS.get(str(axes.get("dataset")), _SYNTHETIC_STEPS * batch)
     epoch = float(axes.get("steps_per_epoch") or max(1.0, images // batch))
@@ -145,9 +143,9 @@ def _rows(run: RunDir) -> Iterator[dict[str, Any]]:
 
 
 def _ratio(row: Mapping[str, Any]) -> float | None:
-    """Return measured over modelled seconds of a row; its passes are what it really took.
+    """Return measured over modelled seconds of a row, with the passes that it took.
 
-    A no-op lasts as long as the sweep says, which no row repeats: there is nothing to correct.
+    None for a no-op: it lasts as long as the sweep says, and no row repeats that.
     """
     if row.get("workload") == "noop":
         return None

@@ -1,8 +1,8 @@
 """Packs points into chunks.
 
-A chunk is what one scheduler task measures in one go, so the cost of a Python and CUDA start is
-paid once for many points. Points keep their order (the model changes slowest), so that a worker
-keeps its model; a chunk ends where the next point would not fit the time it may take.
+One Slurm task measures one chunk, so many points share the cost of a Python and CUDA start. Points
+keep their order (the model changes slowest), so that a worker keeps its model. A chunk ends where
+the next point would exceed its limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Before anything enters the queue: says why a job of this profile would never run."""
+"""Checks a profile before a job enters the queue, and refuses one whose jobs would never run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 def check(
     profile: Profile, submission: Path, say: Callable[[str], None], cluster: Cluster | None = None
 ) -> None:
-    """Ask the cluster once, say what is doubtful, and refuse what cannot work.
+    """Ask the cluster once, print warnings, and refuse a profile that cannot work.
 
-    `cluster` is what it said before, if it was asked already. One that does not answer is told in
-    one line; sbatch has the last word.
+    `cluster` is its earlier answer, if there is one. A cluster that does not answer is a warning,
+    and sbatch decides.
 
     Raises:
         Refused: no job would ever run, or none would leave a log.
 
     """
     if not slurm.available():
-        return  # sbatch is missed, and named, where it is called
+        return  # the call of sbatch will say that it is missing
     found = checks.examine(profile, cluster or slurm.describe())
     found += folders.logs(request.of(profile), submission)
     for finding in found:
@@ -37,5 +37,5 @@ def check(
             say(f"warning: {finding.complaint()}")
     wrong = [finding.complaint() for finding in found if finding.level == "fail"]
     if wrong:
-        last = "nothing was submitted; --no-check submits all the same"
+        last = "nothing was submitted; --no-check submits anyway"
         raise Refused("\n".join([*wrong, last]))

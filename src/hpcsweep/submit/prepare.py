@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir, SubmissionDir
     from hpcsweep.submit.request import Request
 
-# Share of the time limit that a chunk is planned to fill; estimates are not promises.
+# Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
 
 
@@ -56,9 +56,9 @@ LIVE: Final = "queued or running"  # in `Prepared.settled`: points of another su
 def prepare(
     run: RunDir, request: Request, queue: LiveChunks | None = None, into: RunDir | None = None
 ) -> Prepared:
-    """Write a new submission of what is still to be measured, `into` another folder if asked.
+    """Write a new submission of the points that are left, `into` another folder if given.
 
-    The caller holds the run folder's lock, unless nothing is written there.
+    The caller holds the run folder's lock if the submission goes there.
 
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.
@@ -109,19 +109,19 @@ def _discarded_on_failure(submission: SubmissionDir) -> Iterator[None]:
 
 
 def _keep_sweep(run: RunDir, request: Request) -> None:
-    """Keep the sweep as it was last submitted: rows that it no longer has are orphans."""
+    """Keep the sweep as it was last submitted: rows of other points are orphans."""
     with files.replacing(run.sweep_file) as file:
         file.write(request.sweep.text.encode())
 
 
 def discard(submission: SubmissionDir) -> None:
-    """Remove a submission that was never launched."""
+    """Remove a submission that was not sent."""
     shutil.rmtree(submission.path, ignore_errors=True)
     shutil.rmtree(submission.shards, ignore_errors=True)
 
 
 def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
-    """Refuse a submission that is expected to cost more than the budget."""
+    """Refuse a submission whose estimate exceeds the limit."""
     hours = seconds / 3600
     if max_gpu_hours is not None and hours > max_gpu_hours:
         raise Refused(
@@ -139,7 +139,7 @@ def chunk_limits(profile: Profile) -> packing.Limits:
 
 
 def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
-    """Return what counts as measured or on its way for a request."""
+    """Return the points that are measured, queued or running, for a request."""
     return ledger.read(run, queue, profiled=request.profile.wrapper != "none")
 
 
@@ -157,7 +157,7 @@ def unmeasured(request: Request, known: ledger.Ledger, settled: dict[str, int]) 
 
 
 def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
-    """Return what the measuring side needs; of points that are too large only where it asks."""
+    """Return the settings of the measuring side; known OOM points only with --skip-dominated."""
     profile = request.profile
     too_large = (p for p in request.points() if known.status.get(p.point_id) is PointStatus.OOM)
     return RunSettings(
@@ -175,14 +175,14 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
 def chunks(
     request: Request, points: Iterable[Point], seconds_of: estimate.Estimator
 ) -> Iterable[chunk_file.Chunk]:
-    """Return points in chunks: one per worker of this machine, or as the profile limits them."""
+    """Return points in chunks: one for each worker here, or within the profile's limits."""
     if request.profile.in_slurm:
         return packing.pack(points, seconds_of, chunk_limits(request.profile))
     return packing.share(points, seconds_of, request.workers)
 
 
 def _provenance(request: Request) -> dict[str, Any]:
-    """Return the fields of a manifest that say what was asked for, where, and by whom."""
+    """Return the fields of a manifest that say what was submitted, where, and by whom."""
     profile, sweep = request.profile, request.sweep
     return {
         "sweep": sweep.name,
@@ -204,7 +204,7 @@ def _provenance(request: Request) -> dict[str, Any]:
 
 
 def _git(folder: Path | None) -> dict[str, Any]:
-    """Return commit and dirtiness of the folder that the sweep lies in; empty where none."""
+    """Return the commit of the sweep's folder, and whether it has changes; None without git."""
     try:
         sha = _git_out(folder, "rev-parse", "HEAD")
         changes = _git_out(folder, "status", "--porcelain", "-uno")

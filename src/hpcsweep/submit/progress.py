@@ -1,4 +1,4 @@
-"""The progress of a local run: a bar in a terminal, a line now and then elsewhere."""
+"""Shows the progress of a local run: a bar on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Bar(Counts):
 
 @contextmanager
 def shown(total: int) -> Iterator[Counts]:
-    """Show how a run of `total` points goes on."""
+    """Show the progress of a run of `total` points."""
     if not sys.stderr.isatty():
         yield Lines(total)
         return

@@ -1,4 +1,4 @@
-"""What `hpcsweep retry` does: points that failed, or that are named, are measured once more."""
+"""`hpcsweep retry`: measures points again that failed, or that are named."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def measure_again(  # noqa: PLR0913 - the options of a command
 ) -> int:
     """Measure points again, on the profiles that they were sent to; return the exit code.
 
-    `point_ids` (or their beginnings) instead of `statuses`, if there are any. Nothing to take
-    again is no error, and said.
+    `point_ids` (or their beginnings) replace `statuses`, if there are any. It is no error if there
+    is nothing to measure again.
 
     Raises:
         UsageError: an unknown status, no such point, or no submission to one of `clusters`.
@@ -45,7 +45,8 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     known = ledger.statuses(run)
     wanted = _named(run, known, point_ids) if point_ids else _of_status(known, statuses)
     if not wanted:
-        say(f"{run.name}: no point is {' or '.join(statuses)} ({_tally(known)}): nothing to do")
+        told = f"no point is {' or '.join(statuses)} ({_tally(known)})"
+        say(f"{run.name}: {told}; nothing to measure again")
         return 0
     requests = [
         replace(asked, options=options)
@@ -53,9 +54,8 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         if any(True for _point in asked.points())  # else another profile's
     ]
     if not requests:
-        these = f"such points (there were {len(wanted):,})"
         where = f" on {', '.join(clusters)}" if clusters else ""
-        say(f"{run.name}: the sweep no longer has {these}{where}")
+        say(f"{run.name}: the sweep no longer has these points{where} ({len(wanted):,})")
     return max((workflow.submit(run.path.parent, one, say) for one in requests), default=0)
 
 
@@ -64,7 +64,7 @@ def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> fr
     for prefix in prefixes:
         found = {point_id for point_id in known if point_id.startswith(prefix)}
         if not found:
-            raise UsageError(f"{run.name}: no measured point '{prefix}'")
+            raise UsageError(f"{run.name}: no measured point has the id '{prefix}'")
         wanted |= found
     return frozenset(wanted)
 
@@ -79,17 +79,17 @@ def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[s
 
 
 def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> Iterator[Request]:
-    """Yield a request for each profile that the sweep was sent to, as it was sent last."""
+    """Yield a request for each profile that the sweep was sent to, as in its last submission."""
     sweep = sweep_file.load(run.sweep_file, name=run.name)
     manifests = (entry.read_manifest() for entry in run.submissions())
-    # what failed is measured again, not profiled
+    # failed points are measured again, not profiled again
     sent = {one.profile: one for one in manifests if not one.is_profiled}
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
     for name in files:
         if name not in sent:
             raise UsageError(
-                f"{run.name}: nothing was sent to '{name}'{suggest(name, sent)} "
-                f"(but to: {', '.join(sent)})"
+                f"{run.name}: nothing was sent to profile '{name}'{suggest(name, sent)} "
+                f"(profiles used: {', '.join(sent)})"
             )
     for name in files or sent:
         before = sent[name]
@@ -104,7 +104,7 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
 
 
 def _profile(name: str, manifest: Manifest) -> Profile:
-    """Return a profile as it is now, by its name or from where it was when it was used."""
+    """Return a profile by its name, else from the file that the submission used."""
     try:
         return profile.load(name)
     except ProfileError:
@@ -115,4 +115,4 @@ def _profile(name: str, manifest: Manifest) -> Profile:
 
 
 def _tally(known: Mapping[str, str]) -> str:
-    return tally(Counter(known.values()), PointStatus) or "none has a row"
+    return tally(Counter(known.values()), PointStatus) or "no point has a row"

@@ -1,8 +1,8 @@
-"""Renders a profile and a submission to the text of an sbatch script, through Jinja2.
+"""Renders the job script of a submission from its profile, with Jinja2.
 
-Nothing in a profile can break out of its place: options and words of the shell are quoted, a line
-end is refused, and a name that the template misspells is an error. Folder and range of the array
-are in the call of sbatch, so that one script serves every array of a submission.
+All values of a profile are quoted for the shell, and a line end in one is refused. A misspelt name
+in a template is an error. The call of sbatch names the folder and the range of the array, so one
+script serves all arrays of a submission.
 """
 
 from __future__ import annotations
@@ -25,24 +25,15 @@ __all__ = ["encoded", "interpreter", "quote", "render", "setup"]
 
 TEMPLATE: Final = "job.sbatch.j2"
 SETUP: Final = "setup.sh.j2"
-RESTARTS: Final = 100  # requeues of one task before it is left to a person
-_KEYS: Final = {
-    "partition": "--partition",
-    "constraint": "--constraint",
-    "gres": "--gres",
-    "time": "--time",
-    "mem": "--mem",
-    "cpus_per_task": "--cpus-per-task",
-    "nodes": "--nodes",
-    "nodelist": "--nodelist",
-    "exclude": "--exclude",
-    "account": "--account",
-    "qos": "--qos",
-}
+RESTARTS: Final = 100  # requeues of one task at most
+_KEYS: Final = (  # of a profile; also options of sbatch
+    *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
+    *("nodelist", "exclude", "account", "qos"),
+)
 
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
-    """Return the script that runs a submission's chunks; `ProfileError` where it cannot be."""
+    """Return the job script of a submission; `ProfileError` if a value cannot be in a script."""
     return _template(TEMPLATE).render(
         **_preparation(profile),
         options=_options(profile, submission),
@@ -57,12 +48,12 @@ def render(profile: Profile, submission: SubmissionDir) -> str:
 
 
 def encoded(text: str) -> bytes:
-    """Return a script as it is written; names of folders need not be UTF-8."""
+    """Encode a script; names of folders need not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def setup(profile: Profile) -> str:
-    """Return the part of the script that prepares the environment of the worker."""
+    """Return the part of the script that prepares the worker's environment."""
     return _template(SETUP).render(**_preparation(profile))
 
 
@@ -99,7 +90,7 @@ def interpreter(profile: Profile) -> str:
 
 
 def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
-    own = [(option, getattr(profile, key)) for key, option in _KEYS.items()]
+    own = [(f"--{key.replace('_', '-')}", getattr(profile, key)) for key in _KEYS]
     fixed = [
         ("--job-name", f"hpcsweep-{submission.run.name}"),
         ("--output", "logs/slurm-%A_%a.out"),
@@ -112,7 +103,7 @@ def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str
 def _setup(profile: Profile) -> list[str]:
     lines = [f"module load {quote(name)}" for name in profile.modules]
     if profile.conda:
-        # An activated conda exports CONDA_EXE; without it, conda has to be on PATH.
+        # An activated conda exports CONDA_EXE; otherwise conda must be on PATH.
         lines += [
             'hook=$("${CONDA_EXE:-conda}" shell.bash hook) && eval "$hook"',
             f"conda activate {quote(profile.conda)}",
@@ -123,8 +114,8 @@ def _setup(profile: Profile) -> list[str]:
 
 
 def quote(value: object) -> str:
-    """Return a word of the shell; `ProfileError` where it has a line end."""
+    """Quote a word for the shell; `ProfileError` if it has a line end."""
     text = str(value)
     if not {"\n", "\r", "\0"}.isdisjoint(text):
-        raise ProfileError(f"{text!r}: a line end cannot go into a job script; rename it")
+        raise ProfileError(f"{text!r}: a job script cannot hold a line end; rename it")
     return shlex.quote(text)

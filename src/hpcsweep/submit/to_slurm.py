@@ -1,4 +1,4 @@
-"""Sends a submission to Slurm by its profile's launcher, past the nodes that broke."""
+"""Sends a submission to Slurm without the nodes that failed, and stops attempts that are lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def learn(run: RunDir, answer: Answer) -> list[bad_nodes.BadNode]:
-    """Keep what Slurm said, which nodes broke and which tasks are over; return the nodes."""
+    """Record which nodes failed and which tasks are over, as Slurm says; return the nodes."""
     if not run.submissions_dir.is_dir():
         return []
     bad = bad_nodes.learn(run, answer)
@@ -29,7 +29,7 @@ def learn(run: RunDir, answer: Answer) -> list[bad_nodes.BadNode]:
 
 
 def fence_off(run: RunDir, answer: Answer) -> None:
-    """Stop attempts that Slurm has given up but that may live on, as on a node that was lost.
+    """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
 
     Their points are about to be sent again. The caller holds the run folder's lock.
     """
@@ -49,7 +49,7 @@ def send(
     bad: Sequence[bad_nodes.BadNode],
     say: Callable[[str], None],
 ) -> list[str]:
-    """Submit every chunk to other nodes than those that broke, unless that leaves none.
+    """Submit every chunk, without the nodes that failed unless no other node is left.
 
     Returns the ids of the arrays.
 
@@ -66,8 +66,8 @@ def send(
         if wary is profile or journal.sent(submission).arrays:
             raise
         ids = launchers.slurm(profile).send(submission, profile)
-        say(f"{name}: no node is left without those that broke, so they are used again: {told}")
+        say(f"{name}: only excluded nodes are left, so they are used again: {told}")
     else:
         if wary is not profile:
-            say(f"{name}: avoids {told}; --allow-node NODE uses one again")
+            say(f"{name}: excludes {told}; --allow-node NODE allows one again")
     return ids

@@ -1,8 +1,8 @@
-"""Sends every chunk of a submission as job arrays, whatever it is that submits one.
+"""Sends the chunks of a submission as job arrays; the launcher submits each array.
 
-The journal says what sbatch is asked for, and then how it answered, so that an array whose answer
-was lost is found again. Where a limit on submitted jobs is hit, smaller arrays are tried; chunks
-that did not go in are sent by the next `hpcsweep submit`.
+The journal notes each array before sbatch is asked, and then the answer, so that an array whose
+answer was lost can be found again. At a limit on submitted jobs, smaller arrays are tried. The next
+`hpcsweep submit` sends the chunks that did not go in.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
 
 
 def max_size() -> int:
-    """Return how many tasks one array may have; the setting caps the index."""
+    """Return how many tasks one array may have: MaxArraySize limits the index."""
     asked = slurm.config()
     found = None if isinstance(asked, slurm.CouldNotAsk) else asked.get("MaxArraySize")
     return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)

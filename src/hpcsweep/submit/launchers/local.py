@@ -1,8 +1,8 @@
-"""Runs a submission's chunks on this machine, each under its own supervisor.
+"""Runs the chunks of a submission on this machine, each under its own supervisor.
 
-The same command as in a scheduler's job, the same shards. The launcher holds the supervisors'
-stdin: when it dies, however it dies, they read end-of-file and leave with their workers. A
-supervisor that dies is started again as the chunk's next attempt, as a scheduler would requeue it.
+The command and the shards are those of a Slurm job. This process holds the stdin of the
+supervisors: when it dies, they read end-of-file and end with their workers. A supervisor that dies
+is started again as the next attempt of its chunk, as Slurm would requeue a job.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import SubmissionDir
     from hpcsweep.submit.launchers import Progress
 
-# Starts without a single row in between before a chunk is given up.
+# A chunk is given up after so many starts without a new row.
 _VAIN_STARTS: Final = 3
 
 
 @dataclass
 class _Running:
-    """A supervisor process and what it has told."""
+    """A supervisor process, and the start of a line that it has not finished."""
 
     chunk: int
     process: subprocess.Popen[bytes]
@@ -51,35 +51,27 @@ def run(submission: SubmissionDir, profile: Profile, progress: Progress) -> Resu
 
 
 def _threads(workers: int) -> dict[str, str]:
-    """Give each of several workers its share of the cores, so that they disturb less."""
+    """Give each of several workers its share of the cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {environment.THREADS: str(max(1, (cores or 1) // workers))} if workers > 1 else {}
 
 
 class _Run:
-    """The event loop over supervisors, their rows and the signals that come in."""
+    """Follows the supervisors of a submission: their rows, their ends, and signals from outside."""
 
     def __init__(
-        self,
-        submission: SubmissionDir,
-        env: Mapping[str, str],
-        progress: Progress,
+        self, submission: SubmissionDir, env: Mapping[str, str], progress: Progress
     ) -> None:
-        self._submission = submission
-        self._env = {
-            **os.environ,
-            **env,
-            environment.PROGRESS: "json",
-            environment.LIFELINE: "stdin",
-        }
-        self._progress = progress
+        self._submission, self._progress = submission, progress
+        own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
+        self._env = {**os.environ, **env, **own}
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
         self._stops = 0
         self._result = Result()
 
     def to_the_end(self, chunks: range) -> Result:
-        """Start all chunks, follow them, and leave nothing behind."""
+        """Start all chunks, and follow them until each has ended."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
             for chunk in chunks:
@@ -141,7 +133,7 @@ class _Run:
         return lines[-1].removeprefix("hpcsweep: ") if lines else ""
 
     def _drop(self, running: _Running) -> None:
-        """Let go of a supervisor: closing its stdin ends it and its worker."""
+        """Close the stdin of a supervisor, which ends it and its worker, and wait for its end."""
         if self._live.pop(running.chunk, None) is None:
             return
         assert running.process.stdout  # noqa: S101 - for the type checker

@@ -1,6 +1,6 @@
-"""Sends a submission to Slurm through its job script, whose argument is an array's first chunk.
+"""Sends a submission to Slurm by its job script; the first chunk of an array is its argument.
 
-Not through `--export=ALL,NAME=VALUE`: that makes every node run a login shell before each task.
+`--export=ALL,NAME=VALUE` would make every node run a login shell before each task.
 """
 
 from __future__ import annotations

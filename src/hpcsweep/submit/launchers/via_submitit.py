@@ -1,12 +1,12 @@
 """Sends a submission to Slurm through submitit: the same chunks as arrays, with checkpoints.
 
-submitit writes the job script and one pickle per chunk, which names `Supervised` below; on the node
-that starts the same supervisor as any other job. So this module is imported on the node, too, and
-what only the submitting side needs is imported where it is used.
+submitit writes the job script, and one pickle per chunk that names `Supervised` below. On the node
+this starts the same supervisor as any other job. The node imports this module, too, so functions
+import what only the submitting side needs.
 
-Nobody waits for submitit's results or asks it for a state: rows and the journal are the truth, so
-a cluster without accounting is as good as one with. submitit's `has_timed_out` takes every signal
-for a time-out in jobs of ten minutes or less, hence the generous `max_num_timeout`.
+hpcsweep does not use submitit's results and states, but rows and its own journal, so it works on a
+cluster without accounting. `max_num_timeout` is large because submitit counts every signal to a job
+of ten minutes or less as a time-out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
 
-RESTARTS: Final = 100  # requeues of one task before it is left to a person
+RESTARTS: Final = 100  # requeues of one task at most
 _CHECKPOINT: Final = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
 _STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _CHECKPOINT})
 _PATIENCE: Final = 5.0  # seconds between SIGTERM and the signal that asks for a checkpoint
@@ -50,12 +50,12 @@ _UNSENT: Final = re.compile(r"[0-9a-f]{32}\.pkl|\.submission_file_[0-9a-f]{32}\.
 
 @dataclass(frozen=True)
 class Supervised:
-    """What runs in the job: the supervisor of one chunk, and a requeue where points remain."""
+    """What the job runs: the supervisor of one chunk, and a requeue if points remain."""
 
     submission: str
 
     def __call__(self, chunk: int) -> None:
-        """Run the supervisor, and end as it ends; submitit's own signal makes it requeue."""
+        """Run the supervisor, and exit with its code; submitit's own signal requeues the job."""
         command = [sys.executable, "-m", "hpcsweep.node.supervisor", self.submission, str(chunk)]
         code, came = _run(command)
         if (code == EXIT_REQUEUE or -code in came) and _requeue_wanted(came):
@@ -64,15 +64,12 @@ class Supervised:
             sys.exit(code if code > 0 else 128 - code)
 
     def checkpoint(self, chunk: int) -> DelayedSubmission:
-        """Return the same call: its rows are its state."""
+        """Return the same call: the rows on disk are its state."""
         return DelayedSubmission(self, chunk)
 
 
 def _run(command: list[str]) -> tuple[int, list[int]]:
-    """Run a command and hand it every signal to stop; return its code and the signals that came.
-
-    submitit's handlers are back in place afterwards.
-    """
+    """Run a command, and pass on every signal to stop; return its code and these signals."""
     came: list[int] = []
     started: list[subprocess.Popen[bytes]] = []
 
@@ -88,7 +85,7 @@ def _run(command: list[str]) -> tuple[int, list[int]]:
             for number in came:
                 process.send_signal(number)
             code = process.wait()
-        # Who preempts by submitit's rules sends SIGTERM, and asks for the checkpoint after that.
+        # A site that preempts by submitit's rules sends SIGTERM first, then the checkpoint signal.
         until = time.monotonic() + _PATIENCE
         while code and came and _CHECKPOINT not in came and time.monotonic() < until:
             time.sleep(0.05)
@@ -99,10 +96,10 @@ def _run(command: list[str]) -> tuple[int, list[int]]:
 
 
 def _requeue_wanted(came: list[int]) -> bool:
-    """Say whether to go back to the queue.
+    """Say whether to requeue the job.
 
-    SIGTERM alone is a cancellation, or a preemption after which Slurm requeues by itself; a
-    requeue would bring a cancelled job back to life.
+    Not after SIGTERM alone: it means a cancellation, which a requeue would undo, or a preemption,
+    after which Slurm requeues by itself.
     """
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     return restarts < RESTARTS and set(came) != {signal.SIGTERM}
@@ -151,9 +148,7 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
     from hpcsweep.submit import script  # noqa: PLC0415 - jinja2 has no business on the node
 
     if found := set("%\\\n\r") & set(str(submission.path.absolute())):
-        text = (
-            f"{submission.path}: submitit and Slurm read something into {found.pop()!r} in a path"
-        )
+        text = f"{submission.path}: {found.pop()!r} in a path has a meaning to submitit and Slurm"
         raise UsageError(f"{text}; rename the folder, or choose another with --results")
     try:
         return submitit.AutoExecutor(
@@ -167,7 +162,7 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
 
 
 def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict[str, Any]:
-    """Return what a profile says in submitit's words; it leaves out what is None."""
+    """Return the keys of a profile by submitit's names; submitit leaves out None."""
     from hpcsweep.submit import script  # noqa: PLC0415
 
     seconds = profile.time_seconds
@@ -200,7 +195,7 @@ def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict
 
 
 def _more(profile: Profile) -> dict[str, str | bool]:
-    """Return `sbatch_options` as names and values; submitit writes long options only."""
+    """Return `sbatch_options` as names and values; submitit takes only long options."""
     found: dict[str, str | bool] = {}
     for option in profile.sbatch_options:
         name = ""
@@ -211,21 +206,21 @@ def _more(profile: Profile) -> dict[str, str | bool]:
             elif name and found[name] is True:
                 found[name] = word
             else:
-                text = f"{profile.path}: sbatch_options: `{option}` is not for submitit"
+                text = f"{profile.path}: sbatch_options: submitit does not take `{option}`"
                 raise ProfileError(f"{text}; write it as --name=value")
     return found
 
 
 @contextmanager
 def _errors(folder: Path) -> Iterator[None]:
-    """Turn submitit's errors into ours, and remove what it wrote for jobs that did not go in."""
+    """Turn submitit's errors into ours, and remove its files of jobs that did not go in."""
     folder.mkdir(exist_ok=True)
     try:
         yield
     except FileNotFoundError as error:
         raise MissingDependency(f"{error.filename}: not found; submit on a login node") from error
     except FailedSubmissionError as error:
-        look = "the same command looks whether the job is in the queue before it sends anything"
+        look = "run the same command again: it looks for the job in the queue first"
         text = f"submitit: {error}; {look}"
         raise slurm.Unanswered(text, maybe_accepted=True) from error
     except FailedJobError as error:
@@ -237,7 +232,7 @@ def _errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Give sbatch our environment without what changes its answers behind our back."""
+    """Hide environment variables from sbatch that would change its behaviour."""
     before = dict(os.environ)
     for name in before.keys() - slurm.environment("sbatch").keys():
         del os.environ[name]
