@@ -75,7 +75,7 @@ def test_the_last_node_is_used_again_and_that_is_told(cluster: Lab, desk: Desk):
     assert "#SBATCH --exclude=l40sn1" in shown
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
-    assert "no node is left without those that broke" in sent.stdout
+    assert "only excluded nodes are left" in sent.stdout
     assert "l40sn1 (NODE_FAIL" in sent.stdout
 
 

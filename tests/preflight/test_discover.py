@@ -81,11 +81,11 @@ def test_types_without_a_type_in_the_gres_are_told_apart_by_features(tmp_path):
         node("c1", features=("p100", "ib"), gpus=("", 0)),
     ]
     both = found(nodes=nodes)
-    assert both["a100"].keys["constraint"] == "a100"
-    assert both["a100"].keys["gres"] == "gpu:1"
+    assert both["a100"].profile["constraint"] == "a100"
+    assert both["a100"].profile["gres"] == "gpu:1"
     assert both["a100"].nodes == ("a1", "a2")
-    assert both["ib-p100"].keys["constraint"] == "p100"
-    assert "gpu_name" not in both["ib-p100"].keys
+    assert both["ib-p100"].profile["constraint"] == "p100"
+    assert "gpu_name" not in both["ib-p100"].profile
     for line in discover.write(list(both.values()), tmp_path, force=False):
         assert "node" in line
     assert profile.load(tmp_path / "a100.yaml").gpu_name == r"\bA100\b"
@@ -95,7 +95,7 @@ def test_one_kind_of_gpu_needs_no_constraint():
     """Nor a name that the site does not give."""
     (one,) = found(nodes=[node("n1", gpus=("", 4))]).values()
     assert one.name == "gpu"
-    assert "constraint" not in one.keys
+    assert "constraint" not in one.profile
 
 
 def test_two_types_of_one_model_keep_their_own_names():
@@ -103,15 +103,15 @@ def test_two_types_of_one_model_keep_their_own_names():
     kinds = ("a100_40gb", "a100_80gb", "a100_1g.5gb")
     both = found(nodes=[node(f"n{i}", gpus=(kind, 4)) for i, kind in enumerate(kinds)])
     assert set(both) == set(kinds)
-    assert both["a100_80gb"].keys["gres"] == "gpu:a100_80gb:1"
+    assert both["a100_80gb"].profile["gres"] == "gpu:a100_80gb:1"
 
 
 def test_a_node_with_two_types_is_in_two_profiles():
     """Its GPUs are shared out by type."""
     mixed = replace(node("n1"), gres=(Gres("gpu", "v100", 2), Gres("gpu", "a100", 4)))
     both = found(nodes=[mixed])
-    assert (both["v100"].keys["mem"], both["a100"].keys["mem"]) == ("48G", "24G")
-    assert (both["v100"].keys["cpus_per_task"], both["a100"].keys["cpus_per_task"]) == (16, 8)
+    assert (both["v100"].profile["mem"], both["a100"].profile["mem"]) == ("48G", "24G")
+    assert (both["v100"].profile["cpus_per_task"], both["a100"].profile["cpus_per_task"]) == (16, 8)
 
 
 @pytest.mark.parametrize(
@@ -133,39 +133,43 @@ def test_the_partition_is_one_that_this_user_may_use(other, chosen):
     """Open, long enough, without preemption, and with as few other nodes as can be."""
     nodes = [node("n1", partitions=("big", "mine")), node("n2", gpus=("", 0), partitions=("big",))]
     one = found(nodes=nodes, partitions=[partition("big"), partition("mine", **other)])["v100"]
-    assert one.keys["partition"] == chosen
+    assert one.profile["partition"] == chosen
 
 
 def test_a_cluster_without_an_open_partition_is_told_in_the_file():
     """The profile is written all the same; the doctor will refuse it."""
     (one,) = found(partitions=[partition("gpu", state="DOWN")]).values()
-    assert "partition" not in one.keys
+    assert "partition" not in one.profile
     assert "# partition: none that is open to you" in one.text()
 
 
 def test_account_and_qos_are_written_where_there_is_one_choice():
     """Where there are more, a comment lists them; where nobody says, nothing stands there."""
     (one,) = found().values()
-    assert (one.keys["account"], one.keys["qos"]) == ("phys", "normal")
+    assert (one.profile["account"], one.profile["qos"]) == ("phys", "normal")
     rows = [mine("phys", qualities=("normal", "long")), mine("chem")]
     (one,) = found(associations=rows).values()
-    assert not {"account", "qos"} & set(one.keys)
+    assert not {"account", "qos"} & set(one.profile)
     assert "# account: one of chem, phys" in one.text()
     only = [partition("gpu", accounts=Admission(("chem",)), qos=Admission(("long",)))]
     (one,) = found(associations=rows, partitions=only).values()
-    assert (one.keys["account"], one.keys["qos"]) == ("chem", "long")
+    assert (one.profile["account"], one.profile["qos"]) == ("chem", "long")
     hidden = {"associations": [], "default_account": "", "parent_accounts": {}}
     (one,) = found(**hidden, unanswered=dict.fromkeys(hidden, SILENT)).values()
-    assert not {"account", "qos"} & set(one.keys)
+    assert not {"account", "qos"} & set(one.profile)
 
 
 def test_limits_of_partition_and_qos_bound_time_memory_and_cpus():
     """The smallest of all that hold."""
     tight = partition("gpu", max_time_s=7200, max_mem_per_node_mb=8192, max_cpus_per_node=2)
     (one,) = found(partitions=[tight]).values()
-    assert (one.keys["time"], one.keys["mem"], one.keys["cpus_per_task"]) == ("02:00:00", "8G", 2)
+    assert (one.profile["time"], one.profile["mem"], one.profile["cpus_per_task"]) == (
+        "02:00:00",
+        "8G",
+        2,
+    )
     (one,) = found(partitions=[tight], qos=[qos("normal", wall=3600)]).values()
-    assert one.keys["time"] == "01:00:00"
+    assert one.profile["time"] == "01:00:00"
 
 
 def test_what_cannot_be_discovered_is_told(monkeypatch):

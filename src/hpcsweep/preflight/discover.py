@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import slurm, units
@@ -56,24 +56,18 @@ class Discovery:
     name: str
     about: str
     nodes: tuple[str, ...]
-    keys: dict[str, str | int]
+    profile: dict[str, str | int]
     notes: tuple[str, ...]
 
     def text(self) -> str:
         """Return the YAML file."""
         head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep cluster discover`.\n"
-        lines = [f"{key}: {_scalar(value)}\n" for key, value in self.keys.items()]
+        lines = [f"{key}: {_scalar(value)}\n" for key, value in self.profile.items()]
         return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
-        return {
-            "name": self.name,
-            "about": self.about,
-            "nodes": list(self.nodes),
-            "profile": self.keys,
-            "notes": list(self.notes),
-        }
+        return asdict(self)
 
 
 def ask() -> list[Discovery]:
@@ -117,7 +111,7 @@ def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[
     """
     for one in found:
         path = folder / f"{one.name}.yaml"
-        what = f"{one.about}, partition {one.keys.get('partition', 'unknown')}"
+        what = f"{one.about}, partition {one.profile.get('partition', 'unknown')}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with path.open("w" if force else "x", encoding="utf-8") as file:

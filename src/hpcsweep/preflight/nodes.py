@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hpcsweep.preflight import constraint_expression
@@ -55,7 +56,9 @@ def examine(
             yield _nothing_left(wants, steps, position, left, nodes)
             return
         left = kept
-    yield from _enough(wants, left)
+    if wants.nodes > len(left):
+        detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
+        yield wants.complaint("nodes", detail, f"write `nodes: {len(left)}` or less")
     yield _state(left, len(nodes), steps)
 
 
@@ -126,31 +129,26 @@ def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Ite
     """Yield the keys that narrow the nodes down, in the order of their use."""
     for key, names in lists.items():
         if not isinstance(names, CouldNotAsk):
-            test = _named(frozenset(names), inside=key == "nodelist")
+            test = partial(_is_named, names, inside=key == "nodelist")
             yield Step(key, f"{key} {wants[key]}", test)
-    text = wants["constraint"]
-    if text:
-        yield Step(
-            "constraint",
-            f"constraint {text}",
-            lambda n: constraint_expression.fits(text, n.features),
-        )
+    if text := wants["constraint"]:
+        fits = constraint_expression.fits
+        yield Step("constraint", f"constraint {text}", lambda node: fits(text, node.features))
     for wish in wants.gres:
-        yield Step("gres", f"gres {wish}", _has(wish))
-    mem = wants.mem_mb
-    if mem:
+        yield Step("gres", f"gres {wish}", partial(_has, wish))
+    if mem := wants.mem_mb:
         yield Step("mem", f"mem {wants['mem']}", lambda node: node.memory_mb >= mem)
     if wants.cpus > 1:
         label = f"cpus_per_task {wants.cpus}"
         yield Step("cpus_per_task", label, lambda node: node.cpus >= wants.cpus)
 
 
-def _named(names: frozenset[str], *, inside: bool) -> Callable[[Node], bool]:
-    return lambda node: (node.name in names) == inside
+def _is_named(names: Sequence[str], node: Node, *, inside: bool) -> bool:
+    return (node.name in names) == inside
 
 
-def _has(wish: Gres) -> Callable[[Node], bool]:
-    return lambda node: _count(node, wish) >= wish.count
+def _has(wish: Gres, node: Node) -> bool:
+    return _count(node, wish) >= wish.count
 
 
 def _nothing_left(
@@ -201,12 +199,6 @@ def _too_much(wants: Wants, key: str, before: Sequence[Step], left: Sequence[Nod
         most = str(max(node.cpus for node in left))
         detail = f"{wants.cpus} CPUs are more than a node{among} has ({most})"
     return wants.complaint(key, detail, f"write `{key}: {most}` or less")
-
-
-def _enough(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
-    if wants.nodes > len(left):
-        detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
-        yield wants.complaint("nodes", detail, f"write `nodes: {len(left)}` or less")
 
 
 def _state(left: Sequence[Node], total: int, steps: Sequence[Step]) -> Finding:

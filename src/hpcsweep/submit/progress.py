@@ -28,7 +28,7 @@ class Counts:
         self._failed += status in FAILED
 
     def tick(self) -> None:
-        """Refresh what is shown."""
+        """Refresh what is shown; called a few times a second."""
 
     @property
     def _rate(self) -> float:

@@ -18,16 +18,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
-
-
-class Progress(Protocol):
-    """Shows how a run on this machine goes on."""
-
-    def point(self, status: str) -> None:
-        """Take note of one more row."""
-
-    def tick(self) -> None:
-        """Refresh what is shown; called a few times a second."""
+    from hpcsweep.submit.progress import Counts
 
 
 @dataclass
@@ -57,8 +48,8 @@ class Preview:
 class RunsHere(Protocol):
     """A launcher whose chunks run on this machine."""
 
-    def run(self, submission: SubmissionDir, profile: Profile, progress: Progress) -> Result:
-        """Run every chunk to its end."""
+    def run(self, submission: SubmissionDir, profile: Profile, progress: Counts) -> Result:
+        """Run every chunk to its end; tell `progress` of each new row."""
 
 
 class SendsToSlurm(Protocol):

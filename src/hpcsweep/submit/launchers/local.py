@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
-    from hpcsweep.submit.launchers import Progress
+    from hpcsweep.submit.progress import Counts
 
 # A chunk is given up after so many starts without a new row.
 _VAIN_STARTS: Final = 3
@@ -43,7 +43,7 @@ class _Running:
     buffer: bytes = b""
 
 
-def run(submission: SubmissionDir, profile: Profile, progress: Progress) -> Result:
+def run(submission: SubmissionDir, profile: Profile, progress: Counts) -> Result:
     """Run every chunk; the first Ctrl-C finishes the current points, the second drops them."""
     manifest = submission.read_manifest()
     env = {**profile.env, **_threads(manifest.run.workers)}
@@ -59,9 +59,7 @@ def _threads(workers: int) -> dict[str, str]:
 class _Run:
     """Follows the supervisors of a submission: their rows, their ends, and signals from outside."""
 
-    def __init__(
-        self, submission: SubmissionDir, env: Mapping[str, str], progress: Progress
-    ) -> None:
+    def __init__(self, submission: SubmissionDir, env: Mapping[str, str], progress: Counts) -> None:
         self._submission, self._progress = submission, progress
         own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
         self._env = {**os.environ, **env, **own}
