@@ -20,8 +20,9 @@ import torch
 
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing.layer_timer import HostMarks, LayerTimer
+from hpcsweep.measure.timing.layer_timer import LayerTimer
 from hpcsweep.measure.timing.loop import quiet_collector
+from hpcsweep.measure.timing.stamps import HostStamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +42,8 @@ def main() -> None:
     torch.set_num_threads(1)
     model = models.build_float32(chosen.model)
     image = torch.randn(1, 3, chosen.size, chosen.size)
-    timer = LayerTimer(model, shape_pass(model, image).calls, HostMarks())
-    calls = len(timer.calls)
+    found = shape_pass(model, image).calls
+    timer, calls = LayerTimer(model, found, HostStamps()), len(found)
     print(
         f"{chosen.model} at {chosen.size}, {calls} layer calls, 1 thread, torch {torch.__version__}"
     )

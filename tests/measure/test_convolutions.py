@@ -7,11 +7,14 @@ import torch
 from torch import nn
 
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv.backend import Expected, Gradient, Way
+from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
+from hpcsweep.conv.proof.evidence import Evidence, Operation, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import Unsupported
-from hpcsweep.measure.convolutions import Coverage, choose, joined
+from hpcsweep.measure.convolutions import call_cells, choose, coverage_cells, joined
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point, policy
 
@@ -32,7 +35,7 @@ def test_the_frameworks_choice_runs_on_its_own_layers(network):
     assert isinstance(net[0], ExplicitConv2d)
     choices = choose(net, shapes, "auto", policy("fallback"), BACKEND)
     assert type(net[0]) is nn.Conv2d
-    cells = Coverage(choices, ()).cells()
+    cells = coverage_cells(choices, ())
     assert (cells["backend"], cells["algorithm_used"], cells["conv_fallbacks"]) == (
         "framework",
         "auto",
@@ -44,7 +47,7 @@ def test_coverage_is_by_work_and_by_time(network):
     """A network that Winograd can do only in part says how small the part is."""
     net, shapes = network
     choices = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
-    cells = Coverage(choices, [3.0, 1.0]).cells()
+    cells = coverage_cells(choices, [3.0, 1.0])
     first, second = (shape.flops for _, shape in shapes.convolutions)
     assert cells["algorithm_coverage_pct"] == pytest.approx(100 * first / (first + second))
     assert cells["algorithm_coverage_time_pct"] == 75.0
@@ -59,8 +62,8 @@ def test_coverage_by_time_needs_a_layer_pass(network):
     """Without layer times the cell is empty, not zero."""
     net, shapes = network
     choices = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    assert Coverage(choices, ()).cells()["algorithm_coverage_time_pct"] is None
-    assert Coverage((), ()).cells()["algorithm_coverage_pct"] is None
+    assert coverage_cells(choices, ())["algorithm_coverage_time_pct"] is None
+    assert coverage_cells((), ())["algorithm_coverage_pct"] is None
 
 
 def test_a_map_gives_each_layer_its_own(network):
@@ -68,7 +71,7 @@ def test_a_map_gives_each_layer_its_own(network):
     net, shapes = network
     choices = choose(net, shapes, {"0": "fft", "default": "gemm"}, policy("fallback"), BACKEND)
     assert [choice.used for choice in choices] == ["fft", "gemm"]
-    assert Coverage(choices, ()).cells()["algorithm_coverage_pct"] == 100
+    assert coverage_cells(choices, ())["algorithm_coverage_pct"] == 100
 
 
 def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
@@ -84,11 +87,38 @@ def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(netw
     """On a CPU: it is counted, with its reason, and not covered."""
     net, shapes = network
     algorithm = {"0": "autotune", "default": "gemm"}
-    cells = Coverage(choose(net, shapes, algorithm, policy("fallback"), BACKEND), ()).cells()
+    cells = coverage_cells(choose(net, shapes, algorithm, policy("fallback"), BACKEND), ())
     assert cells["algorithm_used"] == "auto+gemm"
     assert cells["conv_fallbacks"] == 1
     assert cells["algorithm_coverage_pct"] < 100
     assert "no autotuner" in cells["fallback_reason"]
+
+
+def test_every_call_says_what_ran_and_how_that_is_known(network):
+    """Algorithm, evidence and, where they disagree, the contradiction; nothing seen is none."""
+    net, shapes = network
+    choices = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
+    seen = Seen(telling=[Operation("x")])
+    first, second = call_cells(choices, [Evidence("0"), Evidence("2", seen, (), "ran z")])
+    assert (first["backend"], first["algorithm_used"]) == ("reference", "winograd")
+    assert first["workspace_bytes"] > 0
+    assert (second["backend"], second["algorithm_used"]) == ("framework", "auto")
+    assert "stride" in second["fallback_reason"]
+    assert first["algorithm_evidence"] == "none"
+    assert second["algorithm_evidence"] == "mismatch (ran z); profiler: x"
+
+
+def test_gradients_of_two_kinds_are_told_as_both(network):
+    """The library's and the framework's, with the reason and the larger workspace."""
+    net, shapes = network
+    call, _ = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    of_data = Gradient(Way.DATA, "algo_1", Expected(), workspace_bytes=8)
+    of_filters = Gradient(Way.FILTER, None, Expected(), "no counterpart")
+    choice = GradientChoice(call, (of_data, of_filters))
+    (cells,) = call_cells([choice], [Evidence("0")])
+    assert (cells["backend"], cells["algorithm_used"]) == ("reference+framework", "gemm+auto")
+    assert (cells["fallback_reason"], cells["workspace_bytes"]) == ("no counterpart", 8)
+    assert coverage_cells([call], [3.0, 1.0], [choice])["algorithm_coverage_time_pct"] == 75
 
 
 def test_names_are_joined_by_frequency():

@@ -8,17 +8,28 @@ import pytest
 import torch
 
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, columns
-from hpcsweep.measure import numerics, workbench
+from hpcsweep.conv.proof.evidence import Source, cell
+from hpcsweep.measure import models, numerics, workbench
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine.telemetry import Telemetry
 from measuring import Throttled, point
+
+QUICK = {"layers": False, "evidence": False, "numerics": False}
 
 
 @pytest.fixture(scope="module")
 def bench():
     """One bench for all tests, as a worker has one for all its points."""
     return Inference("cpu")
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Return the keys of the networks that are built from now on."""
+    keys, build = [], models.build
+    monkeypatch.setattr(models, "build", lambda key, *rest: keys.append(key) or build(key, *rest))
+    return keys
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +69,8 @@ def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
             finish()
             return {"energy_j": 0.5, "energy_method": "counter"}
 
-    bench = Inference("cpu")
-    bench._telemetry = counting = Counting()
-    row = bench.measure(point(measure={"energy": wanted})).row
+    counting = Counting()
+    row = Inference("cpu", counting).measure(point(measure={"energy": wanted})).row
     assert (counting.asked, row.get("energy_j")) == ((1, 0.5) if wanted else (0, None))
     assert row["n"] == 4
 
@@ -95,9 +105,10 @@ def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
     assert len(convolutions) == done.row["conv_calls"] == 2
     assert done.row["max_rel_error"] < 1e-4
     assert done.row["algorithm_evidence"] == "profiler"
-    for row in convolutions:
+    for row, call in zip(convolutions, done.proof.calls, strict=True):
         assert row["algorithm_used"] == algorithm or row["fallback_reason"]
-        assert row["algorithm_evidence"].startswith("profiler")
+        assert row["algorithm_evidence"] == cell(call)
+        assert (call.layer, call.source, call.problem) == (row["layer"], Source.PROFILER, None)
     assert "algorithm_mismatch" not in done.row["flags"]
     assert ("fallback" in done.row["flags"]) == (done.row["conv_fallbacks"] > 0)
 
@@ -110,9 +121,9 @@ def test_autotune_where_nothing_tunes_is_unsupported(bench):
 
 def test_passes_that_are_not_wanted_do_not_happen(bench):
     """No layers, no evidence, no numerics: an overall row alone."""
-    off = {"layers": False, "evidence": False, "numerics": False}
-    done = bench.measure(point(algorithm="gemm", measure=off))
+    done = bench.measure(point(algorithm="gemm", measure=QUICK))
     assert done.layers == []
+    assert [call.seen for call in done.proof.calls] == [None] * 2
     assert done.row["algorithm_evidence"] == "none"
     assert done.row["max_rel_error"] is None
     assert "hook_overhead_pct" not in done.row
@@ -121,7 +132,7 @@ def test_passes_that_are_not_wanted_do_not_happen(bench):
 
 def test_adaptive_points_stop_for_a_reason(bench):
     """The reason is one of the documented ones, and at least `min_iterations` were timed."""
-    settings = {"stop": "adaptive", "min_iterations": 5, "max_seconds": 2.0, "target": 0.5}
+    settings = {"stop": "adaptive", "min_iterations": 5, "max_seconds": 1.0, "target": 0.5}
     done = bench.measure(point(measure=settings))
     assert done.row["stop_reason"] in columns.STOP_REASONS
     assert done.row["n"] == len(done.samples) >= 5
@@ -131,7 +142,7 @@ def test_adaptive_points_stop_for_a_reason(bench):
 def test_cache_states_measure(bench, state):
     """Flushed or rotated, the pass runs and the row has a number."""
     settings = {"iterations": 2, "evidence": False, "numerics": False}
-    done = bench.measure(point(cache_state=state, input_size=224, measure=settings))
+    done = bench.measure(point(cache_state=state, input_size=64, measure=settings))
     assert done.row["median_ms"] > 0
 
 
@@ -158,21 +169,24 @@ def test_flags_are_documented_and_doubt_makes_a_row_invalid(bench, monkeypatch):
 
 def test_threads_are_explicit(bench, monkeypatch):
     """The axis sets them; several workers on one machine raise the flag that doubts the number."""
-    assert bench.measure(point(num_threads=1)).row["threads"] == 1
+    assert bench.measure(point(num_threads=2)).row["threads"] == 2
     monkeypatch.setenv("HPCSWEEP_THREADS", "1")
-    row = bench.measure(point()).row
+    row = bench.measure(point(num_threads=None)).row
     assert row["threads"] == 1
     assert "shared_cpu" in row["flags"]
     assert row["valid"] is False
 
 
-def test_running_out_of_memory_is_a_finding_and_the_next_point_runs(bench):
+def test_running_out_of_memory_is_a_finding_and_the_next_point_runs(bench, built):
     """Peak and limit are told; the model is given back; nothing else breaks."""
     with pytest.raises(OutOfMemory) as caught:
         bench.measure(point("tinynets:Hungry"))
     assert 0 < caught.value.peak < caught.value.limit
-    assert bench._models._model is None
+    built.clear()
     assert bench.measure(point()).row["median_ms"] > 0
+    with pytest.raises(OutOfMemory):
+        bench.measure(point("tinynets:Hungry"))
+    assert [key.name for key in built] == ["tinynets:Residual", "tinynets:Hungry"]
 
 
 def test_a_batch_that_cannot_be_allocated_is_out_of_memory(bench):
@@ -216,14 +230,12 @@ def test_a_networks_own_failure_keeps_its_type(bench):
         bench.measure(point("tinynets:Twofaced"))
 
 
-def test_consecutive_points_share_the_network(bench):
-    """Another algorithm or size keeps the object; another seed builds anew."""
-    bench.measure(point())
-    first = bench._models._model
-    bench.measure(point(algorithm="fft", input_size=24))
-    assert bench._models._model is first
-    bench.measure(point(seed=3))
-    assert bench._models._model is not first
+def test_consecutive_points_share_the_network(built):
+    """Another algorithm or size keeps it; another seed builds anew."""
+    bench = Inference("cpu")
+    for axes in ({}, {"algorithm": "fft", "input_size": 24}, {"seed": 3}):
+        bench.measure(point(**axes, measure=QUICK))
+    assert [key.seed for key in built] == [0, 3]
 
 
 def test_an_algorithm_does_not_leak_into_the_next_point(bench):
@@ -231,7 +243,7 @@ def test_an_algorithm_does_not_leak_into_the_next_point(bench):
     bench.measure(point(algorithm="gemm", measure={"numerics": False}))
     done = bench.measure(point(algorithm="auto"))
     assert done.row["backend"] == "framework"
-    assert {type(m) for m in bench._models._model.modules()} & {torch.nn.Conv2d}
+    assert all("aten::convolution" in call.seen.operators for call in done.proof.calls)
 
 
 def test_networks_with_several_outputs_measure(bench):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models as torchvision_models
 
 import tinynets
@@ -142,23 +143,6 @@ def test_equal_keys_are_equal_work():
     assert keys[0] == _shapes_of(net, 8).calls[0].key != _shapes_of(net, 9).calls[0].key
 
 
-def test_the_cells_of_a_convolution_are_its_geometry():
-    """Numbers for machines, and the predecessor's short forms: one number where sides agree."""
-    net = nn.Conv2d(3, 6, (3, 5), stride=2, padding=(1, 2), groups=3, bias=False)
-    (call,) = _shapes_of(net, 20, batch=2).calls
-    cells = shapes.kernel_cells(call)
-    assert cells["op"] == "conv2d"
-    assert (cells["kernel_size"], cells["stride"], cells["padding"]) == ("3x5", "2", "1x2")
-    assert (cells["in_channels"], cells["in_h"], cells["out_channels"], cells["out_w"]) == (
-        3,
-        20,
-        6,
-        10,
-    )
-    assert (cells["groups"], cells["bias"]) == (3, False)
-    assert call.flops == 2 * (2 * 6 * 10 * 10) * 3 * 5
-
-
 def test_layer_modules_are_found_by_call():
     """Only the modules of calls are returned, shared ones once."""
     model = tinynets.Residual().eval()
@@ -191,3 +175,27 @@ def test_the_layout_of_a_pass_reaches_every_convolution() -> None:
     assert [c.layout for _, c in shape_pass(model, image).convolutions] == ["nchw", "nchw"]
     found = shape_pass(model.to(memory_format=last), image.to(memory_format=last))
     assert [c.layout for _, c in found.convolutions] == ["nhwc", "nhwc"]
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv2d(6, 8, (3, 5), stride=2, padding=1, groups=2), (2, 6, 12, 13)),
+        (nn.Conv1d(4, 8, 3), (1, 4, 20)),
+        (nn.Conv3d(2, 2, 3, groups=2), (1, 2, 5, 6, 7)),
+        (nn.Linear(7, 3), (5, 7)),
+        (nn.Linear(7, 3), (2, 5, 7)),
+    ],
+)
+def test_formulas_agree_with_the_counter(module, shape):
+    """Convolutions in 1, 2 and 3 dimensions and linear layers: the counter's number."""
+    x = torch.zeros(shape)
+    with FlopCounterMode(display=False) as counter:
+        y = module(x)
+    sizes = (tuple(x.shape),), (tuple(y.shape),)
+    assert shapes.analytic_flops(module, *sizes) == counter.get_total_flops()
+
+
+def test_other_modules_have_no_formula():
+    """Normalisation and activation count nothing by this convention."""
+    assert shapes.analytic_flops(nn.ReLU(), ((1, 3),), ((1, 3),)) is None

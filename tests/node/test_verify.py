@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
-from hpcsweep.conv.reference import backend
-from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.conv.proof.evidence import Evidence, Operation, Proof, Seen
+from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.measure.bench_api import Bench, Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.inference import Inference
 from hpcsweep.node import verify
 from hpcsweep.node.verify import Finding
-from measuring import point
+from measuring import lying, point
 
 NET = "tinynets:small_vgg"  # a 3x3, and a 1x3 that Winograd cannot do
 
@@ -24,15 +23,9 @@ def bench() -> Inference:
     return Inference("cpu")
 
 
-def found(bench: verify.Bench, *points) -> list[Finding]:
+def found(bench: Bench, *points) -> list[Finding]:
     """Verify points."""
     return list(verify.verify(points, bench))
-
-
-def lying(monkeypatch: pytest.MonkeyPatch, algorithm: str, forward) -> None:
-    """Make an algorithm run something else under its name."""
-    family = replace(backend.FAMILIES[algorithm], forward=forward)
-    monkeypatch.setattr(backend, "FAMILIES", {**backend.FAMILIES, algorithm: family})
 
 
 @pytest.mark.parametrize("algorithm", ["gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"])
@@ -41,7 +34,7 @@ def test_an_honest_point_is_proven(bench: Inference, algorithm: str) -> None:
     (finding,) = found(bench, point(NET, algorithm=algorithm))
     assert finding.proven
     assert finding.problems == []
-    assert [c["algorithm_used"] for c in finding.explicit] == [algorithm] * 2
+    assert [row["algorithm_used"] for row, _ in finding.explicit] == [algorithm] * 2
     assert finding.row["max_rel_error"] < 1e-5
     assert finding.default["algorithm_used"] == "auto"
     assert finding.default["median_ms"] > 0
@@ -81,7 +74,7 @@ def test_an_algorithm_that_computes_something_else_is_found_out(
     bench: Inference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The right operators do not help it."""
-    honest = backend.FAMILIES["gemm"].forward
+    honest = FAMILIES["gemm"].convolve
     lying(monkeypatch, "gemm", lambda *args: honest(*args) * 1.01)
     (finding,) = found(bench, point(NET, algorithm="gemm"))
     assert not finding.proven
@@ -186,11 +179,21 @@ def test_a_point_that_cannot_run_does_not_stop_the_next(problem: Exception, told
 
 def test_calls_without_evidence_are_not_proven() -> None:
     """A profiler that loses events proves nothing."""
-    conv = {"algorithm_used": "gemm", "backend": "reference", "layer": "a", "unique_key": "k"}
-    layers = [{**conv, "algorithm_evidence": "none", "fallback_reason": None}]
+    conv = {"algorithm_used": "gemm", "layer": "a", "unique_key": "k", "fallback_reason": None}
     row = {"flags": "", "max_rel_error": 0.0}
-    finding = Finding(point(NET, algorithm="gemm"), row, layers)
-    assert finding.problems == ["1 calls that the profiler did not see"]
+    for proof in (Proof.unseen(["a"]), Proof()):
+        finding = Finding(point(NET, algorithm="gemm"), row, [conv], proof)
+        assert finding.problems == ["1 calls that the profiler did not see"]
+
+
+def test_the_words_of_a_cell_decide_nothing() -> None:
+    """A kernel may be called anything; what is judged is the record."""
+    conv = {"algorithm_used": "gemm", "layer": "a", "unique_key": "k", "fallback_reason": None}
+    conv["algorithm_evidence"] = "mismatch (none)"
+    seen = Seen(telling=[Operation("mismatch none")])
+    row = {"flags": "", "max_rel_error": 0.0}
+    finding = Finding(point(NET, algorithm="gemm"), row, [conv], Proof((Evidence("a", seen),)))
+    assert finding.proven
 
 
 def test_times_in_doubt_are_told_with_the_flag() -> None:
@@ -198,7 +201,7 @@ def test_times_in_doubt_are_told_with_the_flag() -> None:
     row = {"flags": "very_noisy;fallback", "max_rel_error": 0.0, "median_ms": 2.0}
     row |= {"conv_fallbacks": 0, "algorithm_coverage_pct": None}
     default = {"flags": "shared_cpu", "median_ms": 1.0}
-    finding = Finding(point(NET, algorithm="gemm"), row, [], default)
+    finding = Finding(point(NET, algorithm="gemm"), row, default=default)
     assert finding.proven
     told = "times are in doubt: its own very_noisy, the default's shared_cpu"
     assert told in verify.text([finding])
@@ -207,9 +210,9 @@ def test_times_in_doubt_are_told_with_the_flag() -> None:
 def test_many_contradictions_are_counted() -> None:
     """A screen stays a screen."""
     conv = {"algorithm_used": "gemm", "fallback_reason": None, "unique_key": "k"}
-    evidence = "mismatch (ran aten::conv2d); profiler: aten::conv2d"
-    layers = [{**conv, "layer": f"l{i}", "algorithm_evidence": evidence} for i in range(50)]
-    finding = Finding(point(NET, algorithm="gemm"), {"flags": ""}, layers)
+    layers = [{**conv, "layer": f"l{i}"} for i in range(50)]
+    calls = (Evidence(row["layer"], Seen(), (), "ran aten::conv2d") for row in layers)
+    finding = Finding(point(NET, algorithm="gemm"), {"flags": ""}, layers, Proof(tuple(calls)))
     assert len(finding.problems) == 4
     assert finding.problems[-1] == "and 47 more calls that contradict the algorithm"
 

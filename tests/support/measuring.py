@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from hpcsweep import catalog
+from hpcsweep.conv.reference import backend
+from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.point import Point
 
@@ -34,9 +36,17 @@ class Throttled(Telemetry):
         return ["throttled"] if self.left > 0 else []
 
 
+def lying(monkeypatch, algorithm, convolve):
+    """Make an algorithm of the reference back-end run something else under its name."""
+    honest = type(FAMILIES[algorithm])
+    liar = type("Lying", (honest,), {"convolve": staticmethod(convolve)})()
+    monkeypatch.setattr(backend, "FAMILIES", {**FAMILIES, algorithm: liar})
+
+
 def point(model="tinynets:Residual", *, measure=None, **axes):
-    """Return an inference point with defaults, on small images."""
+    """Return an inference point with defaults, on small images, with one thread."""
     values = {**catalog.axis_defaults("inference"), "model": model, "gpu": "cpu", "input_size": 32}
+    values["num_threads"] = 1
     settings = {**catalog.setting_defaults("inference"), "warmup": 1, "iterations": 4}
     return Point("inference", values | axes, settings | (measure or {}), "0123456789abcdef")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from hpcsweep.conv.operators import Patterns
     from hpcsweep.conv.shape import ConvShape
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
@@ -25,39 +27,51 @@ REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
 
 
+class Way(Enum):
+    """The direction of a convolution: the output, or the gradient of the input or the filters."""
+
+    FORWARD = "forward"
+    DATA = "data"
+    FILTER = "filter"
+
+
 @dataclass(frozen=True)
 class Expected:
     """What a profiled call must show, and must not, if it ran the algorithm.
 
-    Patterns are shell patterns over operator and kernel names. At least one name has to match in
-    every group of `must`, and none may match `must_not`. Where the profiler recorded shapes there
-    has to be a matrix product with inner dimension `inner`, an outer one `outer`, and a batch that
-    is a multiple of `batch`; `products`, if given, is how many of them. `kernels` are groups as in
-    `must` that count where any kernel was recorded.
+    Patterns are shell patterns over the names of operators, library calls and kernels. At least one
+    name has to match in every group of `must`, and none may match `must_not`. `kernels` are
+    groups as in `must` that count where any kernel was recorded. Where the profiler recorded sizes
+    there has to be a matrix product with inner dimension `inner`, an outer one `outer`, and a batch
+    that is a multiple of `batch`; `products`, if given, is how many of them.
+
+    `inside` names the operator to look into; None: everything in the call counts. `onednn_direct`:
+    where oneDNN reported what it ran, that must be its direct algorithm.
     """
 
-    must: tuple[tuple[str, ...], ...] = ()
-    must_not: tuple[str, ...] = ()
-    kernels: tuple[tuple[str, ...], ...] = ()
+    must: tuple[Patterns, ...] = ()
+    must_not: Patterns = ()
+    kernels: tuple[Patterns, ...] = ()
     inner: int | None = None
     outer: int | None = None
     batch: int = 1
     products: int | None = None
+    inside: str | None = None
+    onednn_direct: bool = False
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """How a gradient of a layer is computed: of its input (`data`) or of its filters (`filter`).
+    """How the gradient of a layer's input (`data`) or of its filters (`filter`) is computed.
 
     `algorithm` is the back-end's name of what runs; None is the framework's own, and `reason` says
-    why. `operator` is where to look for `expected`: inside of it, or anywhere in the layer's nodes.
+    why.
     """
 
-    way: str
+    way: Way
     algorithm: str | None
     expected: Expected
     reason: str | None = None
-    operator: str | None = None
     workspace_bytes: int | None = None
 
 
@@ -66,16 +80,13 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what the column `backend` says."""
-        ...
+        """What the column `backend` says."""
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the algorithm can do the shape, else the reason in a few words."""
-        ...
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of scratch memory that a call needs; None is unknown."""
-        ...
 
     def forward(
         self,
@@ -86,15 +97,12 @@ class Backend(Protocol):
         shape: ConvShape,
     ) -> torch.Tensor:
         """Convolve; the call was found supported before."""
-        ...
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return what the profiler must see in such a call."""
-        ...
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return how the gradients of a layer that runs the algorithm are computed."""
-        ...
 
 
 def choose(device_type: str) -> Backend:

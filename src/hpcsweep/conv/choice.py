@@ -27,7 +27,7 @@ from hpcsweep.conv.errors import UnknownAlgorithm
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpcsweep.conv.backend import Backend
+    from hpcsweep.conv.backend import Backend, Gradient
     from hpcsweep.conv.shape import ConvShape
 
 Algorithm = str | Mapping[str, str]
@@ -53,7 +53,77 @@ class LayerChoice:
     reason: str | None = None
     fallback: bool = False
     workspace_bytes: int | None = None
-    call_index: int | None = None
+
+    @property
+    def as_requested(self) -> bool:
+        """Whether the call runs what was asked for."""
+        return self.used == self.requested
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The names of what runs."""
+        return (self.used,)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Who runs them."""
+        return (self.backend,)
+
+
+@dataclass(frozen=True)
+class GradientChoice:
+    """What the gradients of one call run, which may be two algorithms.
+
+    Without `gradients` the call is the framework's own, and so is its backward pass.
+    """
+
+    call: LayerChoice
+    gradients: tuple[Gradient, ...] = ()
+
+    @classmethod
+    def of(cls, call: LayerChoice, backend: Backend) -> GradientChoice:
+        """Ask the back-end that runs a call."""
+        if call.used in FRAMEWORK_CHOICES:
+            return cls(call)
+        return cls(call, backend.gradients(call.used, call.shape))
+
+    @property
+    def as_requested(self) -> bool:
+        """Whether every gradient runs what was asked for."""
+        return self.algorithms == (self.call.requested,)
+
+    @property
+    def fallback(self) -> bool:
+        """Whether the request could not be met; there is a reason then."""
+        return self.reason is not None
+
+    @property
+    def reason(self) -> str | None:
+        """Why gradients run something else."""
+        if not self.gradients:
+            return self.call.reason
+        reasons = (gradient.reason for gradient in self.gradients if gradient.reason)
+        return "; ".join(dict.fromkeys(reasons)) or None
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The names of what runs, each once."""
+        return self._of_each(self.call.used, catalog.AUTO) or self.call.algorithms
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Who runs them, each once."""
+        return self._of_each(self.call.backend, FRAMEWORK) or self.call.backends
+
+    @property
+    def workspace_bytes(self) -> int | None:
+        """The larger need for scratch memory; None is unknown."""
+        sizes = (gradient.workspace_bytes for gradient in self.gradients)
+        return max((size for size in sizes if size is not None), default=None)
+
+    def _of_each(self, own: str, frameworks: str) -> tuple[str, ...]:
+        found = (frameworks if g.algorithm is None else own for g in self.gradients)
+        return tuple(dict.fromkeys(found))
 
 
 def check(algorithm: Algorithm) -> None:

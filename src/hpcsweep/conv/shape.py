@@ -76,6 +76,36 @@ class ConvShape:
         )
 
     @property
+    def input_size(self) -> tuple[int, int, int, int]:
+        """Sizes of the input, in the order NCHW."""
+        return self.n, self.in_c, self.in_h, self.in_w
+
+    @property
+    def filter_size(self) -> tuple[int, int, int, int]:
+        """Sizes of the filters: output channels, channels of a group, height, width."""
+        return self.out_c, self.group_in, self.kernel_h, self.kernel_w
+
+    @property
+    def output_size(self) -> tuple[int, int, int, int]:
+        """Sizes of the output, in the order NCHW."""
+        return self.n, self.out_c, self.out_h, self.out_w
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """Down, then across; so are the next two."""
+        return self.stride_h, self.stride_w
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Zeros on each side."""
+        return self.pad_h, self.pad_w
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """Distance between the samples of a filter."""
+        return self.dilation_h, self.dilation_w
+
+    @property
     def out_h(self) -> int:
         """Output height."""
         return _out(self.in_h, self.kernel_h, self.stride_h, self.pad_h, self.dilation_h)

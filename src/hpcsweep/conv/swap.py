@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.choice import Algorithm, LayerChoice
 
+# what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"
 SKIP: Final = "skip"
-ERROR: Final = "error"
 
 
 @dataclass
@@ -49,7 +49,6 @@ class _Assignment:
     most_workspace: float = math.inf
     decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
     by_input: dict[tuple[tuple[int, ...], torch.dtype], LayerChoice] = field(default_factory=dict)
-    late: list[LayerChoice] = field(default_factory=list)
 
 
 class ExplicitConv2d(nn.Conv2d):
@@ -58,7 +57,7 @@ class ExplicitConv2d(nn.Conv2d):
     assigned: _Assignment | None = None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the framework's name
-        """Convolve; a shape that was never announced is decided, and recorded, here and now."""
+        """Convolve; a shape that was not announced to `assign` is decided when it comes."""
         assigned = self.assigned
         if assigned is None:
             return super().forward(input)
@@ -78,7 +77,6 @@ class ExplicitConv2d(nn.Conv2d):
         if picked is None:
             picked = self._decide(assigned, shape, x.device.type)
             assigned.decided[shape] = picked
-            assigned.late.append(picked)
         assigned.by_input[x.shape, x.dtype] = picked
         return picked
 
@@ -156,25 +154,12 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     """
     choices.check(algorithm)
     to_tell = _Assignment("", algorithm, backend, most_workspace)
-    picked = [
-        replace(_decide(model, layer, shape, to_tell), call_index=index)
-        for index, (layer, shape) in enumerate(calls)
-    ]
+    picked = [_decide(model, layer, shape, to_tell) for layer, shape in calls]
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
     _tell(model, picked, to_tell)
     return picked
-
-
-def late_choices(model: nn.Module) -> list[LayerChoice]:
-    """Return what was decided in the middle of a pass, since the shape pass had not seen it."""
-    return [
-        picked
-        for module in model.modules()
-        if isinstance(module, ExplicitConv2d) and module.assigned is not None
-        for picked in module.assigned.late
-    ]
 
 
 def _decide(model: nn.Module, layer: str, shape: ConvShape, assigned: _Assignment) -> LayerChoice:

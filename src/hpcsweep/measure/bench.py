@@ -13,7 +13,7 @@ from hpcsweep.measure.training.workload import Training
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcsweep.node.worker import Bench
+    from hpcsweep.measure.bench_api import Bench
 
 
 _BENCHES: Final[Mapping[str, type[Inference | Training]]] = {

@@ -1,21 +1,38 @@
-"""What becomes of a point besides an exception of its own: standard library only."""
+"""What the worker asks of whatever measures a workload, and what it gets: standard library only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from hpcsweep.catalog.columns import Row
+    from hpcsweep.conv.proof.evidence import Proof
+    from hpcsweep.point import Point
+
+
+class Bench(Protocol):
+    """What measures the points of one workload."""
+
+    def environment(self) -> dict[str, Any]:
+        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
+
+    def measure(self, point: Point, tries: int = 0) -> Measured:
+        """Measure one point; raise `Unsupported`, `OutOfMemory` or anything else."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured point: cells of its overall row, its layer rows, its raw times in ms."""
+    """A measured point: cells of its overall row, its layer rows, its raw times in ms.
+
+    `proof` has the evidence of the convolution calls among the layer rows, in their order; it
+    stays on the node.
+    """
 
     row: Row
     layers: list[Row] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
+    proof: Proof | None = None
 
 
 class Unsupported(Exception):
@@ -26,7 +43,6 @@ class OutOfMemory(Exception):
     """The point did not fit; `peak` and `limit` are bytes, or None where unknown."""
 
     def __init__(self, peak: int | None, limit: int | None, detail: str = "") -> None:
-        """Keep the figures and say them."""
         self.peak, self.limit = peak, limit
         figures = f"peak {_gib(peak)}, limit {_gib(limit)}"
         super().__init__(f"out of memory ({figures}){': ' + detail if detail else ''}")

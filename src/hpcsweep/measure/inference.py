@@ -21,57 +21,43 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.conv import swap
-from hpcsweep.conv.proof import profiler_events
-from hpcsweep.measure import models, numerics, profilers
+from hpcsweep.measure import models, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, Unsupported
-from hpcsweep.measure.convolutions import Coverage
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import caches, isolated, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
-from hpcsweep.measure.workbench import Workbench
+from hpcsweep.measure.workbench import Findings, Ready, Workbench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.forward_pass import Proof
     from hpcsweep.measure.machine.telemetry import Telemetry
     from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.point import Point
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """A point whose network is ready to run."""
+@dataclass(frozen=True, kw_only=True)
+class _Prepared(Ready):
+    """A point whose network is ready to run; `image` is its first input."""
 
-    point: Point
-    model: nn.Module
     image: Tensor
     run: Callable[[], object]
-    shapes: Shapes
-    choices: Sequence[LayerChoice]
-    setup_ms: float
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.point.measure)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Timed:
     """The times of the overall pass, and of the layer pass where there was one."""
 
-    clean: stats.Summary
     samples: list[float]
+    clean: stats.Summary
     table: LayerTable | IsolatedTable | None
-    lanes: Lanes
+    starved: bool
     cells: Row
 
 
@@ -99,46 +85,28 @@ class Inference(Workbench):
     def _measure(self, point: Point) -> Measured:
         self._refuse_early(point)
         framework.apply(point.axes)
-        load = provenance.load_average()
         ready = self._prepare(point)
         if profilers.replaces_timing(point.measure["profile"]):
-            return Measured(self._profile(ready))
+            return Measured(self._profile(point, ready.run))
         timed = self._time(ready)
-        proof = self._prove(ready)
-        artifacts = self._profile(ready)
+        proof = self._prove(ready, ready.run)
+        artifacts = self._profile(point, ready.run)
         layer_errors = self._layer_errors(ready)
         error = self._error(ready)
-        flags = self._flags(ready, timed, proof, error)
-        table = timed.table
-        row: Row = {
+        found = Findings(table=timed.table, proof=proof, error=error, layer_errors=layer_errors)
+        median = timed.clean.median
+        cells: Row = {
             **timed.cells,
             **timed.clean.row(),
-            "throughput_ips": 1000 * point.axes["batch_size"] / timed.clean.median,
-            **Coverage(ready.choices, table.convolution_means() if table else ()).cells(),
-            "algorithm_setup_ms": ready.setup_ms,
-            "algorithm_evidence": profiler_events.source(proof.calls if proof else ()),
-            "max_rel_error": error,
-            **(table.overall_cells(timed.samples) if table else {}),
-            **self._work_cells(ready.model, ready.shapes, timed.clean.median, point),
-            "threads": torch.get_num_threads(),
-            "load_avg_1min": load,
+            "throughput_ips": 1000 * point.axes["batch_size"] / median,
+            **work.rate_cells(ready.shapes, median, point.axes, self.device),
             **artifacts,
-            "flags": ";".join(flags),
-            "valid": DOUBTFUL.isdisjoint(flags),
         }
-        layers = table.rows(point, ready.choices, proof.calls if proof else ()) if table else []
-        convolutions_only = (layer for layer in layers if layer.get("algorithm_used"))
-        for layer, of_layer in zip(convolutions_only, layer_errors, strict=bool(layer_errors)):
-            layer["max_rel_error"] = of_layer
-        return Measured(row, layers, timed.samples)
-
-    def _profile(self, ready: _Prepared) -> Row:
-        """Run the profilers that the sweep wants, after everything that is timed."""
-        return self._profile_step(ready.point, ready.run)
+        flags = timed.clean.flags(), ["launch_bound"] if timed.starved else []
+        return self._measured(ready, found, cells, timed.samples, flags)
 
     def _refuse_early(self, point: Point) -> None:
-        profilers.refuse_early(point.measure["profile"], self.device.type)
-        framework.refuse_early(point.axes, self.device.type)
+        super()._refuse_early(point)
         if point.axes["launch"] != "graph":
             return
         if self.device.type != "cuda":
@@ -148,6 +116,7 @@ class Inference(Workbench):
 
     def _prepare(self, point: Point) -> _Prepared:
         """Build or take the network, look at its shapes, give it its algorithm."""
+        load = provenance.load_average()
         model, is_new = self._models.get(models.ModelKey.of(point))
         if is_new:
             self._shapes.clear()
@@ -165,11 +134,20 @@ class Inference(Workbench):
         def run() -> object:
             return model(next(turns))
 
-        return _Prepared(point, model, images[0], run, shapes, choices, setup_ms)
+        return _Prepared(
+            point=point,
+            model=model,
+            shapes=shapes,
+            choices=choices,
+            setup_ms=setup_ms,
+            load=load,
+            image=images[0],
+            run=run,
+        )
 
     def _time(self, ready: _Prepared) -> _Timed:
         """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
-        settings, device = ready.settings, self.device.torch_device
+        settings, device = dict(ready.point.measure), self.device.torch_device
         self._memory.reset()
         first_ms = _once(ready.run, self._wait)
         todo = lanes_of.Pass(
@@ -184,7 +162,7 @@ class Inference(Workbench):
         clean = stats.summarise(done.times[0])
         table: LayerTable | IsolatedTable | None = None
         if lanes.layer_timer:
-            table = LayerTable(lanes.layer_timer, done.times[1])
+            table = LayerTable(lanes.layer_timer.timed(), done.times[1], done.times[0])
         elif settings["layers"] == isolated.UNIQUE:
             alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
             table = IsolatedTable(alone, clean)
@@ -199,10 +177,11 @@ class Inference(Workbench):
         }
         if settings["energy"]:
             cells |= self._telemetry.energy_of(lanes.clean.run, self._wait)
-        if lanes.device_clock:
-            cells["host_ms"] = lanes.device_clock.host_ms
-            cells["launch_bound"] = lanes.device_clock.launch_bound(clean.median)
-        return _Timed(clean, done.times[0], table, lanes, cells)
+        clock = lanes.device_clock
+        if clock:
+            cells |= {"host_ms": clock.host_ms, "launch_bound": clock.launch_bound(clean.median)}
+        starved = clock is not None and clock.mostly_starved
+        return _Timed(samples=done.times[0], clean=clean, table=table, starved=starved, cells=cells)
 
     def _unthrottled(
         self, lanes: Lanes, settings: dict[str, Any]
@@ -224,39 +203,19 @@ class Inference(Workbench):
         rule = loop.stopping_rule(settings)
         return loop.collect(lanes.all(), rule, at_block_end=self._telemetry.sample)
 
-    def _prove(self, ready: _Prepared) -> Proof | None:
-        """Profile one pass."""
-        if not ready.settings["evidence"] or not ready.choices:
-            return None
-        return self._prove_pass(ready.model, ready.run, ready.choices)
-
     def _layer_errors(self, ready: _Prepared) -> list[float | None]:
         """Return the error of every convolution call, if they are wanted and there is float64."""
-        if ready.settings["numerics"] != "layers" or self.device.type == "mps":
+        if ready.point.measure["numerics"] != "layers" or self.device.type == "mps":
             return []
         return numerics.convolution_errors(ready.model, ready.run)
 
     def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error against float64; leaves the network plain."""
-        if not ready.settings["numerics"]:
+        if not ready.point.measure["numerics"]:
             return None
         output = ready.model(ready.image)
         swap.restore(ready.model)
         return self._reference.error(ready.point, ready.model, output)
-
-    def _flags(
-        self, ready: _Prepared, timed: _Timed, proof: Proof | None, error: float | None
-    ) -> list[str]:
-        clock, table = timed.lanes.device_clock, timed.table
-        calls = proof.calls if proof else ()
-        overhead = table.overall_cells(timed.samples)["hook_overhead_pct"] if table else None
-        starved = clock is not None and clock.mostly_starved
-        return [
-            *timed.clean.flags(),
-            *self._telemetry.flags(),
-            *self._doubts(ready.point, ready.choices, calls, error, overhead),
-            *(["launch_bound"] if starved else []),
-        ]
 
     def _forget(self) -> None:
         """Give memory back after it ran out."""

@@ -13,9 +13,10 @@ happens between layers (residual additions, flatten, Python) belongs to none.
 from __future__ import annotations
 
 import hashlib
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import nn
@@ -24,11 +25,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape, layout_of
-from hpcsweep.measure import work
 from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    Sizes = tuple[tuple[int, ...], ...]
 
 # Looked at as one layer even where a torch version calls a child.
 ATOMIC: Final = (nn.MultiheadAttention,)
@@ -48,8 +50,8 @@ class Call:
 
     layer: str
     op: str
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
+    inputs: Sizes
+    outputs: Sizes
     params: int
     flops: int
     bytes_min: int
@@ -66,12 +68,12 @@ class Shapes:
 
     @property
     def bytes_min(self) -> int:
-        """Return inputs, weights and outputs of every layer, each once."""
+        """Inputs, weights and outputs of every layer, each once."""
         return sum(call.bytes_min for call in self.calls)
 
     @property
     def convolutions(self) -> list[tuple[str, ConvShape]]:
-        """Return the 2-D convolution calls, in order."""
+        """Layer and shape of the 2-D convolution calls, in order."""
         return [(call.layer, call.conv) for call in self.calls if call.conv is not None]
 
 
@@ -197,6 +199,16 @@ def _on_meta(model: nn.Module) -> dict[str, Tensor]:
     return {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors}
 
 
+def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | None:
+    """Return the operations of a convolution or linear layer; None for any other module."""
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        per_output = math.prod(module.kernel_size) * module.in_channels // module.groups
+        return 2 * math.prod(outputs[0]) * per_output
+    if isinstance(module, nn.Linear):
+        return 2 * math.prod(inputs[0]) * module.out_features
+    return None
+
+
 def _call(
     frame: _Frame,
     module: nn.Module,
@@ -217,14 +229,14 @@ def _call(
         inputs=inputs,
         outputs=results,
         params=sum(p.numel() for p in parameters),
-        flops=work.analytic_flops(module, inputs, results) or counted,
+        flops=analytic_flops(module, inputs, results) or counted,
         bytes_min=sum(t.numel() * t.element_size() for t in (*frame.inputs, *parameters, *outputs)),
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,
     )
 
 
-def _sizes(tensors: list[Tensor]) -> tuple[tuple[int, ...], ...]:
+def _sizes(tensors: list[Tensor]) -> Sizes:
     return tuple(tuple(tensor.shape) for tensor in tensors)
 
 
@@ -235,35 +247,3 @@ def _key(module: nn.Module, inputs: list[Tensor]) -> str:
     shapes = "_".join("x".join(str(n) for n in tensor.shape) for tensor in inputs)
     dtype = str(inputs[0].dtype).rpartition(".")[2] if inputs else ""
     return f"{type(module).__name__.lower()}-{shapes}-{dtype}-{settings}"
-
-
-def kernel_cells(module_call: Call) -> dict[str, Any]:
-    """Return the layer columns that say what the call worked on."""
-    conv = module_call.conv
-    cells: dict[str, Any] = {"op": module_call.op, "unique_key": module_call.key}
-    cells |= _image_cells(module_call.inputs, "in") | _image_cells(module_call.outputs, "out")
-    if conv is not None:
-        cells |= {
-            name: getattr(conv, name)
-            for name in (
-                *("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w"),
-                *("dilation_h", "dilation_w", "groups", "bias"),
-            )
-        }
-        cells["kernel_size"] = _short(conv.kernel_h, conv.kernel_w)
-        cells["stride"] = _short(conv.stride_h, conv.stride_w)
-        cells["padding"] = _short(conv.pad_h, conv.pad_w)
-    return cells
-
-
-def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> dict[str, Any]:
-    """Return channels, height and width of the first tensor, as far as it is an image."""
-    if not shapes or len(shapes[0]) not in {2, 4}:
-        return {}
-    shape = shapes[0]
-    cells = {f"{side}_channels": shape[1]}
-    return cells | ({f"{side}_h": shape[2], f"{side}_w": shape[3]} if len(shape) == 4 else {})
-
-
-def _short(height: int, width: int) -> str:
-    return str(height) if height == width else f"{height}x{width}"

@@ -1,4 +1,4 @@
-"""How much work a pass is, and what part of the device's peak it reached.
+"""Columns about work: what a layer call works on, and how much of the device's peak a pass reached.
 
 A multiply-add counts as two operations (`flops_convention` 2mac), and convolutions and matrix
 products count, nothing else: torch's own FlopCounterMode, so ResNet-50 at 224 has 8.178e9. Tools
@@ -10,52 +10,75 @@ its output once; caches make it less, and most algorithms make it more.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
-
-from torch import nn
 
 from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torch import nn
+
     from hpcsweep.catalog.columns import Row
     from hpcsweep.measure.machine.provenance import Device
-    from hpcsweep.measure.shape_pass import Shapes
-
-    Sizes = tuple[tuple[int, ...], ...]
+    from hpcsweep.measure.shape_pass import Call, Shapes
 
 CONVENTION = "2mac"
 
 
-def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | None:
-    """Return the operations of a convolution or linear layer; None for any other module."""
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        per_output = math.prod(module.kernel_size) * module.in_channels // module.groups
-        return 2 * math.prod(outputs[0]) * per_output
-    if isinstance(module, nn.Linear):
-        return 2 * math.prod(inputs[0]) * module.out_features
-    return None
+def call_cells(call: Call) -> Row:
+    """Return the layer columns that say what a call worked on, and how much."""
+    cells: Row = {
+        "layer": call.layer or call.op,
+        "op": call.op,
+        "unique_key": call.key,
+        "params": call.params,
+        "flops": call.flops,
+        "bytes_min": call.bytes_min,
+        **_image_cells(call.inputs, "in"),
+        **_image_cells(call.outputs, "out"),
+    }
+    conv = call.conv
+    if conv is None:
+        return cells
+    names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
+    for name in (*names, "dilation_h", "dilation_w", "groups", "bias"):
+        cells[name] = getattr(conv, name)
+    cells["kernel_size"] = _short(conv.kernel_h, conv.kernel_w)
+    cells["stride"] = _short(*conv.stride)
+    cells["padding"] = _short(*conv.padding)
+    return cells
 
 
-def cells(
-    shapes: Shapes,
-    params: int,
-    median_ms: float,
-    axes: Mapping[str, Any],
-    device: Device,
-) -> Row:
-    """Return the work columns of a point."""
-    seconds = median_ms / 1000
-    flop_rate, byte_rate = shapes.flops / seconds, shapes.bytes_min / seconds
+def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> Row:
+    """Return channels, height and width of the first tensor, as far as it is an image."""
+    if not shapes or len(shapes[0]) not in {2, 4}:
+        return {}
+    names = (f"{side}_channels", f"{side}_h", f"{side}_w")
+    return dict(zip(names, shapes[0][1:], strict=False))
+
+
+def _short(height: int, width: int) -> str:
+    return str(height) if height == width else f"{height}x{width}"
+
+
+def amount_cells(model: nn.Module, shapes: Shapes) -> Row:
+    """Return the columns that say how much work a forward pass is."""
     return {
-        "params": params,
+        "params": sum(p.numel() for p in model.parameters()),
         "flops": shapes.flops,
         "macs": shapes.flops // 2,
         "flops_convention": CONVENTION,
         "bytes_min": shapes.bytes_min,
         "arith_intensity": shapes.flops / shapes.bytes_min if shapes.bytes_min else None,
+    }
+
+
+def rate_cells(shapes: Shapes, median_ms: float, axes: Mapping[str, Any], device: Device) -> Row:
+    """Return the columns that say how fast a forward pass of that time works."""
+    seconds = median_ms / 1000
+    flop_rate, byte_rate = shapes.flops / seconds, shapes.bytes_min / seconds
+    return {
         "achieved_tflops": flop_rate / 1e12,
         "achieved_gbs": byte_rate / 1e9,
         **_peak_cells(flop_rate, byte_rate, axes, device),

@@ -1,4 +1,4 @@
-"""What the benches of torch's workloads share: one device, who watches it, and what points need.
+"""What the benches of torch's workloads share: one device, who watches it, and a point's results.
 
 `Inference` and `Training` are workbenches that differ in what they run and time.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
+from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.proof import forward_pass
+from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import convolutions, numerics, profilers, work
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
@@ -24,14 +29,44 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.forward_pass import Proof
-    from hpcsweep.conv.proof.profiler_events import Evidence
+    from hpcsweep.conv.choice import GradientChoice, LayerChoice
+    from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
     from hpcsweep.measure.machine.provenance import Device
     from hpcsweep.measure.shape_pass import Shapes
     from hpcsweep.point import Point
 
 COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A point whose network has its algorithm; `load` is the node's before that."""
+
+    point: Point
+    model: nn.Module
+    shapes: Shapes
+    choices: Sequence[LayerChoice]
+    gradients: Sequence[GradientChoice] = ()
+    setup_ms: float
+    load: float | None
+
+    @property
+    def calls(self) -> list[LayerChoice | GradientChoice]:
+        """What all convolution calls run, forward ones first."""
+        return [*self.choices, *self.gradients]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What the passes after the timed ones found, and the layers' times.
+
+    `error` is that of the whole output against float64, `layer_errors` those of the convolutions.
+    """
+
+    table: LayerTable | IsolatedTable | None
+    proof: Proof
+    error: float | None
+    layer_errors: Sequence[float | None] = ()
 
 
 class Workbench:
@@ -70,6 +105,11 @@ class Workbench:
                 raise Unsupported(_telling_line(str(error), cannot)) from error
             raise
 
+    def _refuse_early(self, point: Point) -> None:
+        """Raise `Unsupported` for what this device cannot do, before anything is built."""
+        profilers.refuse_early(point.measure["profile"], self.device.type)
+        framework.refuse_early(point.axes, self.device.type)
+
     def _choose(
         self, model: nn.Module, shapes: Shapes, point: Point
     ) -> tuple[list[LayerChoice], float]:
@@ -79,20 +119,20 @@ class Workbench:
         choices = convolutions.choose(model, shapes, algorithm, settings, self._backend)
         return choices, 1e3 * (time.perf_counter() - began)
 
-    def _profile_step(self, point: Point, run: Callable[[], object]) -> Row:
-        """Run the profilers that the sweep wants on a pass or step."""
+    def _profile(self, point: Point, run: Callable[[], object]) -> Row:
+        """Run the profilers that the sweep wants on a pass or step, after all that is timed."""
         settings = dict(point.measure)
         step = profilers.Step(run, self._wait, self.device.type, settings["warmup"])
         return profilers.run(settings["profile"], step, point.point_id, settings)
 
-    def _prove_pass(
-        self, model: nn.Module, run: Callable[[], object], choices: Sequence[LayerChoice]
-    ) -> Proof:
-        """Profile one pass; a GPU's first session may lose kernels, so it is run twice there."""
+    def _prove(self, ready: Ready, run: Callable[[], object]) -> Proof:
+        """Profile one forward pass; a GPU's first session may lose kernels, so there are two."""
+        if not ready.point.measure["evidence"] or not ready.choices:
+            return Proof.unseen(choice.layer for choice in ready.choices)
         sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
         self._profiled = True
         for _ in range(sessions):
-            proof = forward_pass.prove(model, run, choices, self._backend)
+            proof = forward_pass.prove(ready.model, run, ready.choices, self._backend)
         return proof
 
     def _was_throttled(self) -> bool:
@@ -102,30 +142,51 @@ class Workbench:
         time.sleep(COOLING_S)
         return True
 
-    def _work_cells(self, model: nn.Module, shapes: Shapes, median_ms: float, point: Point) -> Row:
-        """Return the work of a forward pass, and its rates in that time."""
-        params = sum(p.numel() for p in model.parameters())
-        return work.cells(shapes, params, median_ms, point.axes, self.device)
-
-    def _doubts(
+    def _measured(
         self,
-        point: Point,
-        choices: Sequence[LayerChoice],
-        proofs: Sequence[Evidence],
-        error: float | None,
-        overhead_pct: float | None,
-    ) -> list[str]:
-        """Return the flags about instruments, algorithms and the machine's sharing."""
-        axes = point.axes
-        precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes.get("amp", ""), axes["dtype"])
-        found = {
-            "hook_overhead": overhead_pct is not None and overhead_pct > HOOK_OVERHEAD_PCT,
-            "algorithm_mismatch": any(call.mismatch for call in proofs),
-            "fallback": any(choice.fallback for choice in choices),
-            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
-            "inaccurate": numerics.inaccurate(error, precision, tf32=axes["tf32"]),
+        ready: Ready,
+        found: Findings,
+        cells: Row,
+        samples: list[float],
+        flags: tuple[Sequence[str], Sequence[str]],
+    ) -> Measured:
+        """Return a point's rows; `cells` are the workload's own, `flags` its first and its last."""
+        table = found.table
+        first, last = flags
+        raised = [*first, *self._telemetry.flags(), *self._doubts(ready, found), *last]
+        row: Row = {
+            **cells,
+            **convolutions.coverage_cells(
+                ready.choices, table.convolution_means() if table else (), ready.gradients
+            ),
+            **(table.overall_cells() if table else {}),
+            **work.amount_cells(ready.model, ready.shapes),
+            "algorithm_setup_ms": ready.setup_ms,
+            "algorithm_evidence": found.proof.source.value,
+            "max_rel_error": found.error,
+            "threads": torch.get_num_threads(),
+            "load_avg_1min": ready.load,
+            "flags": ";".join(raised),
+            "valid": DOUBTFUL.isdisjoint(raised),
         }
-        return [name for name, raised in found.items() if raised]
+        about = convolutions.call_cells(ready.calls, found.proof.calls)
+        for of_call, error in zip(about, found.layer_errors, strict=bool(found.layer_errors)):
+            of_call["max_rel_error"] = error
+        return Measured(row, table.rows(ready.point, about) if table else [], samples, found.proof)
+
+    def _doubts(self, ready: Ready, found: Findings) -> list[str]:
+        """Return the flags about instruments, algorithms and the machine's sharing."""
+        axes = ready.point.axes
+        precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes.get("amp", ""), axes["dtype"])
+        overhead = found.table.overall_cells()["hook_overhead_pct"] if found.table else None
+        reasons = {
+            "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
+            "algorithm_mismatch": any(call.problem is not None for call in found.proof.calls),
+            "fallback": any(choice.fallback for choice in ready.calls),
+            "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
+            "inaccurate": numerics.inaccurate(found.error, precision, tf32=axes["tf32"]),
+        }
+        return [name for name, raised in reasons.items() if raised]
 
 
 def _telling_line(text: str, telling: Sequence[str]) -> str:

@@ -1,24 +1,25 @@
 """Proves what the convolutions of a sweep's points run on this machine.
 
-Each point is measured by the very code that measures it in the sweep, with few passes and with
-every check on: which layers were swapped, what each call was asked to run and ran, what the
-profiler saw in it, how far the output is from float64. Beside it stands the framework's own
-default for the same network and input, for its time and its error.
+Each point is measured by the code that measures it in the sweep, with few passes and with every
+check on: which layers were swapped, what each call was asked to run and ran, what the profiler saw
+in it, how far the output is from float64. The framework's own default is measured for the same
+network and input, to compare time and error.
 
 A point is *proven* when the profiler saw every convolution call, none of them contradicts the
-algorithm that it claims, and the output is as exact as its type allows. What fell back is not
-wrong: it is counted, with the reason.
+algorithm that it claims, and the output is as exact as its type allows. A fallback is no
+contradiction: it is counted, with the reason.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
 from hpcsweep.conv import choice
+from hpcsweep.conv.proof.evidence import Evidence, Proof, cell
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.point import canonical_json
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.bench_api import Measured
+    from hpcsweep.measure.bench_api import Bench
     from hpcsweep.point import Point
 
 # Enough to see the order of a time; who wants to quote it runs the sweep.
@@ -40,73 +41,80 @@ CHECKS: Final[Mapping[str, Any]] = {
     "evidence": True,
     "numerics": "layers",
 }
-_NOT_SEEN: Final = "none"
-_MISMATCH: Final = "mismatch "
 _SHOWN: Final = 3
 _LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "ms", "to auto", "seen")
 _MIB: Final = 1 << 20
 _HEADINGS: Final = ("algorithm", "ran", "FLOPs", "seen", "error", "of auto", "ms", "to auto")
-
-
-class Bench(Protocol):
-    """What measures a point."""
-
-    def measure(self, point: Point, tries: int = 0) -> Measured:
-        """Measure one point; raise `Unsupported`, `OutOfMemory` or an error."""
-        ...
+_WIDTHS: Final = (24, 10, 7, 11, 9, 9, 9, 0)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one point did: its rows, those of the framework's default, or why there are none."""
+    """What one point did: its rows, those of the framework's default, or why there are none.
+
+    `proof` has the evidence of the convolutions among the layer rows, in their order.
+    """
 
     point: Point
     row: Row = field(default_factory=dict)
     layers: Sequence[Row] = ()
+    proof: Proof = field(default_factory=Proof)
     default: Row = field(default_factory=dict)
     default_layers: Sequence[Row] = ()
     refusal: str | None = None
 
     @property
     def convolutions(self) -> list[Row]:
-        """Return the layer rows of convolution calls."""
+        """The layer rows of convolution calls."""
         return [layer for layer in self.layers if layer.get("algorithm_used")]
 
     @property
-    def explicit(self) -> list[Row]:
-        """Return those that an explicit algorithm ran."""
-        return [c for c in self.convolutions if c["algorithm_used"] not in choice.FRAMEWORK_CHOICES]
+    def evidence(self) -> Sequence[Evidence]:
+        """The evidence of each of them; of those that nobody profiled it is empty."""
+        rows, calls = self.convolutions, self.proof.calls
+        return [*calls[: len(rows)], *(Evidence(row["layer"]) for row in rows[len(calls) :])]
+
+    @property
+    def explicit(self) -> list[tuple[Row, Evidence]]:
+        """Those that an explicit algorithm ran, with their evidence."""
+        pairs = zip(self.convolutions, self.evidence, strict=True)
+        return [(c, e) for c, e in pairs if c["algorithm_used"] not in choice.FRAMEWORK_CHOICES]
 
     @property
     def reasons(self) -> Counter[str]:
-        """Return why calls ran something else than asked, with counts."""
+        """Why calls ran something else than asked, with counts."""
         return Counter(c["fallback_reason"] for c in self.convolutions if c["fallback_reason"])
 
     @property
+    def seen(self) -> int:
+        """How many calls the profiler saw."""
+        return sum(call.seen is not None for call in self.evidence)
+
+    @property
     def problems(self) -> list[str]:
-        """Return what stands against the claim; empty means proven."""
+        """What contradicts the claim; empty means proven."""
         if self.refusal is not None:
             return []
-        unseen = [c for c in self.convolutions if c["algorithm_evidence"] == _NOT_SEEN]
-        wrong = [c for c in self.convolutions if c["algorithm_evidence"].startswith(_MISMATCH)]
-        found = [f"{c['layer']}: {c['algorithm_evidence']}" for c in wrong[:_SHOWN]]
+        wrong = [call for call in self.evidence if call.problem is not None]
+        found = [f"{call.layer}: {cell(call)}" for call in wrong[:_SHOWN]]
         if len(wrong) > _SHOWN:
             found.append(f"and {len(wrong) - _SHOWN} more calls that contradict the algorithm")
+        unseen = len(self.evidence) - self.seen
         if unseen:
-            found.append(f"{len(unseen)} calls that the profiler did not see")
+            found.append(f"{unseen} calls that the profiler did not see")
         if "inaccurate" in self.row["flags"].split(";"):
             found.append(f"output is {_short(self.row['max_rel_error'])} from float64")
         return found
 
     @property
     def idle_patterns(self) -> list[str]:
-        """Return the patterns of a map of algorithms that no convolution matches."""
+        """The patterns of a map of algorithms that no convolution matches."""
         calls = ((c["layer"], c["unique_key"]) for c in self.convolutions)
         return choice.idle_patterns(self.point.axes["algorithm"], calls) if self.layers else []
 
     @property
     def proven(self) -> bool:
-        """Say whether the point ran, and as it claims."""
+        """Whether the point ran, and as it claims."""
         return self.refusal is None and not self.problems
 
 
@@ -127,7 +135,8 @@ def text(findings: Sequence[Finding], *, layers: bool = False) -> str:
     """Return findings as one screen; `layers` adds every convolution call.
 
     Columns: calls that ran as asked and their share of the operations; calls that the profiler saw;
-    error against float64, and that of the framework's default; median time, and over the default's.
+    error against float64, and that of the framework's default; median time in ms, and its ratio to
+    the default's.
     """
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -150,7 +159,7 @@ def _look(point: Point, bench: Bench) -> Finding:
         measured = bench.measure(point)
     except (Unsupported, OutOfMemory, HpcsweepError, RuntimeError) as error:
         return Finding(point, refusal=f"{_kind(error)}: {str(error).splitlines()[0]}")
-    return Finding(point, measured.row, measured.layers)
+    return Finding(point, measured.row, measured.layers, measured.proof or Proof())
 
 
 def _kind(error: Exception) -> str:
@@ -183,13 +192,12 @@ def _cells(finding: Finding) -> tuple[str, ...]:
         return (name, finding.refusal)
     calls = finding.convolutions
     fallbacks = finding.row["conv_fallbacks"]
-    seen = sum(c["algorithm_evidence"] != _NOT_SEEN for c in calls)
     covered = finding.row["algorithm_coverage_pct"]
     return (
         name,
         f"{len(calls) - fallbacks} of {len(calls)}",
         "" if covered is None else f"{covered:.0f} %",
-        f"{seen} of {len(calls)}",
+        f"{finding.seen} of {len(calls)}",
         _short(finding.row["max_rel_error"]),
         _short(finding.default.get("max_rel_error")),
         f"{finding.row['median_ms']:.4g}",
@@ -200,13 +208,15 @@ def _cells(finding: Finding) -> tuple[str, ...]:
 def _notes(finding: Finding) -> list[str]:
     """Return what else a reader must know of a point, most important first."""
     notes = [f"NOT PROVEN: {problem}" for problem in finding.problems]
-    swapped = {c["layer"] for c in finding.explicit}
-    if swapped:
-        kinds = ", ".join(sorted({c["backend"] for c in finding.explicit}))
+    explicit = finding.explicit
+    if explicit:
+        swapped = {row["layer"] for row, _ in explicit}
+        kinds = ", ".join(sorted({row["backend"] for row, _ in explicit}))
         ran = Counter(c["algorithm_used"] for c in finding.convolutions)
         tally = ", ".join(f"{n} {name}" for name, n in ran.most_common())
         notes.append(f"layers swapped: {len(swapped)} ({kinds}); calls ran: {tally}")
-        notes.append(f"{finding.explicit[0]['layer']}: {finding.explicit[0]['algorithm_evidence']}")
+        row, evidence = explicit[0]
+        notes.append(f"{row['layer']}: {cell(evidence)}")
     if finding.reasons:
         reasons = [f"{n}x {why}" for why, n in finding.reasons.most_common(_SHOWN)]
         rest = len(finding.reasons) - _SHOWN
@@ -233,7 +243,9 @@ def _layer_table(finding: Finding) -> list[str]:
     """Return one line per convolution call; times are of the layer pass."""
     defaults = [row for row in finding.default_layers if row.get("algorithm_used")]
     rows = [_LAYER_HEADINGS]
-    for index, row in enumerate(finding.convolutions):
+    for index, (row, evidence) in enumerate(
+        zip(finding.convolutions, finding.evidence, strict=True)
+    ):
         default = defaults[index]["median_ms"] if index < len(defaults) else None
         why = f" ({row['fallback_reason']})" if row["fallback_reason"] else ""
         workspace = row.get("workspace_bytes")
@@ -245,7 +257,7 @@ def _layer_table(finding: Finding) -> list[str]:
                 _short(row.get("max_rel_error")),
                 f"{row['median_ms']:.4g}",
                 _ratio(row["median_ms"], default),
-                row["algorithm_evidence"],
+                cell(evidence),
             )
         )
     return [f"    {line}" for line in aligned(rows)]
@@ -259,8 +271,7 @@ def _verdict(findings: Sequence[Finding]) -> str:
 
 
 def _columns(cells: Sequence[str]) -> str:
-    widths = (24, 10, 7, 11, 9, 9, 9, 0)
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=False))
+    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=False))
     return f"  {' '.join(padded)}".rstrip()
 
 

@@ -19,11 +19,11 @@ import signal
 import sys
 import threading
 import traceback
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.node.protocol import Hello, Outcome, Request
 from hpcsweep.processes import die_with_parent
 from hpcsweep.store import typed_json
@@ -32,7 +32,7 @@ from hpcsweep.store.state import PointStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcsweep.point import Point
+    from hpcsweep.measure.bench_api import Bench
 
 # What a CUDA or HIP context says once it is beyond repair: only a new process helps.
 _STICKY: Final = (
@@ -43,18 +43,6 @@ _STICKY: Final = (
     "CUDNN_STATUS_MAPPING_ERROR",
     "CUDNN_STATUS_EXECUTION_FAILED",
 )
-
-
-class Bench(Protocol):
-    """What measures the points of one workload."""
-
-    def environment(self) -> dict[str, Any]:
-        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        ...
-
-    def measure(self, point: Point, tries: int = 0) -> Measured:
-        """Measure one point; raise `Unsupported`, `OutOfMemory` or anything else."""
-        ...
 
 
 def main() -> int:

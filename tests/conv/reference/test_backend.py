@@ -1,4 +1,4 @@
-"""The reference back-end: right numbers, really the named algorithm, honest about its limits.
+"""The reference back-end: laws that hold for every algorithm.
 
 Random shapes are in `properties/test_conv_numerics.py`; here are the cases with a name.
 """
@@ -6,92 +6,28 @@ Random shapes are in `properties/test_conv_numerics.py`; here are the cases with
 from __future__ import annotations
 
 import pickle
-from fractions import Fraction
-from itertools import product
 
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep import catalog
 from hpcsweep.conv.errors import UnknownAlgorithm
-from hpcsweep.conv.reference import fft, winograd
-from hpcsweep.conv.reference.backend import DIRECT, FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
+from references import BACKEND, EVERY, OPERATORS, PLAIN, TRANSFORMS, error, operands, truth
 
 conv2d = nn.functional.conv2d
-BACKEND = Reference("cpu")
-NAMED = tuple(FAMILIES)
-GEMMS = ("gemm", "implicit_gemm", "implicit_precomp_gemm")
-TRANSFORMS = tuple(name for name in NAMED if name not in GEMMS)
-PLAIN = ConvShape(2, 6, 17, 20, 4, 3, 3, pad_h=1, pad_w=1)
-ODD = ConvShape(2, 6, 17, 20, 4, 3, 5, 2, 3, 2, 1, 2, 1, groups=2)
-
-
-def operands(
-    shape: ConvShape, dtype: torch.dtype = torch.float32
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return a random input, filter and bias; the same for the same shape."""
-    generator = torch.Generator().manual_seed(7)
-    x = torch.randn(shape.n, shape.in_c, shape.in_h, shape.in_w, generator=generator)
-    weight = torch.randn(
-        shape.out_c, shape.group_in, shape.kernel_h, shape.kernel_w, generator=generator
-    )
-    bias = torch.randn(shape.out_c, generator=generator) if shape.bias else None
-    return x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-
-
-def truth(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, shape: ConvShape
-) -> torch.Tensor:
-    """Return the framework's result in float64."""
-    return conv2d(
-        x.double(),
-        weight.double(),
-        None if bias is None else bias.double(),
-        (shape.stride_h, shape.stride_w),
-        (shape.pad_h, shape.pad_w),
-        (shape.dilation_h, shape.dilation_w),
-        shape.groups,
-    )
-
-
-def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the largest deviation over the largest value wanted."""
-    return ((found.double() - wanted).abs().max() / wanted.abs().max()).item()
 
 
 def test_every_algorithm_of_the_taxonomy_is_implemented() -> None:
     """But for the framework's own two."""
-    assert {*NAMED, DIRECT, catalog.AUTO, catalog.AUTOTUNE} == set(catalog.ALGORITHMS)
+    assert {*EVERY, catalog.AUTO, catalog.AUTOTUNE} == set(catalog.ALGORITHMS)
 
 
 def test_an_algorithm_that_is_not_implemented_is_refused() -> None:
     """`auto` is the framework's, never a back-end's."""
     with pytest.raises(UnknownAlgorithm):
         BACKEND.unsupported("auto", PLAIN)
-
-
-@pytest.mark.parametrize("algorithm", GEMMS)
-@pytest.mark.parametrize(
-    "shape",
-    [
-        ODD,
-        ConvShape(1, 8, 9, 9, 8, 3, 3, groups=8),
-        ConvShape(3, 5, 7, 7, 6, 1, 1, bias=True),
-        ConvShape(1, 5, 8, 8, 6, 1, 1, 2, 2),
-        ConvShape(1, 3, 6, 6, 4, 3, 3, pad_h=5, pad_w=4),
-        ConvShape(1, 3, 7, 8, 4, 7, 8),
-    ],
-    ids=["odd", "depthwise", "pointwise", "pointwise_strided", "mostly_padding", "one_pixel"],
-)
-def test_the_gemm_families_do_every_geometry(algorithm: str, shape: ConvShape) -> None:
-    """Stride, padding, dilation and groups, different in height and width."""
-    assert BACKEND.unsupported(algorithm, shape) is None
-    x, weight, bias = operands(shape)
-    found = BACKEND.forward(algorithm, x, weight, bias, shape)
-    assert error(found, truth(x, weight, bias, shape)) < 2e-6
 
 
 @pytest.mark.parametrize("block", [1, 1 << 30])
@@ -111,26 +47,7 @@ def test_the_size_of_a_block_does_not_change_the_result(
     assert error(found, truth(x, weight, bias, shape)) < 2e-6
 
 
-@pytest.mark.parametrize(
-    ("size", "kernel"),
-    [
-        (size, kernel)
-        for size in ((33, 65), (31, 30), (70, 12), (60, 61))
-        for kernel in ((3, 3), (1, 1), (16, 17), (1, 31))
-        if kernel[0] <= size[0] and kernel[1] <= size[1]
-    ],
-)
-def test_tiles_of_an_fft_meet_without_a_seam(
-    size: tuple[int, int], kernel: tuple[int, int]
-) -> None:
-    """Images just around multiples of a tile's outputs, filters up to larger tiles."""
-    shape = ConvShape(1, 2, *size, 3, *kernel)
-    x, weight, bias = operands(shape)
-    found = BACKEND.forward("fft_tiling", x, weight, bias, shape)
-    assert error(found, truth(x, weight, bias, shape)) < 2e-6
-
-
-@pytest.mark.parametrize("algorithm", [*NAMED, DIRECT])
+@pytest.mark.parametrize("algorithm", EVERY)
 def test_a_bias_is_added_once_per_channel(algorithm: str) -> None:
     """The difference to the run without it is the bias itself."""
     shape = ConvShape(2, 6, 17, 20, 4, 3, 3, pad_h=1, pad_w=1, bias=True)
@@ -141,7 +58,7 @@ def test_a_bias_is_added_once_per_channel(algorithm: str) -> None:
     assert torch.allclose(with_bias - without, bias.view(-1, 1, 1).expand_as(without), atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", [*NAMED, DIRECT])
+@pytest.mark.parametrize("algorithm", EVERY)
 @pytest.mark.parametrize("last", [(True, False), (False, True), (True, True)])
 def test_channels_last_in_is_channels_last_out(algorithm: str, last: tuple[bool, bool]) -> None:
     """As in the framework: one operand is enough."""
@@ -154,7 +71,7 @@ def test_channels_last_in_is_channels_last_out(algorithm: str, last: tuple[bool,
     assert error(found, truth(x, weight, bias, PLAIN)) < 2e-6
 
 
-@pytest.mark.parametrize("algorithm", NAMED)
+@pytest.mark.parametrize("algorithm", OPERATORS)
 @pytest.mark.parametrize(
     ("dtype", "bound"), [(torch.float64, 1e-14), (torch.bfloat16, 1e-2), (torch.float16, 1e-3)]
 )
@@ -170,7 +87,7 @@ def test_other_types_come_out_as_they_went_in(
     assert error(found, truth(x, weight, bias, shape)) < bound
 
 
-@pytest.mark.parametrize("algorithm", [*NAMED, DIRECT])
+@pytest.mark.parametrize("algorithm", EVERY)
 def test_autograd_goes_through(algorithm: str) -> None:
     """Gradients of input, filter and bias against the framework's in float64."""
     shape = ConvShape(2, 4, 9, 8, 6, 3, 3, pad_h=1, pad_w=1, groups=2, bias=True)
@@ -186,7 +103,7 @@ def test_autograd_goes_through(algorithm: str) -> None:
         assert error(found.grad, wanted.grad) < 5e-6
 
 
-@pytest.mark.parametrize("algorithm", NAMED)
+@pytest.mark.parametrize("algorithm", OPERATORS)
 @pytest.mark.parametrize("learns", ["x", "weight"])
 def test_gradients_are_right_where_one_operand_learns(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, learns: str
@@ -206,7 +123,7 @@ def test_gradients_are_right_where_one_operand_learns(
     assert error(leaf.grad, wanted) < 5e-6
 
 
-@pytest.mark.parametrize("algorithm", NAMED)
+@pytest.mark.parametrize("algorithm", OPERATORS)
 def test_a_first_call_in_inference_mode_does_not_spoil_training(algorithm: str) -> None:
     """Cached tensors must not be born in inference mode: autograd refuses those for good."""
     shape = ConvShape(1, 2, 11, 13, 3, 3, 3, dtype="float64")  # nobody else's: a cache miss
@@ -234,25 +151,7 @@ def test_transforms_want_stride_and_dilation_one(
     assert (BACKEND.unsupported(algorithm, shape) or "").startswith(reason)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "kernel", "reason"),
-    [
-        ("winograd", (3, 3), None),
-        ("winograd", (5, 5), "kernel 5x5: needs 3x3"),
-        ("winograd", (1, 1), "kernel 1x1: needs 3x3"),
-        ("winograd_nonfused", (3, 3), None),
-        ("winograd_nonfused", (5, 5), None),
-        ("winograd_nonfused", (3, 5), "kernel 3x5: needs 3x3 or 5x5"),
-    ],
-)
-def test_winograd_takes_the_filters_that_it_takes_in_cudnn(
-    algorithm: str, kernel: tuple[int, int], reason: str | None
-) -> None:
-    """3x3; the non-fused form also 5x5."""
-    assert BACKEND.unsupported(algorithm, ConvShape(1, 3, 9, 9, 4, *kernel)) == reason
-
-
-@pytest.mark.parametrize("algorithm", [*NAMED, DIRECT])
+@pytest.mark.parametrize("algorithm", EVERY)
 @pytest.mark.parametrize(
     "shape",
     [
@@ -269,119 +168,7 @@ def test_nothing_sensible_to_compute_is_a_reason_not_a_crash(
     assert BACKEND.unsupported(algorithm, shape)
 
 
-def test_direct_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrong device, wrong type, wrong CPU, wrong build."""
-    double = ConvShape(1, 3, 9, 9, 4, 3, 3, dtype="float64")
-    assert BACKEND.unsupported(DIRECT, double) == "oneDNN has no float64"
-    assert Reference("cuda").unsupported(DIRECT, PLAIN) == "oneDNN does not run on cuda"
-    for dtype, probe in (("bfloat16", "bf16"), ("float16", "fp16")):
-        shape = ConvShape(1, 3, 9, 9, 4, 3, 3, dtype=dtype)
-        name = f"_is_mkldnn_{probe}_supported"
-        monkeypatch.setattr(torch.ops.mkldnn, name, lambda: False)
-        assert BACKEND.unsupported(DIRECT, shape) == f"this CPU has no {dtype} for oneDNN"
-        monkeypatch.setattr(torch.ops.mkldnn, name, lambda: True)
-        assert BACKEND.unsupported(DIRECT, shape) is None
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert BACKEND.unsupported(DIRECT, PLAIN) == "this torch build has no oneDNN"
-
-
-@pytest.mark.parametrize(
-    ("outputs", "taps", "points"),
-    [(2, 3, winograd.POINTS[3]), (2, 5, winograd.POINTS[5]), (1, 3, (0, 1))],
-)
-def test_toom_cook_matrices_are_exact(
-    outputs: int, taps: int, points: tuple[Fraction, ...]
-) -> None:
-    """AT ((G g) * (BT d)) is the correlation, in rational numbers, for all unit vectors."""
-    at, g, bt = winograd.toom_cook(outputs, taps, [Fraction(p) for p in points])
-    for tap, sample in product(range(taps), range(outputs + taps - 1)):
-        products = [g_row[tap] * b_row[sample] for g_row, b_row in zip(g, bt, strict=True)]
-        found = [sum(a * p for a, p in zip(row, products, strict=True)) for row in at]
-        assert found == [Fraction(sample == out + tap) for out in range(outputs)]
-
-
-def test_winograd_saves_the_multiplications_that_it_is_known_for() -> None:
-    """16 instead of 36 per tile of F(2x2, 3x3), 36 instead of 100 of F(2x2, 5x5)."""
-    for taps, points in ((3, 16), (5, 36)):
-        shape = ConvShape(1, 2, 12, 12, 3, taps, taps)
-        assert BACKEND.expected("winograd_nonfused", shape).batch == points
-
-
-def test_fft_sizes_have_small_prime_factors_only() -> None:
-    """Never smaller than asked, and never far above."""
-    for size in range(1, 600):
-        smooth = fft._smooth(size)
-        assert size <= smooth <= size * 1.15
-        rest = smooth
-        for prime in (2, 3, 5, 7):
-            while rest % prime == 0:
-                rest //= prime
-        assert rest == 1
-
-
-class Allocations(TorchDispatchMode):
-    """Notes the bytes of every tensor that an operator newly allocates."""
-
-    def __init__(self, *operands: torch.Tensor) -> None:
-        """Begin with what is there already."""
-        super().__init__()
-        self.sizes: list[int] = []
-        self.known = {tensor.untyped_storage().data_ptr() for tensor in operands}
-        self.kept: list[torch.Tensor] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(out):
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self.known:
-                self.known.add(storage.data_ptr())
-                self.kept.append(tensor)  # so that no address is used twice
-                self.sizes.append(storage.nbytes())
-        return out
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "shape"),
-    [
-        ("gemm", ConvShape(2, 16, 20, 20, 16, 3, 3)),
-        ("gemm", ConvShape(2, 16, 20, 20, 16, 3, 3, 2, 2, groups=4)),
-        ("implicit_gemm", ConvShape(2, 64, 20, 20, 16, 3, 3)),
-    ],
-)
-def test_the_workspace_of_a_gemm_is_its_largest_allocation(
-    algorithm: str, shape: ConvShape
-) -> None:
-    """Counted while it really runs: the im2col matrix, or one shifted image."""
-    x, weight, _ = operands(shape)
-    with torch.inference_mode(), Allocations(x, weight) as seen:
-        BACKEND.forward(algorithm, x, weight, None, shape)
-    assert max(seen.sizes) == BACKEND.workspace_bytes(algorithm, shape)
-
-
-def test_no_im2col_matrix_exists_where_none_should() -> None:
-    """Nothing that the implicit forms allocate comes near it."""
-    shape = ConvShape(1, 32, 96, 96, 8, 7, 7)
-    x, weight, bias = operands(shape)
-    matrix = BACKEND.workspace_bytes("gemm", shape)
-    for algorithm in ("implicit_gemm", "implicit_precomp_gemm"):
-        BACKEND.forward(algorithm, x, weight, bias, shape)  # the indices are cached by now
-        with torch.inference_mode(), Allocations(x, weight) as seen:
-            BACKEND.forward(algorithm, x, weight, bias, shape)
-        assert matrix is not None
-        assert max(seen.sizes) < matrix / 8
-
-
-def test_a_pointwise_gemm_multiplies_the_image_itself() -> None:
-    """No copy of a 1x1 filter's patches: only the result is allocated."""
-    shape = ConvShape(1, 16, 20, 20, 32, 1, 1)
-    x, weight, _ = operands(shape)
-    with torch.inference_mode(), Allocations(x, weight) as seen:
-        out = BACKEND.forward("gemm", x, weight, None, shape)
-    assert seen.sizes == [out.untyped_storage().nbytes()]
-    assert BACKEND.workspace_bytes("gemm", shape) == 0
-
-
-@pytest.mark.parametrize("algorithm", NAMED)
+@pytest.mark.parametrize("algorithm", OPERATORS)
 def test_every_family_knows_its_workspace(algorithm: str) -> None:
     """A number of bytes that grows with the batch, or stays where blocks bound it."""
     small, large = (
@@ -390,7 +177,7 @@ def test_every_family_knows_its_workspace(algorithm: str) -> None:
     assert small is not None
     assert large is not None
     assert 0 < small <= large
-    assert BACKEND.workspace_bytes(DIRECT, PLAIN) is None
+    assert BACKEND.workspace_bytes("direct", PLAIN) is None
 
 
 def test_a_back_end_pickles() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 
@@ -12,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
-from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof import backward_pass
@@ -21,13 +19,13 @@ from hpcsweep.conv.vendor import cudnn_library
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine import framework
 from measuring import point
+from standins import EXPLICIT
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports"),
 ]
 
-EXPLICIT = [name for name in ALGORITHMS if name not in {"auto", "autotune"}]
 # input channels, output channels, size, kernel, stride, padding, dilation, groups
 SHAPES = [
     (3, 64, 64, 7, 2, 3, 1, 1),
@@ -65,12 +63,6 @@ def _layer(spec, dtype=torch.float32, layout=torch.contiguous_format, batch=2):
 
 def _error(ours, exact):
     return ((ours.double() - exact).abs().max() / exact.abs().max()).item()
-
-
-def _kernels_in(evidence):
-    """Return the kernels in a cell."""
-    words = evidence.partition("profiler: ")[2].split()
-    return [w for w in words if not re.match(r"(aten|hpcsweep)::|cudnnConvolution\w*:", w)]
 
 
 def test_the_library_is_the_one_that_torch_loaded():
@@ -216,7 +208,7 @@ def test_the_kernels_of_gradients_are_seen(backend, algorithm):
         found = backward_pass.prove(net, lambda: net(x).sum().backward(), picked, backend)
     for call in found:
         assert call.problem is None
-        assert _kernels_in(call.text), call.text
+        assert call.seen.kernels
 
 
 def test_autocast_gives_half_types(backend):
@@ -257,7 +249,7 @@ def test_a_network_runs_every_algorithm_with_proof(algorithm, launch):
     ][:3]
     convolutions = [row for row in done.layers if row["op"] == "conv2d"]
     assert len(convolutions) == 53
-    for row in convolutions:
+    for row, call in zip(convolutions, done.proof.calls, strict=True):
         assert row["algorithm_used"] == algorithm or row["fallback_reason"]
-        assert _kernels_in(row["algorithm_evidence"]), row["algorithm_evidence"]
+        assert call.seen.kernels, row["algorithm_evidence"]
     assert done.row["algorithm_evidence"] == "profiler"

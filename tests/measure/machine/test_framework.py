@@ -25,11 +25,11 @@ def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
     framework.apply(point(num_threads=2).axes)
     assert torch.get_num_threads() == 2
     monkeypatch.setenv("HPCSWEEP_THREADS", "1")
-    framework.apply(point().axes)
+    framework.apply(point(num_threads=None).axes)
     assert torch.get_num_threads() == 1
     assert framework.shares_cpu()
     monkeypatch.delenv("HPCSWEEP_THREADS")
-    framework.apply(point().axes)
+    framework.apply(point(num_threads=None).axes)
     assert torch.get_num_threads() == framework._USUAL_THREADS
     assert not framework.shares_cpu()
 

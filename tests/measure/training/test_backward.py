@@ -1,20 +1,21 @@
-"""Backward times of convolutions: which nodes, how often, and that nothing stays behind."""
+"""Backward times of convolutions: how often, and that nothing stays behind."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
 from torch import nn
 
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.proof.autograd_graph import nodes_between
 from hpcsweep.measure import models
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing.layer_timer import EventMarks, HostMarks, LayersChanged
-from hpcsweep.measure.training.backward import EventStamps, StepTimer, backward_call
+from hpcsweep.measure.timing.layer_timer import LayersChanged
+from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
+from hpcsweep.measure.training.backward import StepTimer, backward_call
 from measuring import CPU, point
-from simulatedgpu import SimulatedGpu
 
 
 @pytest.fixture
@@ -34,64 +35,66 @@ def _passes(model, timer, count):
 def test_every_convolution_call_has_a_backward_time_in_every_pass(network):
     """Also the first, whose input needs no gradient; afterwards the network is as before."""
     model, shapes = network
-    timer = StepTimer(model, shapes.calls, HostMarks())
+    timer = StepTimer(model, shapes.calls, HostStamps())
     _passes(model, timer, 3)
     _passes(model, timer, 2)
-    both = timer.both()
-    assert [call.layer for call in both.calls[6:]] == ["stem", "conv"]
-    assert all(len(times) == 5 for times in both.times)
-    assert all(time > 0 for times in both.times for time in times)
-    assert both.rest([1000.0] * 5)[0] == pytest.approx(1000 - sum(t[0] for t in both.times))
+    timed = timer.timed()
+    assert [call.layer for call in timed.calls[6:]] == ["stem", "conv"]
+    assert timed.backward == 2
+    assert all(len(times) == 5 for times in timed.times)
+    assert all(time > 0 for times in timed.times for time in times)
     assert all("forward" not in module.__dict__ for module in model.modules())
+    timer.forget()
+    assert not any(timer.timed().times)
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "gemm", "fft", "winograd_nonfused", "direct"])
-def test_a_call_is_all_nodes_between_its_output_and_its_input(network, algorithm):
+def test_the_nodes_of_every_algorithm_are_timed(network, algorithm):
     """One node for the framework's own convolution, several for one made of operators."""
     model, shapes = network
     settings = {"unsupported": "error", "workspace_mib": 4096}
     choose(model, shapes, algorithm, settings, backends.choose("cpu"))
-    x = torch.randn(2, 8, 8, 8, requires_grad=True) * 2
-    output = model.conv(x)
-    nodes = nodes_between(output, [x])
-    assert (len(nodes) == 1) == (algorithm in {"auto", "direct"})
-    assert x.grad_fn not in nodes
-    timer = StepTimer(model, shapes.calls, HostMarks())
+    timer = StepTimer(model, shapes.calls, HostStamps())
     _passes(model, timer, 2)
-    assert all(time > 0 for times in timer.backward.times for time in times)
+    assert all(time > 0 for times in timer.timed().times[6:] for time in times)
 
 
 def test_a_changed_path_is_told(network):
-    """More convolution calls than the shape pass saw."""
+    """As many layer calls as the shape pass saw, but more convolutions among them."""
     model, shapes = network
-    timer = StepTimer(model, shapes.calls, HostMarks())
+    timer = StepTimer(model, shapes.calls, HostStamps())
 
-    def twice():
-        with timer.backward.wrapped():
-            model.stem(torch.randn(1, 3, 8, 8))
-        timer.backward.take(1)
+    def other_path():
+        with timer.attached(1):
+            for _ in shapes.calls:
+                model.stem(torch.randn(1, 3, 8, 8))
 
-    with pytest.raises(LayersChanged, match="1 convolution calls in 1 steps"):
-        twice()
-
-
-def test_on_a_device_events_are_recorded_and_used_again():
-    """The second block takes the first one's events."""
-    gpu = SimulatedGpu()
-    stamps = EventStamps(gpu.event)
-    for _ in range(2):
-        stamps.reuse()
-        begin = stamps.now()
-        gpu.issue(0.01, 2.0)
-        assert stamps.ms(begin, stamps.now()) == pytest.approx(2.0, rel=0.01)
-    assert len(stamps._pool) == 2
+    with pytest.raises(LayersChanged, match="6 convolution calls in 1 steps"):
+        other_path()
 
 
-def test_device_marks_bring_device_stamps(network):
-    """Forward and backward are on one time line."""
+class _Event:
+    """An event on a time line that advances by one with every record."""
+
+    def __init__(self, line):
+        self.line = line
+
+    def record(self):
+        self.at = next(self.line)
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_forward_and_backward_are_on_one_time_line(network):
+    """On a device both are events: a backward time counts nothing but its own node."""
     model, shapes = network
-    timer = StepTimer(model, shapes.calls, EventMarks(SimulatedGpu().event))
-    assert isinstance(timer.backward._stamps, EventStamps)
+    line = itertools.count()
+    timer = StepTimer(model, shapes.calls, EventStamps(lambda: _Event(line)))
+    _passes(model, timer, 2)
+    timed = timer.timed()
+    assert timed.timer == "events"
+    assert list(timed.times) == [[1, 1]] * 8
 
 
 def test_a_backward_call_is_twice_the_work():

@@ -7,14 +7,13 @@ import itertools
 import pytest
 
 from hpcsweep.catalog import columns
+from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
 from hpcsweep.measure.training.phases import (
     DATA,
     PHASES,
-    DevicePhases,
-    DeviceTicker,
-    HostPhases,
-    HostTicker,
+    PhaseTimer,
     PhaseTimes,
+    Ticker,
     untimed,
 )
 from simulatedgpu import SimulatedGpu
@@ -38,6 +37,10 @@ class Clock:
         self.ns += int(ms * MS)
 
 
+def _host_phases(clock, **waits):
+    return PhaseTimer(HostStamps(clock), host=HostStamps(clock), **waits)
+
+
 def _step(clock, timer, between=0.0):
     with timer.step():
         for length, name in enumerate(PHASES, 1):
@@ -49,7 +52,7 @@ def _step(clock, timer, between=0.0):
 def test_each_phase_has_its_own_time_and_the_step_its_own_clock():
     """1 to 6 ms, and a step that is as long as its phases."""
     clock = Clock()
-    timer = HostPhases(now=clock)
+    timer = _host_phases(clock)
     for _ in range(4):
         _step(clock, timer)
     times = timer.times()
@@ -67,7 +70,7 @@ def test_each_phase_has_its_own_time_and_the_step_its_own_clock():
 def test_time_in_no_phase_is_flagged_beyond_five_percent(between, flags):
     """0.6 ms of 21.6 is nothing; 3 ms of 24 is."""
     clock = Clock()
-    timer = HostPhases(now=clock)
+    timer = _host_phases(clock)
     _step(clock, timer, between)
     assert timer.times().flags() == flags
 
@@ -82,7 +85,7 @@ def test_phases_that_are_longer_than_the_step_are_flagged_too():
 def test_a_phase_of_an_asynchronous_device_ends_when_the_device_has():
     """The host waits at the end of each phase, where there are no events."""
     clock = Clock()
-    timer = HostPhases(finish=lambda: clock.pass_ms(1), now=clock)
+    timer = _host_phases(clock, after_phase=lambda: clock.pass_ms(1))
     _step(clock, timer)
     assert timer.times().phases["h2d"] == [3]
 
@@ -90,7 +93,8 @@ def test_a_phase_of_an_asynchronous_device_ends_when_the_device_has():
 def test_device_phases_are_the_devices_and_data_is_the_hosts():
     """One wait per step; a loader that takes 4 ms, kernels that take 2 ms each."""
     gpu = SimulatedGpu()
-    timer = DevicePhases(gpu)
+    host = HostStamps(lambda: int(gpu.host * MS))
+    timer = PhaseTimer(EventStamps(gpu.event), host=host, around_step=gpu.synchronize)
     for _ in range(3):
         with timer.step():
             for name in PHASES:
@@ -109,7 +113,7 @@ def test_device_phases_are_the_devices_and_data_is_the_hosts():
 def test_ticks_time_steps_without_waiting():
     """A host that runs ahead does not shorten the device's steps; only reading waits."""
     gpu = SimulatedGpu()
-    ticker = DeviceTicker(gpu)
+    ticker = Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
     for _ in range(2):
         ticker.tick()
         for _ in range(5):
@@ -121,7 +125,7 @@ def test_ticks_time_steps_without_waiting():
 
 def test_host_ticks_are_differences():
     """One more tick than steps."""
-    ticker = HostTicker(now=itertools.count(0, 5 * MS).__next__)
+    ticker = Ticker(HostStamps(itertools.count(0, 5 * MS).__next__))
     for _ in range(4):
         ticker.tick()
     assert ticker.read() == [5.0] * 3

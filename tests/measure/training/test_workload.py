@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
 from hpcsweep.catalog import columns
-from hpcsweep.conv.reference import backend
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import workbench
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
@@ -17,7 +15,7 @@ from hpcsweep.measure.training import workload as training_of
 from hpcsweep.measure.training.epochs import TrainingPass
 from hpcsweep.measure.training.phases import PHASES
 from hpcsweep.measure.training.workload import Training
-from measuring import Throttled, training
+from measuring import Throttled, lying, training
 
 
 @pytest.fixture(scope="module")
@@ -175,10 +173,7 @@ class Lying(torch.autograd.Function):
 
 def test_an_algorithm_that_only_runs_forward_is_a_mismatch(bench, monkeypatch):
     """The forward rows stand as they are; the backward rows say what ran, flagged."""
-    family = replace(
-        backend.FAMILIES["gemm"], forward=lambda x, weight, _shape: Lying.apply(x, weight)
-    )
-    monkeypatch.setattr(backend, "FAMILIES", {**backend.FAMILIES, "gemm": family})
+    lying(monkeypatch, "gemm", lambda x, weight, _shape: Lying.apply(x, weight))
     done = bench.measure(training(algorithm="gemm", measure={"layers": True, "evidence": True}))
     told = [row["algorithm_evidence"] for row in done.layers if row.get("algorithm_used")]
     assert [text.startswith("profiler: aten::unfold") for text in told[:2]] == [True, True]

@@ -1,4 +1,4 @@
-"""oneDNN's own word on what it ran: its verbose lines, read while a pass runs.
+"""oneDNN's own reports of what it ran: its verbose lines, read while a pass runs.
 
 A line names the implementation and the algorithm of each primitive, which no profiler sees::
 
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from hpcsweep.conv.backend import Way
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -35,6 +37,12 @@ _CONVOLUTION: Final = re.compile(
     r"_ih(?P<in_h>\d+)oh\d+kh(?P<kernel_h>\d+)sh\d+dh\d+ph\d+"
     r"_iw(?P<in_w>\d+)ow\d+kw(?P<kernel_w>\d+)"
 )
+_WAYS: Final = {
+    "forward_training": Way.FORWARD,
+    "forward_inference": Way.FORWARD,
+    "backward_data": Way.DATA,
+    "backward_weights": Way.FILTER,
+}
 _SIZES: Final = ("n", "in_c", "out_c", "in_h", "in_w", "kernel_h", "kernel_w")
 
 
@@ -42,18 +50,17 @@ _SIZES: Final = ("n", "in_c", "out_c", "in_h", "in_w", "kernel_h", "kernel_w")
 class Primitive:
     """One convolution that oneDNN ran; `sizes` are n, in_c, out_c, in_h, in_w, kernel_h, kernel_w.
 
-    `implementation` is like ``jit:avx512_core``, ``brgconv:avx512_core`` or ``gemm:jit``; `kind` is
-    forward_training, forward_inference, backward_data or backward_weights.
+    `implementation` is like ``jit:avx512_core``, ``brgconv:avx512_core`` or ``gemm:jit``.
     """
 
     implementation: str
     algorithm: str
     sizes: tuple[int, ...]
-    kind: str = "forward_training"
+    way: Way = Way.FORWARD
 
     @property
     def is_direct(self) -> bool:
-        """Say whether it is the direct algorithm, and not an im2col GEMM under that name."""
+        """Whether it is the direct algorithm, and not an im2col GEMM under that name."""
         return self.algorithm == "convolution_direct" and "gemm:" not in self.implementation
 
     def does(self, shape: ConvShape) -> bool:
@@ -66,11 +73,33 @@ def parse(lines: Iterable[str]) -> list[Primitive]:
     found = (_CONVOLUTION.search(line) for line in lines)
     return [
         Primitive(
-            m["implementation"], m["algorithm"], tuple(int(m[name]) for name in _SIZES), m["kind"]
+            m["implementation"],
+            m["algorithm"],
+            tuple(int(m[name]) for name in _SIZES),
+            _WAYS[m["kind"]],
         )
         for m in found
-        if m
+        if m and m["kind"] in _WAYS
     ]
+
+
+def assign(
+    primitives: Iterable[Primitive], way: Way, shapes: Iterable[ConvShape | None]
+) -> list[Primitive | None]:
+    """Give each call that reached oneDNN the next report that has its direction and sizes.
+
+    `shapes` are the calls' in the order in which they ran; None for a call that did not reach it.
+    In a forward pass, reports that are passed over belong to convolutions that no layer made; a
+    backward pass may run branches in another order.
+    """
+    rest = [one for one in primitives if one.way is way]
+    found: list[Primitive | None] = []
+    for shape in shapes:
+        place = next((i for i, one in enumerate(rest) if shape and one.does(shape)), None)
+        found.append(None if place is None else rest[place])
+        if place is not None:
+            rest = [*(() if way is Way.FORWARD else rest[:place]), *rest[place + 1 :]]
+    return found
 
 
 @contextmanager

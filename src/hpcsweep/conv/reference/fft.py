@@ -26,71 +26,70 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.reference.gemm import CONVOLUTIONS, PRODUCTS
+from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
+from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
 from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, join, tile_count, tiles
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hpcsweep.conv.shape import ConvShape
 
 TILE: Final = 32
+_NEVER: Final = (*CONVOLUTIONS, "aten::im2col", "aten::index_select")
 _FEWEST_FREQUENCIES = 2
 _MOST_FREQUENCIES = 32
 
 
-def fft(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Transform the whole padded image at once."""
-    return _overlap_save(x, weight, shape, _whole(shape))
+class Fft(OperatorFamily):
+    """Transforms the whole padded image at once."""
+
+    def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Transform, multiply per frequency, transform back."""
+        return _overlap_save(x, weight, shape, self._tile(shape))
+
+    def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
+        """Refuse what an FFT cannot express without waste."""
+        return needs_unit_steps(shape, "FFT")
+
+    def workspace_bytes(self, shape: ConvShape) -> int:
+        """Return the bytes of all spectra of a call."""
+        return _spectra_bytes(shape, self._tile(shape))
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want both transforms, and products over the channels of one group."""
+        return Expected(
+            must=(("aten::_fft_r2c", "*fft*r2c*"), PRODUCTS, ("aten::_fft_c2r", "*fft*c2r*")),
+            must_not=_NEVER,
+            inner=shape.group_in,
+            batch=shape.groups,
+        )
+
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Want transforms of the output's gradient, and products."""
+        transforms = ("*fft*r2c*", "*fft*c2c*", "*fft*c2r*")
+        never = (*_NEVER, "aten::index_add*")
+        wanted = Expected(must=(transforms, PRODUCTS), must_not=never, batch=shape.groups)
+        return {Way.DATA: wanted, Way.FILTER: wanted}
+
+    def _tile(self, shape: ConvShape) -> tuple[int, int]:
+        height, width = shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
+        return smooth(height), 2 * smooth(-(-width // 2))
 
 
-def fft_tiling(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Transform tiles of 32x32, as cuDNN does.
+class TiledFft(Fft):
+    """Transforms tiles of 32x32, as cuDNN does.
 
     Filters of more than 16 samples get larger tiles; a smaller image is one tile of its own size.
     """
-    return _overlap_save(x, weight, shape, _tile(shape))
+
+    def _tile(self, shape: ConvShape) -> tuple[int, int]:
+        height, width = super()._tile(shape)
+        return min(height, _power_of_two(shape.kernel_h)), min(width, _power_of_two(shape.kernel_w))
 
 
-def unsupported(shape: ConvShape) -> str | None:
-    """Refuse what an FFT cannot express without waste."""
-    if (shape.stride_h, shape.stride_w) != (1, 1):
-        return f"stride {shape.stride_h}x{shape.stride_w}: FFT needs 1x1"
-    if (shape.dilation_h, shape.dilation_w) != (1, 1):
-        return f"dilation {shape.dilation_h}x{shape.dilation_w}: FFT needs 1x1"
-    return None
-
-
-def fft_workspace(shape: ConvShape) -> int:
-    """Return the bytes of all spectra of a call."""
-    return _spectra_bytes(shape, _whole(shape))
-
-
-def tiling_workspace(shape: ConvShape) -> int:
-    """Return the bytes of all spectra of a call."""
-    return _spectra_bytes(shape, _tile(shape))
-
-
-def expected(shape: ConvShape) -> Expected:
-    """Want both transforms, and products over the channels of one group."""
-    return Expected(
-        must=(("aten::_fft_r2c", "*fft*r2c*"), PRODUCTS, ("aten::_fft_c2r", "*fft*c2r*")),
-        must_not=(*CONVOLUTIONS, "aten::im2col", "aten::index_select"),
-        inner=shape.group_in,
-        batch=shape.groups,
-    )
-
-
-def gradients(shape: ConvShape) -> dict[str, Expected]:
-    """Want transforms of the output's gradient, and products; of the input's, tiles undone."""
-    never = (*CONVOLUTIONS, "aten::im2col", "aten::index_select", "aten::index_add*")
-    transforms = ("*fft*r2c*", "*fft*c2c*", "*fft*c2r*")
-    wanted = Expected(must=(transforms, PRODUCTS), must_not=never, batch=shape.groups)
-    return {"data": wanted, "filter": wanted}
-
-
-def _overlap_save(
-    x: torch.Tensor, weight: torch.Tensor, shape: ConvShape, size: tuple[int, int]
-) -> torch.Tensor:
+def _overlap_save(x: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
     step = _step(shape, size)
     rows, columns = tile_count(shape, step)
     spectrum = torch.fft.rfft2(tiles(x, shape, size, step))
@@ -103,7 +102,7 @@ def _overlap_save(
     return join(image, shape)
 
 
-def _tile_matrices(spectrum: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+def _tile_matrices(spectrum: Tensor, shape: ConvShape) -> Tensor:
     """Return (frequencies, groups, 2 * tiles, in_c/g): real rows first, then imaginary ones."""
     n, _, rows, columns, *frequencies = spectrum.shape
     parts = torch.view_as_real(spectrum.resolve_conj())
@@ -112,9 +111,7 @@ def _tile_matrices(spectrum: torch.Tensor, shape: ConvShape) -> torch.Tensor:
     return parts.reshape(-1, shape.groups, 2 * n * rows * columns, shape.group_in)
 
 
-def _multiply(
-    tile_rows: torch.Tensor, weight: torch.Tensor, shape: ConvShape, size: tuple[int, int]
-) -> torch.Tensor:
+def _multiply(tile_rows: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
     """Return the complex products, (frequencies, groups, tiles, out_c/g)."""
     taps = weight.reshape(-1, shape.taps).t()
     dft = _dft(size, (shape.kernel_h, shape.kernel_w), weight.dtype, weight.device)
@@ -135,19 +132,19 @@ class _Spectra:
     New memory for every block costs more than the product: the system hands it out page by page.
     """
 
-    def __init__(self, taps: torch.Tensor, most: int) -> None:
+    def __init__(self, taps: Tensor, most: int) -> None:
         self._taps = taps
         kept = torch.is_grad_enabled()
         self._memory = None if kept else taps.new_empty(most, taps.shape[1])
 
-    def of(self, matrix: torch.Tensor) -> torch.Tensor:
+    def of(self, matrix: Tensor) -> Tensor:
         """Return the spectra that rows of the DFT matrix give; valid until the next call."""
         if self._memory is None:
             return matrix.mm(self._taps)
         return torch.mm(matrix, self._taps, out=self._memory[: len(matrix)])
 
 
-def _product(tile_rows: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+def _product(tile_rows: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
     """Multiply (f, g, 2 tiles, in_c/g) with the filters' spectra, (f * 2, out_c * in_c/g)."""
     filters = filters.view(-1, 2, shape.groups, shape.group_out, shape.group_in).transpose(1, 2)
     columns = filters.reshape(-1, 2 * shape.group_out, shape.group_in).transpose(1, 2)
@@ -157,7 +154,7 @@ def _product(tile_rows: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -
 @constant
 def _dft(
     size: tuple[int, int], kernel: tuple[int, int], dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
+) -> Tensor:
     """Return (frequencies, [cos, sin], taps): a filter's conjugate spectrum is their product.
 
     Conjugate, as a convolution layer is a correlation.
@@ -174,22 +171,12 @@ def _dft(
     return torch.stack([angle.cos(), angle.sin()], 1).to(device, dtype)
 
 
-def _whole(shape: ConvShape) -> tuple[int, int]:
-    height, width = shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
-    return _smooth(height), 2 * _smooth(-(-width // 2))
-
-
-def _tile(shape: ConvShape) -> tuple[int, int]:
-    height, width = _whole(shape)
-    return min(height, _power_of_two(shape.kernel_h)), min(width, _power_of_two(shape.kernel_w))
-
-
 def _power_of_two(kernel: int) -> int:
     """Return a tile of which at least half is output."""
     return max(TILE, 1 << (2 * kernel - 1).bit_length())
 
 
-def _smooth(size: int) -> int:
+def smooth(size: int) -> int:
     """Return the next size without prime factors above 7: FFTs of others are slow."""
     while True:
         rest = size

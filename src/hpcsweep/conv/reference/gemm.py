@@ -16,26 +16,60 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, pad_fully
+from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS, TRANSFORMS
+from hpcsweep.conv.reference.family import OperatorFamily
+from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hpcsweep.conv.shape import ConvShape
 
-CONVOLUTIONS = ("*conv*",)
-PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
-_TRANSFORMS = ("*fft*",)
+_NEVER = (*CONVOLUTIONS, *TRANSFORMS)
+_WINDOWS = ("aten::unfold", "aten::im2col")
+_GATHER = ("aten::index_select",)
 _FEWEST_PIXELS = 256
 _INDEX_BYTES = 4  # as fast as 8
 
 
-def gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Copy every patch into a matrix, then multiply; for 1x1 filters the image is the matrix."""
-    filters = weight.reshape(shape.groups, shape.group_out, -1)
-    return torch.matmul(filters, im2col(x, shape)).reshape(_output(shape))
+class Gemm(OperatorFamily):
+    """Copies every patch into a matrix, then multiplies; 1x1 filters take the image as it is."""
+
+    one_sum = True
+
+    def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Run one product per image and group."""
+        filters = weight.reshape(shape.groups, shape.group_out, -1)
+        return torch.matmul(filters, _im2col(x, shape)).reshape(shape.output_size)
+
+    def workspace_bytes(self, shape: ConvShape) -> int:
+        """Return the bytes of the im2col matrix; none where the image itself serves."""
+        pointwise = shape.taps == shape.stride_h == shape.stride_w == 1
+        matrix = shape.n * shape.in_c * shape.taps * shape.pixels * shape.itemsize
+        return 0 if pointwise else matrix
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want sliding windows, and one product over channels and taps at once."""
+        return Expected(
+            must=(_WINDOWS, PRODUCTS),
+            must_not=(*_NEVER, *_GATHER),
+            inner=shape.group_in * shape.taps,
+            products=1,
+        )
+
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Want windows that are undone, and one product of output gradients and patches."""
+        never = (*_NEVER, "aten::index_add*", *_GATHER)
+        inner, outer = shape.pixels, shape.group_in * shape.taps
+        undone = ("aten::unfold_backward", "aten::col2im")
+        return {
+            Way.DATA: Expected(must=(undone, PRODUCTS), must_not=never),
+            Way.FILTER: Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
+        }
 
 
-def im2col(x: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+def _im2col(x: Tensor, shape: ConvShape) -> Tensor:
     """Return the patches, (n, groups, in_c/g * taps, pixels)."""
     reach_h = (shape.kernel_h - 1) * shape.dilation_h + 1
     reach_w = (shape.kernel_w - 1) * shape.dilation_w + 1
@@ -46,51 +80,48 @@ def im2col(x: torch.Tensor, shape: ConvShape) -> torch.Tensor:
     return patches.reshape(shape.n, shape.groups, -1, shape.pixels)
 
 
-def gemm_workspace(shape: ConvShape) -> int:
-    """Return the bytes of the im2col matrix; none where the image itself serves."""
-    pointwise = shape.taps == shape.stride_h == shape.stride_w == 1
-    return 0 if pointwise else _matrix_bytes(shape)
+class ImplicitGemm(OperatorFamily):
+    """Sums one matrix product per filter tap over the shifted (and strided) image."""
+
+    def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Accumulate in place."""
+        x = pad_fully(x, shape)
+        filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, *weight.shape[2:])
+        batch = shape.n * shape.groups
+        out: Tensor | None = None
+        for i in range(shape.kernel_h):
+            for j in range(shape.kernel_w):
+                tap = filters[..., i, j].contiguous().expand(shape.n, -1, -1, -1)
+                tap = tap.reshape(batch, shape.group_out, shape.group_in)
+                image = _shifted(x, shape, i, j).reshape(batch, shape.group_in, shape.pixels)
+                out = torch.bmm(tap, image) if out is None else out.baddbmm_(tap, image)
+        assert out is not None  # noqa: S101 - a filter has at least one tap
+        return out.view(shape.output_size)
+
+    def workspace_bytes(self, shape: ConvShape) -> int:
+        """Return the bytes of one shifted image: the product wants it contiguous."""
+        return shape.n * shape.in_c * shape.pixels * shape.itemsize
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want one product per tap over the channels alone, and no windows."""
+        return Expected(
+            must=(PRODUCTS,),
+            must_not=(*_NEVER, *_WINDOWS, *_GATHER),
+            inner=shape.group_in,
+            products=shape.taps,
+        )
+
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Want one product per tap, and no windows."""
+        never = (*_NEVER, "aten::unfold*", "aten::index_add*", *_GATHER)
+        inner, outer = shape.pixels, shape.group_in
+        return {
+            Way.DATA: Expected(must=(PRODUCTS,), must_not=never, inner=shape.group_out),
+            Way.FILTER: Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
+        }
 
 
-def gemm_expected(shape: ConvShape) -> Expected:
-    """Want sliding windows, and one product over channels and taps at once."""
-    return Expected(
-        must=(("aten::unfold", "aten::im2col"), PRODUCTS),
-        must_not=(*CONVOLUTIONS, *_TRANSFORMS, "aten::index_select"),
-        inner=shape.group_in * shape.taps,
-        products=1,
-    )
-
-
-def gemm_gradients(shape: ConvShape) -> dict[str, Expected]:
-    """Want windows that are undone, and one product of output gradients and patches."""
-    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::index_add*", "aten::index_select")
-    inner, outer = shape.pixels, shape.group_in * shape.taps
-    return {
-        "data": Expected(
-            must=(("aten::unfold_backward", "aten::col2im"), PRODUCTS), must_not=never
-        ),
-        "filter": Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
-    }
-
-
-def implicit_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Sum one matrix product per filter tap over the shifted (and strided) image."""
-    x = pad_fully(x, shape)
-    filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, *weight.shape[2:])
-    batch = shape.n * shape.groups
-    out: torch.Tensor | None = None
-    for i in range(shape.kernel_h):
-        for j in range(shape.kernel_w):
-            tap = filters[..., i, j].contiguous().expand(shape.n, -1, -1, -1)
-            tap = tap.reshape(batch, shape.group_out, shape.group_in)
-            image = _shifted(x, shape, i, j).reshape(batch, shape.group_in, shape.pixels)
-            out = torch.bmm(tap, image) if out is None else out.baddbmm_(tap, image)
-    assert out is not None  # noqa: S101 - a filter has at least one tap
-    return out.view(_output(shape))
-
-
-def _shifted(x: torch.Tensor, shape: ConvShape, i: int, j: int) -> torch.Tensor:
+def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
     """Return the pixels of a padded image that filter tap (i, j) meets, as a view."""
     top, left = i * shape.dilation_h, j * shape.dilation_w
     bottom = top + (shape.out_h - 1) * shape.stride_h + 1
@@ -98,58 +129,58 @@ def _shifted(x: torch.Tensor, shape: ConvShape, i: int, j: int) -> torch.Tensor:
     return x[:, :, top : bottom : shape.stride_h, left : right : shape.stride_w]
 
 
-def implicit_workspace(shape: ConvShape) -> int:
-    """Return the bytes of one shifted image: the product wants it contiguous."""
-    return shape.n * shape.in_c * shape.pixels * shape.itemsize
-
-
-def implicit_expected(shape: ConvShape) -> Expected:
-    """Want one product per tap over the channels alone, and no windows."""
-    return Expected(
-        must=(PRODUCTS,),
-        must_not=(
-            *CONVOLUTIONS,
-            *_TRANSFORMS,
-            "aten::unfold",
-            "aten::im2col",
-            "aten::index_select",
-        ),
-        inner=shape.group_in,
-        products=shape.taps,
-    )
-
-
-def implicit_gradients(shape: ConvShape) -> dict[str, Expected]:
-    """Want one product per tap, and no windows."""
-    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold*", "aten::index_add*", "aten::index_select")
-    inner, outer = shape.pixels, shape.group_in
-    return {
-        "data": Expected(must=(PRODUCTS,), must_not=never, inner=shape.group_out),
-        "filter": Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
-    }
-
-
-def precomp_gemm(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Gather patches through cached indices, a block of output pixels at a time.
+class PrecomputedGemm(OperatorFamily):
+    """Gathers patches through cached indices, a block of output pixels at a time.
 
     Channels are made innermost first, so that one index moves a whole pixel. A block is some pixels
     of one image, or all pixels of some images; no whole im2col matrix ever exists.
     """
-    pixels, images = _block(shape)
-    rows = pad_fully(x, shape).permute(0, 2, 3, 1).contiguous()
-    filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
-    filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
-    index = _gather_index(_geometry(shape), images, x.device)
-    parts = [
-        _gathered_product(part, filters, index[: len(part)], pixels, shape)
-        for part in rows.split(images)
-    ]
-    return _cat(parts, 0).view(_output(shape))
+
+    one_sum = True
+
+    def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Run one product per block and group."""
+        pixels, images = _block(shape)
+        rows = pad_fully(x, shape).permute(0, 2, 3, 1).contiguous()
+        filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
+        filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
+        index = _gather_index(_geometry(shape), images, x.device)
+        parts = [
+            _gathered_product(part, filters, index[: len(part)], pixels, shape)
+            for part in rows.split(images)
+        ]
+        return cat(parts, 0).view(shape.output_size)
+
+    def workspace_bytes(self, shape: ConvShape) -> int:
+        """Return the bytes of the image with channels innermost, one block and the indices."""
+        pixels, images = _block(shape)
+        padded = shape.in_c * (shape.in_h + 2 * shape.pad_h) * (shape.in_w + 2 * shape.pad_w)
+        block = min(pixels, shape.pixels) * images * shape.in_c * shape.taps
+        index = images * shape.pixels * shape.taps * _INDEX_BYTES
+        return (shape.n * padded + block) * shape.itemsize + index
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want a gather, and products over channels and taps at once."""
+        return Expected(
+            must=(_GATHER, PRODUCTS),
+            must_not=(*_NEVER, *_WINDOWS),
+            inner=shape.group_in * shape.taps,
+        )
+
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Want pixels that are scattered back, and products of output gradients and patches."""
+        never = (*_NEVER, "aten::unfold*")
+        scattered = ("aten::index_add*", "aten::index_put*", "aten::scatter_add*")
+        outer = shape.group_in * shape.taps
+        return {
+            Way.DATA: Expected(must=(scattered, PRODUCTS), must_not=never),
+            Way.FILTER: Expected(must=(PRODUCTS,), must_not=never, outer=outer),
+        }
 
 
 def _gathered_product(
-    rows: torch.Tensor, filters: torch.Tensor, index: torch.Tensor, block: int, shape: ConvShape
-) -> torch.Tensor:
+    rows: Tensor, filters: Tensor, index: Tensor, block: int, shape: ConvShape
+) -> Tensor:
     """Convolve some images (m, h, w, in_c) to (m, out_c, pixels); index is (m, pixels, taps)."""
     flat = rows.reshape(-1, shape.in_c)
     out = []
@@ -160,36 +191,7 @@ def _gathered_product(
         matrix = patches.permute(2, 1, 3, 0).reshape(shape.groups, -1, images * pixels)
         product = torch.bmm(filters, matrix).view(shape.out_c, images, pixels)
         out.append(product.transpose(0, 1))
-    return _cat(out, 2)
-
-
-def precomp_workspace(shape: ConvShape) -> int:
-    """Return the bytes of the image with channels innermost, one block and the indices."""
-    pixels, images = _block(shape)
-    padded = shape.in_c * (shape.in_h + 2 * shape.pad_h) * (shape.in_w + 2 * shape.pad_w)
-    block = min(pixels, shape.pixels) * images * shape.in_c * shape.taps
-    index = images * shape.pixels * shape.taps * _INDEX_BYTES
-    return (shape.n * padded + block) * shape.itemsize + index
-
-
-def precomp_expected(shape: ConvShape) -> Expected:
-    """Want a gather, and products over channels and taps at once."""
-    return Expected(
-        must=(("aten::index_select",), PRODUCTS),
-        must_not=(*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold", "aten::im2col"),
-        inner=shape.group_in * shape.taps,
-    )
-
-
-def precomp_gradients(shape: ConvShape) -> dict[str, Expected]:
-    """Want pixels that are scattered back, and products of output gradients and patches."""
-    never = (*CONVOLUTIONS, *_TRANSFORMS, "aten::unfold*")
-    scattered = ("aten::index_add*", "aten::index_put*", "aten::scatter_add*")
-    outer = shape.group_in * shape.taps
-    return {
-        "data": Expected(must=(scattered, PRODUCTS), must_not=never),
-        "filter": Expected(must=(PRODUCTS,), must_not=never, outer=outer),
-    }
+    return cat(out, 2)
 
 
 def _block(shape: ConvShape) -> tuple[int, int]:
@@ -209,7 +211,7 @@ def _geometry(shape: ConvShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
 @constant
 def _gather_index(
     geometry: tuple[tuple[int, ...], tuple[int, ...]], images: int, device: torch.device
-) -> torch.Tensor:
+) -> Tensor:
     """Return which padded pixel each (image, output pixel, tap) reads."""
     (out_h, kernel_h, stride_h, dilation_h, size_h) = geometry[0]
     (out_w, kernel_w, stride_w, dilation_w, size_w) = geometry[1]
@@ -219,15 +221,3 @@ def _gather_index(
     image = torch.arange(images)[:, None, None] * (size_h * size_w)
     index = image + pixel.reshape(1, out_h * out_w, kernel_h * kernel_w)
     return index.to(device, torch.int32)
-
-
-def _cat(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
-
-
-def _matrix_bytes(shape: ConvShape) -> int:
-    return shape.n * shape.in_c * shape.taps * shape.pixels * shape.itemsize
-
-
-def _output(shape: ConvShape) -> tuple[int, int, int, int]:
-    return shape.n, shape.out_c, shape.out_h, shape.out_w

@@ -18,18 +18,20 @@ batched product. Stride and dilation have to be 1; 3x3, and 5x5 where not fused:
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import torch
 
-from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.reference.gemm import CONVOLUTIONS
-from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, join, tile_count, tiles
+from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.operators import CONVOLUTIONS, TRANSFORMS
+from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
+from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, join, tile_count, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import Tensor
 
     from hpcsweep.conv.shape import ConvShape
 
@@ -43,74 +45,77 @@ POINTS: Final = {
     5: (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2)),
 }
 _FEWEST_TILES = 64
+_NEVER: Final = (*CONVOLUTIONS, *TRANSFORMS, "aten::im2col", "aten::index_select")
 
 
-def winograd(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Transform, multiply and transform back a block of tile rows at a time."""
-    filters = _transform_filters(weight, shape)
-    blocks = _input_tiles(x, shape).split(_rows_of_block(shape), dim=2)
-    return join(torch.cat([_convolve(tile, filters, shape) for tile in blocks], 2), shape)
+class Winograd(OperatorFamily):
+    """Transforms, multiplies and transforms back a block of tile rows at a time."""
+
+    kernels: ClassVar[tuple[int, ...]] = (3,)
+    products: ClassVar[int | None] = None  # one batch per block
+
+    def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Run block by block, so that what is transformed stays in the cache."""
+        filters = _transform_filters(weight, shape)
+        blocks = _input_tiles(x, shape).split(self._rows(shape), dim=2)
+        return join(cat([_convolve(tile, filters, shape) for tile in blocks], 2), shape)
+
+    def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
+        """Refuse other filters, strides and dilations."""
+        if shape.kernel_h != shape.kernel_w or shape.kernel_h not in self.kernels:
+            sizes = " or ".join(f"{size}x{size}" for size in self.kernels)
+            return f"kernel {shape.kernel_h}x{shape.kernel_w}: needs {sizes}"
+        return needs_unit_steps(shape, "Winograd")
+
+    def workspace_bytes(self, shape: ConvShape) -> int:
+        """Return the bytes of the transformed filters and of one block of tiles, in and out."""
+        rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+        tile_total = min(rows, self._rows(shape)) * columns
+        filters = shape.out_c * shape.group_in
+        per_point = shape.n * tile_total * (shape.in_c + shape.out_c) + filters
+        return _points(shape) * per_point * max(shape.itemsize, 4)
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want windows, and batches of one product per point over the channels alone."""
+        return Expected(
+            must=(("aten::unfold",), ("aten::bmm",)),
+            must_not=_NEVER,
+            inner=shape.group_in,
+            batch=_points(shape) * shape.groups,
+            products=self.products,
+        )
+
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Want batches of one product per point; of the input's gradient, windows undone."""
+        never, batch = (*_NEVER, "aten::index_add*"), _points(shape) * shape.groups
+        return {
+            Way.DATA: Expected(
+                must=(("aten::unfold_backward",), ("aten::bmm",)),
+                must_not=never,
+                inner=shape.group_out,
+                batch=batch,
+            ),
+            Way.FILTER: Expected(
+                must=(("aten::bmm",),), must_not=never, outer=shape.group_in, batch=batch
+            ),
+        }
+
+    def _rows(self, shape: ConvShape) -> int:
+        """Return how many rows of tiles make a block: about `BLOCK_BYTES`, but no tiny product."""
+        _, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+        across = shape.n * columns
+        each = _points(shape) * (shape.in_c + shape.out_c) * max(shape.itemsize, 4)
+        return max(1, max(_FEWEST_TILES, BLOCK_BYTES // each) // across)
 
 
-def nonfused(x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-    """Transform all filters and all tiles, multiply once, transform all products back."""
-    filters = _transform_filters(weight, shape)
-    return join(_convolve(_input_tiles(x, shape), filters, shape), shape)
+class NonfusedWinograd(Winograd):
+    """Transforms all filters and all tiles, multiplies once, transforms all products back."""
 
+    kernels = (3, 5)
+    products = 1
 
-def unsupported(shape: ConvShape) -> str | None:
-    """Refuse what the fused form cannot do."""
-    return _unsupported(shape, (3,))
-
-
-def nonfused_unsupported(shape: ConvShape) -> str | None:
-    """Refuse what the non-fused form cannot do."""
-    return _unsupported(shape, (3, 5))
-
-
-def workspace(shape: ConvShape) -> int:
-    """Return the bytes of the transformed filters and one block of tiles."""
-    rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
-    return _transformed_bytes(shape, min(rows, _rows_of_block(shape)) * columns)
-
-
-def nonfused_workspace(shape: ConvShape) -> int:
-    """Return the bytes of the transformed filters, inputs and outputs."""
-    rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
-    return _transformed_bytes(shape, rows * columns)
-
-
-def expected(shape: ConvShape) -> Expected:
-    """Want windows, and batches of one product per point over the channels alone."""
-    return Expected(
-        must=(("aten::unfold",), ("aten::bmm",)),
-        must_not=(*CONVOLUTIONS, "*fft*", "aten::im2col", "aten::index_select"),
-        inner=shape.group_in,
-        batch=_points(shape) * shape.groups,
-    )
-
-
-def nonfused_expected(shape: ConvShape) -> Expected:
-    """Want the same with exactly one batch for the whole layer."""
-    fused = expected(shape)
-    return replace(fused, products=1)
-
-
-def gradients(shape: ConvShape) -> dict[str, Expected]:
-    """Want batches of one product per point, over the channels; of the input's, windows undone."""
-    never = (*CONVOLUTIONS, "*fft*", "aten::im2col", "aten::index_select", "aten::index_add*")
-    batch = _points(shape) * shape.groups
-    return {
-        "data": Expected(
-            must=(("aten::unfold_backward",), ("aten::bmm",)),
-            must_not=never,
-            inner=shape.group_out,
-            batch=batch,
-        ),
-        "filter": Expected(
-            must=(("aten::bmm",),), must_not=never, outer=shape.group_in, batch=batch
-        ),
-    }
+    def _rows(self, shape: ConvShape) -> int:
+        return tile_count(shape, (OUTPUTS, OUTPUTS))[0]
 
 
 def toom_cook(outputs: int, taps: int, points: Sequence[Fraction]) -> tuple[Matrix, Matrix, Matrix]:
@@ -139,7 +144,7 @@ def _polynomial(roots: Sequence[Fraction], length: int) -> list[Fraction]:
 @constant
 def _transforms(
     taps: int, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the Kronecker squares of AT, G and BT."""
     matrices = (
         torch.tensor([[float(value) for value in row] for row in matrix], dtype=torch.float64)
@@ -149,19 +154,19 @@ def _transforms(
     return output, filters, inputs
 
 
-def _transform_filters(weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+def _transform_filters(weight: Tensor, shape: ConvShape) -> Tensor:
     """Return U, (points * groups, out_c/g, in_c/g)."""
     _, matrix, _ = _transforms(shape.kernel_h, weight.dtype, weight.device)
     transformed = matrix @ weight.reshape(-1, shape.taps).t()
     return transformed.view(-1, shape.group_out, shape.group_in)
 
 
-def _input_tiles(x: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+def _input_tiles(x: Tensor, shape: ConvShape) -> Tensor:
     size = OUTPUTS + shape.kernel_h - 1
     return tiles(x, shape, (size, size), (OUTPUTS, OUTPUTS))
 
 
-def _convolve(tile: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+def _convolve(tile: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
     """Convolve tiles (n, in_c, rows, columns, s, s) to (n, out_c, rows, 2, columns, 2)."""
     output, _, inputs = _transforms(shape.kernel_h, filters.dtype, filters.device)
     n, _, rows, columns, *size = tile.shape
@@ -172,31 +177,5 @@ def _convolve(tile: torch.Tensor, filters: torch.Tensor, shape: ConvShape) -> to
     return image.permute(3, 2, 4, 0, 5, 1)
 
 
-def _unsupported(shape: ConvShape, kernels: tuple[int, ...]) -> str | None:
-    if shape.kernel_h != shape.kernel_w or shape.kernel_h not in kernels:
-        sizes = " or ".join(f"{size}x{size}" for size in kernels)
-        return f"kernel {shape.kernel_h}x{shape.kernel_w}: needs {sizes}"
-    if (shape.stride_h, shape.stride_w) != (1, 1):
-        return f"stride {shape.stride_h}x{shape.stride_w}: Winograd needs 1x1"
-    if (shape.dilation_h, shape.dilation_w) != (1, 1):
-        return f"dilation {shape.dilation_h}x{shape.dilation_w}: Winograd needs 1x1"
-    return None
-
-
 def _points(shape: ConvShape) -> int:
     return (OUTPUTS + shape.kernel_h - 1) ** 2
-
-
-def _rows_of_block(shape: ConvShape) -> int:
-    """Return how many rows of tiles make a block: about `BLOCK_BYTES`, but no tiny product."""
-    _, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
-    across = shape.n * columns
-    each = _points(shape) * (shape.in_c + shape.out_c) * max(shape.itemsize, 4)
-    return max(1, max(_FEWEST_TILES, BLOCK_BYTES // each) // across)
-
-
-def _transformed_bytes(shape: ConvShape, tile_total: int) -> int:
-    channels = shape.in_c + shape.out_c
-    filters = shape.out_c * shape.group_in
-    per_point = shape.n * tile_total * channels + filters
-    return _points(shape) * per_point * max(shape.itemsize, 4)

@@ -17,34 +17,28 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.autograd.profiler import record_function
 
-from hpcsweep.conv.backend import Expected, Gradient, choose
-from hpcsweep.conv.proof.profiler_events import LIBRARY_CALLS
-from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+from hpcsweep.conv.backend import Expected, Gradient, Way, choose
+from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
+from hpcsweep.conv.shape import NCHW, NHWC
 from hpcsweep.conv.vendor import operator
 from hpcsweep.conv.vendor.driver import NotSupported, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
-    from hpcsweep.conv.vendor.driver import Driver, Plan, Way
+    from hpcsweep.conv.shape import ConvShape
+    from hpcsweep.conv.vendor.driver import Driver, Plan
 
-_GRADIENTS: Final[tuple[Way, ...]] = ("data", "filter")
-_WHOSE: Final[dict[Way, str]] = {"data": "the input", "filter": "the filters"}
-_OPERATORS: Final[dict[Way, str]] = {
-    "data": "hpcsweep::convolution_data_gradient",
-    "filter": "hpcsweep::convolution_filter_gradient",
-}
+_GRADIENT_OF: Final[Mapping[Way, str]] = {Way.DATA: "the input", Way.FILTER: "the filters"}
 _FRAMEWORK_CALLS: Final = (
     "aten::cudnn_convolution*",
     "aten::miopen_convolution*",
-    "aten::convolution_backward",
+    FRAMEWORK_BACKWARD,
 )
-_FRAMEWORK_GRADIENT: Final = Expected(
-    must=(("aten::convolution_backward",),), must_not=LIBRARY_CALLS
-)
-_UNTOLD: Final = nullcontext()
+_FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
+_NO_RANGE: Final = nullcontext()
 _MOST_PLANS: Final = 4096
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 
@@ -52,55 +46,40 @@ _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 class VendorBackend:
     """A back-end on top of a driver; also the engine of torch's operators."""
 
-    def __init__(self, driver: Driver, device_type: str = "cuda") -> None:
+    def __init__(self, driver: Driver[Any], device_type: str = "cuda") -> None:
         """Serve a kind of device, and the operators under the driver's name."""
         self._driver, self._device_type = driver, device_type
         self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
         operator.ENGINES[driver.name] = self
 
     def __deepcopy__(self, _memo: object) -> VendorBackend:
-        """Be shared by copies of a network: plans and handles belong to the process."""
-        return self
+        return self  # shared by copies of a network: plans and handles belong to the process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be found again by a process that unpickles a network."""
-        return choose, (self._device_type,)
+        return choose, (self._device_type,)  # found again by a process that unpickles a network
 
     @property
     def name(self) -> str:
-        """Return what the column `backend` says."""
+        """What the column `backend` says."""
         return self._driver.name
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
-        answer = self._answer(_problem("forward", algorithm, shape))
+        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
         return answer if isinstance(answer, str) else None
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the scratch memory of a forward call."""
-        answer = self._answer(_problem("forward", algorithm, shape))
+        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
         return None if isinstance(answer, str) else answer.workspace_bytes
 
     def forward(
-        self,
-        algorithm: str,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        shape: ConvShape,
+        self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
     ) -> Tensor:
         """Convolve; the call was found supported before."""
-        out = torch.ops.hpcsweep.convolution(
-            x,
-            weight,
-            self.name,
-            algorithm,
-            (shape.stride_h, shape.stride_w),
-            (shape.pad_h, shape.pad_w),
-            (shape.dilation_h, shape.dilation_w),
-            shape.groups,
-            shape.layout == NHWC,
-        )
+        steps = (shape.stride, shape.padding, shape.dilation, shape.groups)
+        nhwc = shape.layout == NHWC
+        out = torch.ops.hpcsweep.convolution(x, weight, self.name, algorithm, *steps, nhwc)
         if bias is None:
             return out
         bias = bias.view(-1, 1, 1)
@@ -108,24 +87,25 @@ class VendorBackend:
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
-        answer = self._answer(_problem("forward", algorithm, shape))
+        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
         found = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
-        return replace(found, must=((operator.CONVOLUTION,), *found.must))
+        return replace(found, must=((operator.NAMES[Way.FORWARD],), *found.must))
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return what the gradients of input and filters run; asked here, not in the first step."""
-        return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENTS)
+        return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENT_OF)
 
     def _gradient(self, way: Way, algorithm: str, shape: ConvShape) -> Gradient:
-        name, inside = self._driver.backward_name(way, algorithm), _OPERATORS[way]
+        name, inside = self._driver.backward_name(way, algorithm), operator.NAMES[way]
         if name is None:
-            reason = f"{self.name} has no {algorithm} for the gradient of {_WHOSE[way]}"
-            return Gradient(way, None, _FRAMEWORK_GRADIENT, reason, inside)
-        answer = self._answer(_problem(way, name, shape))
-        if isinstance(answer, str):
-            reason = f"gradient of {_WHOSE[way]}: {answer}"
-            return Gradient(way, None, _FRAMEWORK_GRADIENT, reason, inside)
-        return Gradient(way, name, self._called(answer, name), None, inside, answer.workspace_bytes)
+            reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
+        else:
+            answer = self._answer(_problem(way, name, shape))
+            if not isinstance(answer, str):
+                expected = replace(self._called(answer, name), inside=inside)
+                return Gradient(way, name, expected, None, answer.workspace_bytes)
+            reason = f"gradient of {_GRADIENT_OF[way]}: {answer}"
+        return Gradient(way, None, replace(_FRAMEWORK_GRADIENT, inside=inside), reason)
 
     def _called(self, plan: Plan, algorithm: str) -> Expected:
         """Return the library's call and the kernels that prove an algorithm."""
@@ -136,43 +116,27 @@ class VendorBackend:
             must_not=(*_FRAMEWORK_CALLS, *of_driver.must_not),
         )
 
-    def forward_of(self, x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:  # noqa: ANN401
-        """Return the output of a layer; see `operator.Engine`."""
-        algorithm, shape = _shape_of(x, x.shape, weight.shape, geometry)
-        out = operator.empty(
-            x, (shape.n, shape.out_c, shape.out_h, shape.out_w), nhwc=shape.layout == NHWC
-        )
-        return self._run(_problem("forward", algorithm, shape), x, weight, out)
-
-    def data_gradient(
+    def compute(
         self,
-        grad: Tensor,
-        weight: Tensor,
-        size: Sequence[int],
-        *geometry: Any,  # noqa: ANN401
+        way: Way,
+        first: Tensor,
+        second: Tensor,
+        size: Sequence[int] | None,
+        algorithm: str,
+        *steps: Any,  # noqa: ANN401
     ) -> Tensor:
-        """Return the gradient of the input; by the framework where the library cannot."""
-        algorithm, shape = _shape_of(grad, size, weight.shape, geometry)
-        name = self._gradient_name("data", algorithm, shape)
-        out = operator.empty(grad, size, nhwc=shape.layout == NHWC)
+        """Return an output or a gradient; a gradient by the framework where the library cannot."""
+        forward, x, weight = way is Way.FORWARD, first.shape, second.shape
+        if way is Way.DATA:
+            x = size
+        elif way is Way.FILTER:
+            x, weight = second.shape, size
+        shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
+        out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
+        name = algorithm if forward else self._gradient_name(way, algorithm, shape)
         if name is None:
-            return _framework_gradients(grad, out, weight, shape, (True, False))[0]
-        return self._run(_problem("data", name, shape), grad, weight, out)
-
-    def filter_gradient(
-        self,
-        grad: Tensor,
-        x: Tensor,
-        size: Sequence[int],
-        *geometry: Any,  # noqa: ANN401
-    ) -> Tensor:
-        """Return the gradient of the filters; by the framework where the library cannot."""
-        algorithm, shape = _shape_of(x, x.shape, size, geometry)
-        name = self._gradient_name("filter", algorithm, shape)
-        out = operator.empty(grad, size, nhwc=shape.layout == NHWC)
-        if name is None:
-            return _framework_gradients(grad, x, out, shape, (False, True))[1]
-        return self._run(_problem("filter", name, shape), grad, x, out)
+            return _framework_gradient(way, first, second, out, shape)
+        return self._run(_problem(way, name, shape), first, second, out)
 
     def _gradient_name(self, way: Way, algorithm: str, shape: ConvShape) -> str | None:
         name = self._driver.backward_name(way, algorithm)
@@ -184,7 +148,8 @@ class VendorBackend:
         """Run a plan; `out` is of the problem's layout already."""
         plan = self._answer(problem)
         if isinstance(plan, str):
-            raise NotSupported(f"{self.name} {problem.algorithm} ({problem.way}): {plan}")
+            way = problem.way.value
+            raise NotSupported(f"{self.name} {problem.algorithm} ({way}): {plan}")
         layout = _LAYOUTS[problem.layout]
         first, second = _checked(first, out, layout), _checked(second, out, layout)
         workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
@@ -216,16 +181,11 @@ class VendorBackend:
 
         Where there is no memory for that, the real run will say so.
         """
-        shape, layout = problem.shape, _LAYOUTS[problem.layout]
-        x = (shape.n, shape.in_c, shape.in_h, shape.in_w)
-        out = (shape.n, shape.out_c, shape.out_h, shape.out_w)
-        weight = (shape.out_c, shape.group_in, shape.kernel_h, shape.kernel_w)
-        sizes = {"forward": (x, weight, out), "data": (out, weight, x), "filter": (out, x, weight)}
-        dtype = getattr(torch, shape.dtype)
+        layout, dtype = _LAYOUTS[problem.layout], getattr(torch, problem.shape.dtype)
         try:
             tensors = [
                 torch.zeros(size, dtype=dtype, device=self._device_type).to(memory_format=layout)
-                for size in sizes[problem.way]
+                for size in problem.sizes
             ]
             workspace = tensors[0].new_empty(plan.workspace_bytes, dtype=torch.uint8)
         except RuntimeError as error:
@@ -270,31 +230,6 @@ def tf32_allowed() -> bool:
     return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
 
 
-def _shape_of(
-    like: Tensor, x: Sequence[int], weight: Sequence[int], geometry: tuple[Any, ...]
-) -> tuple[str, ConvShape]:
-    """Return the algorithm and the shape of an operator's arguments."""
-    algorithm, stride, padding, dilation, groups, nhwc = geometry
-    return algorithm, ConvShape(
-        n=x[0],
-        in_c=x[1],
-        in_h=x[2],
-        in_w=x[3],
-        out_c=weight[0],
-        kernel_h=weight[2],
-        kernel_w=weight[3],
-        stride_h=stride[0],
-        stride_w=stride[1],
-        pad_h=padding[0],
-        pad_w=padding[1],
-        dilation_h=dilation[0],
-        dilation_w=dilation[1],
-        groups=groups,
-        dtype=str(like.dtype).removeprefix("torch."),
-        layout=NHWC if nhwc else NCHW,
-    )
-
-
 def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor:
     """Return a tensor in the layout of the problem; the framework would convert it, too."""
     if tensor.device != out.device or tensor.dtype != out.dtype:
@@ -308,7 +243,7 @@ def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
     """Run a plan on operands, result and workspace, on the current stream."""
     first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
     profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
-    with record_function(plan.call) if profiled else _UNTOLD:
+    with record_function(plan.call) if profiled else _NO_RANGE:
         plan.run(first, second, out, workspace, _stream(tensors[0].device))
 
 
@@ -318,21 +253,15 @@ def _stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-def _framework_gradients(
-    grad: Tensor, x: Tensor, weight: Tensor, shape: ConvShape, mask: tuple[bool, bool]
-) -> tuple[Tensor, Tensor]:
-    """Return the framework's own gradients."""
-    of_x, of_weight, _ = torch.ops.aten.convolution_backward(
-        grad,
-        x,
-        weight,
-        None,
-        (shape.stride_h, shape.stride_w),
-        (shape.pad_h, shape.pad_w),
-        (shape.dilation_h, shape.dilation_w),
+def _framework_gradient(
+    way: Way, grad: Tensor, second: Tensor, out: Tensor, shape: ConvShape
+) -> Tensor:
+    """Return the framework's own gradient; `out` stands for the operand that it does not need."""
+    wants_x = way is Way.DATA
+    x, weight = (out, second) if wants_x else (second, out)
+    gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
+        *(grad, x, weight, None, shape.stride, shape.padding, shape.dilation),
         False,  # noqa: FBT003 - not transposed
-        (0, 0),
-        shape.groups,
-        (*mask, False),
+        *((0, 0), shape.groups, (wants_x, not wants_x, False)),
     )
-    return of_x, of_weight
+    return gradients[0 if wants_x else 1]

@@ -5,29 +5,63 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hpcsweep.conv.errors import LibraryUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 T = TypeVar("T")
 
 
-class Calls(Protocol):
-    """A library whose every status is checked."""
+class Library(ABC):
+    """A loaded C library that takes these signatures and whose every status is checked.
+
+    Raises:
+        LibraryUnusable: it is missing, lacks a function, or is of another major version.
+
+    """
+
+    vendor: ClassVar[str]
+    signatures: ClassVar[Mapping[str, tuple[Any, ...]]]
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._library = _open_once(path, self.vendor)
+        self._check_version()
+        self._functions = {name: self._bind(name) for name in self.signatures}
 
     def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes converts
-        """Call a function; raise where its status is not success."""
-        ...
+        """Call a function; raise where its status is not 0, which is success."""
+        status = self._functions[name](*arguments)
+        if status:
+            raise self._error(name, status)
+
+    @abstractmethod
+    def _check_version(self) -> None: ...
+
+    @abstractmethod
+    def _error(self, function: str, status: int) -> Exception: ...
+
+    @abstractmethod
+    def _missing(self, name: str) -> str: ...
+
+    def _bind(self, name: str) -> Any:  # noqa: ANN401 - a ctypes function
+        try:
+            function = getattr(self._library, name)
+        except AttributeError as error:
+            raise LibraryUnusable(self._missing(name)) from error
+        function.restype, function.argtypes = ctypes.c_int, self.signatures[name]
+        return function
 
 
 class Descriptor:
     """A library's descriptor, destroyed with its Python object."""
 
-    def __init__(self, library: Calls, prefix: str, kind: str) -> None:
+    def __init__(self, library: Library, prefix: str, kind: str) -> None:
         """Create one: `prefix` is cudnn or miopen, `kind` such as `Tensor`."""
         self._as_parameter_ = ctypes.c_void_p()
         library.call(f"{prefix}Create{kind}Descriptor", ctypes.byref(self._as_parameter_))
@@ -36,7 +70,7 @@ class Descriptor:
         end.atexit = False  # the process's end frees it, and the library may be gone by then
 
 
-def _destroy(library: Calls, function: str, descriptor: ctypes.c_void_p) -> None:
+def _destroy(library: Library, function: str, descriptor: ctypes.c_void_p) -> None:
     with suppress(RuntimeError):
         library.call(function, descriptor)
 
@@ -47,36 +81,6 @@ def strides(sizes: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
     return (c * h * w, 1, w * c, c) if layout == "nhwc" else (c * h * w, h * w, w, 1)
 
 
-def open_once(path: str, vendor: str) -> ctypes.CDLL:
-    """Return a library without loading a second copy where it is in the process already.
-
-    Raises:
-        LibraryUnusable: it cannot be loaded.
-
-    """
-    with suppress(OSError):
-        return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise LibraryUnusable(f"{vendor} cannot be loaded: {error}") from error
-
-
-def bind(library: ctypes.CDLL, name: str, types: tuple[Any, ...], missing: str) -> Any:  # noqa: ANN401
-    """Return a function that takes these types and returns a status.
-
-    Raises:
-        LibraryUnusable: the library lacks it; `missing` is said.
-
-    """
-    try:
-        function = getattr(library, name)
-    except AttributeError as error:
-        raise LibraryUnusable(missing) from error
-    function.restype, function.argtypes = ctypes.c_int, types
-    return function
-
-
 def first_usable(paths: Iterable[str], load: Callable[[str], T]) -> T:
     """Return the first library that loads; the last one's error where none does."""
     *others, last = paths
@@ -84,3 +88,13 @@ def first_usable(paths: Iterable[str], load: Callable[[str], T]) -> T:
         with suppress(LibraryUnusable):
             return load(path)
     return load(last)
+
+
+def _open_once(path: str, vendor: str) -> ctypes.CDLL:
+    """Return a library without loading a second copy where it is in the process already."""
+    with suppress(OSError):
+        return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise LibraryUnusable(f"{vendor} cannot be loaded: {error}") from error

@@ -10,34 +10,32 @@ cuDNN refuses the shape, it is the framework's own, and `gradients` says so.
 from __future__ import annotations
 
 import ctypes
-import threading
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.vendor import cudnn_library as library_of
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.ctypes_tools import Descriptor, strides
 from hpcsweep.conv.vendor.cudnn_library import (
     CudnnBadParameter,
     CudnnError,
+    CudnnLibrary,
     CudnnNotSupported,
-    Library,
 )
-from hpcsweep.conv.vendor.driver import NotSupported
+from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, no_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.conv.vendor.driver import Problem, Way
+    from hpcsweep.conv.vendor.driver import Problem, Size
 
 NAME: Final = "cudnn"
 
-# what a layer's algorithm means for its gradients; DIRECT and the explicit GEMM have no counterpart
+# the counterpart of a layer's algorithm in a gradient; DIRECT and the explicit GEMM have none
 _GRADIENTS: Final[Mapping[Way, Mapping[str, str]]] = {
-    "data": {
+    Way.DATA: {
         "implicit_gemm": "algo_1",
         "implicit_precomp_gemm": "algo_1",
         "fft": "fft",
@@ -45,7 +43,7 @@ _GRADIENTS: Final[Mapping[Way, Mapping[str, str]]] = {
         "winograd": "winograd",
         "winograd_nonfused": "winograd_nonfused",
     },
-    "filter": {
+    Way.FILTER: {
         "implicit_gemm": "algo_1",
         "implicit_precomp_gemm": "algo_3",
         "fft": "fft",
@@ -54,14 +52,14 @@ _GRADIENTS: Final[Mapping[Way, Mapping[str, str]]] = {
     },
 }
 _NUMBERS: Final[Mapping[Way, Mapping[str, int]]] = {
-    "forward": library_of.FORWARD,
-    "data": library_of.BACKWARD_DATA,
-    "filter": library_of.BACKWARD_FILTER,
+    Way.FORWARD: library_of.FORWARD,
+    Way.DATA: library_of.BACKWARD_DATA,
+    Way.FILTER: library_of.BACKWARD_FILTER,
 }
 _FUNCTIONS: Final[Mapping[Way, str]] = {
-    "forward": "Forward",
-    "data": "BackwardData",
-    "filter": "BackwardFilter",
+    Way.FORWARD: "cudnnConvolutionForward",
+    Way.DATA: "cudnnConvolutionBackwardData",
+    Way.FILTER: "cudnnConvolutionBackwardFilter",
 }
 
 # What kernels are called in cuDNN 9.26's libcudnn_engines_precompiled and in published traces.
@@ -84,71 +82,40 @@ _KERNELS: Final[Mapping[str, Expected]] = {
 }
 
 
-@dataclass(frozen=True)
-class Descriptors:
-    """What cuDNN is told about a problem."""
-
-    x: Descriptor
-    weight: Descriptor
-    convolution: Descriptor
-    y: Descriptor
-
-    @classmethod
-    def of(cls, library: Library, problem: Problem) -> Descriptors:
-        """Describe input, filters, geometry and output."""
-        shape, layout = problem.shape, problem.layout
-        dtype = library_of.DATA_TYPES[shape.dtype]
-        sizes = (shape.n, shape.in_c, shape.in_h, shape.in_w)
-        out = (shape.n, shape.out_c, shape.out_h, shape.out_w)
-        weight = Descriptor(library, NAME, "Filter")
-        library.call(
-            "cudnnSetFilter4dDescriptor",
-            *(weight, dtype, library_of.FORMATS[layout]),
-            *(shape.out_c, shape.group_in, shape.kernel_h, shape.kernel_w),
-        )
-        return cls(
-            _tensor(library, dtype, sizes, layout),
-            weight,
-            _convolution(library, shape, tf32=problem.tf32),
-            _tensor(library, dtype, out, layout),
-        )
-
-    def output_size(self, library: Library) -> tuple[int, int, int, int]:
-        """Return the output's size as cuDNN computes it."""
-        found = [ctypes.c_int() for _ in range(4)]
-        library.call(
-            "cudnnGetConvolution2dForwardOutputDim",
-            *(self.convolution, self.x, self.weight),
-            *map(ctypes.byref, found),
-        )
-        n, c, h, w = (number.value for number in found)
-        return n, c, h, w
-
-    def in_order(self, way: Way) -> tuple[Descriptor, ...]:
-        """Return first operand, second, convolution and result, as the functions take them."""
-        return {
-            "forward": (self.x, self.weight, self.convolution, self.y),
-            "data": (self.weight, self.y, self.convolution, self.x),
-            "filter": (self.x, self.y, self.convolution, self.weight),
-        }[way]
+def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
+    """Return what cuDNN is told: first operand, second, convolution and result, in its order."""
+    shape = problem.shape
+    first, second, result = (
+        _filters(library, shape, problem.layout)
+        if place == problem.filters_at
+        else _tensor(library, shape.dtype, sizes, problem.layout)
+        for place, sizes in enumerate(problem.sizes)
+    )
+    if problem.way is not Way.FORWARD:  # cuDNN takes filters or input before the gradient
+        first, second = second, first
+    return first, second, _convolution(library, shape, tf32=problem.tf32), result
 
 
-def _tensor(
-    library: Library, dtype: int, sizes: tuple[int, int, int, int], layout: str
-) -> Descriptor:
-    found = Descriptor(library, NAME, "Tensor")
-    library.call("cudnnSetTensor4dDescriptorEx", found, dtype, *sizes, *strides(sizes, layout))
+def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Descriptor:
+    found, number = Descriptor(library, NAME, "Tensor"), library_of.DATA_TYPES[dtype]
+    library.call("cudnnSetTensor4dDescriptorEx", found, number, *sizes, *strides(sizes, layout))
     return found
 
 
-def _convolution(library: Library, shape: ConvShape, *, tf32: bool) -> Descriptor:
+def _filters(library: CudnnLibrary, shape: ConvShape, layout: str) -> Descriptor:
+    found, number = Descriptor(library, NAME, "Filter"), library_of.DATA_TYPES[shape.dtype]
+    form = library_of.FORMATS[layout]
+    library.call("cudnnSetFilter4dDescriptor", found, number, form, *shape.filter_size)
+    return found
+
+
+def _convolution(library: CudnnLibrary, shape: ConvShape, *, tf32: bool) -> Descriptor:
     found = Descriptor(library, NAME, "Convolution")
     compute = library_of.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
     library.call(
         "cudnnSetConvolution2dDescriptor",
-        found,
-        *(shape.pad_h, shape.pad_w, shape.stride_h, shape.stride_w),
-        *(shape.dilation_h, shape.dilation_w, library_of.CROSS_CORRELATION, compute),
+        *(found, *shape.padding, *shape.stride, *shape.dilation),
+        *(library_of.CROSS_CORRELATION, compute),
     )
     library.call("cudnnSetConvolutionGroupCount", found, shape.groups)
     library.call("cudnnSetConvolutionMathType", found, math_type(shape.dtype, tf32=tf32))
@@ -164,68 +131,32 @@ def math_type(dtype: str, *, tf32: bool) -> int:
 
 
 @dataclass(frozen=True)
-class CudnnPlan:
-    """An algorithm, the descriptors of a problem, and the scratch memory that cuDNN wants."""
+class CudnnPlan(Plan):
+    """An algorithm by its number, and the factors of result and previous content: 1 and 0."""
 
     driver: Cudnn
-    device: int
-    way: Way
-    algorithm: int
-    descriptors: Descriptors
-    workspace_bytes: int
+    forward: bool
+    number: int
     one: Any
     zero: Any
 
-    @property
-    def call(self) -> str:
-        """Return the function and the algorithm's name."""
-        names = {number: name for name, number in _NUMBERS[self.way].items()}
-        return f"cudnnConvolution{_FUNCTIONS[self.way]}:{names[self.algorithm]}"
-
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the convolution."""
-        if self.way != "forward":
-            # cuDNN takes filters or input first, this back-end the gradient
+        if not self.forward:
             first, second = second, first
-        a, b, convolution, result = self.descriptors.in_order(self.way)
+        a, b, convolution, result = self.descriptors
         self.driver.library.call(
-            f"cudnnConvolution{_FUNCTIONS[self.way]}",
+            self.function,
             *(self.driver.handle(self.device, stream), self.one),
-            *(a, first, b, second, convolution, self.algorithm),
+            *(a, first, b, second, convolution, self.number),
             *(workspace, self.workspace_bytes, self.zero, result, out),
         )
 
 
-@dataclass
-class Cudnn:
-    """The driver: plans, and a handle per thread and device."""
+class Cudnn(Driver[CudnnLibrary]):
+    """cuDNN as a driver."""
 
-    find: Callable[[], Library] = library_of.load
-    name: str = NAME
-    _library: Library | None = None
-    _handles: threading.local = field(default_factory=threading.local)
-
-    @property
-    def library(self) -> Library:
-        """Return the library; it is loaded when it is first needed."""
-        if self._library is None:
-            self._library = self.find()
-        return self._library
-
-    def handle(self, device: int, stream: int) -> ctypes.c_void_p:
-        """Return this thread's handle of a device, set to a stream."""
-        known: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
-        if device not in known:
-            made = ctypes.c_void_p()
-            try:
-                self.library.call("cudnnCreate", ctypes.byref(made))
-            except CudnnError as error:
-                if error.status != library_of.NOT_INITIALIZED:
-                    raise
-                raise LibraryUnusable(f"cuDNN finds no NVIDIA GPU here ({error})") from error
-            known[device] = made
-        self.library.call("cudnnSetStream", known[device], stream)
-        return known[device]
+    name: ClassVar[str] = NAME
 
     def plan(self, problem: Problem, device: int) -> CudnnPlan:
         """Describe a problem and ask for its workspace: that status is the answer to both."""
@@ -234,12 +165,13 @@ class Cudnn:
             raise NotSupported(f"cuDNN has no {problem.algorithm}")
         if problem.shape.dtype not in library_of.DATA_TYPES:
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
-        found = Descriptors.of(self.library, problem)
-        number_type = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
+        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        size = self._workspace(function, described, number, device)
+        factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
         return CudnnPlan(
-            *(self, device, problem.way, number, found),
-            self._workspace(problem.way, number, found, device),
-            *(ctypes.byref(number_type(1)), ctypes.byref(number_type(0))),
+            *(function, problem.algorithm, device, described, size),
+            *(self, problem.way is Way.FORWARD, number),
+            *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
         )
 
     def backward_name(self, way: Way, algorithm: str) -> str | None:
@@ -250,24 +182,29 @@ class Cudnn:
         """Return the kernels that prove an algorithm, or disprove it."""
         return _KERNELS[algorithm]
 
-    def _workspace(self, way: Way, number: int, found: Descriptors, device: int) -> int:
+    def _create_handle(self, made: object) -> None:
+        try:
+            self.library.call("cudnnCreate", made)
+        except CudnnError as error:
+            if error.status != library_of.NOT_INITIALIZED:
+                raise
+            raise no_gpu("cuDNN", "NVIDIA", error) from error
+
+    def _workspace(
+        self, function: str, described: tuple[Descriptor, ...], number: int, device: int
+    ) -> int:
+        asking = function.replace("cudnn", "cudnnGet") + "WorkspaceSize"
         size = ctypes.c_size_t()
         try:
-            self.library.call(
-                f"cudnnGetConvolution{_FUNCTIONS[way]}WorkspaceSize",
-                self.handle(device, 0),
-                *found.in_order(way),
-                number,
-                ctypes.byref(size),
-            )
+            handle = self.handle(device, 0)
+            self.library.call(asking, handle, *described, number, ctypes.byref(size))
         except CudnnBadParameter as error:
             # so it answers, too, where an algorithm has limits of its own
-            raise CudnnNotSupported(
-                error.function, error.status, str(error), error.words
-            ) from error
+            refusal = (error.function, error.status, str(error), error.words)
+            raise CudnnNotSupported(*refusal) from error
         return size.value
 
 
 def create(device_type: str) -> VendorBackend:
     """Return the back-end; the library is loaded when it is first asked."""
-    return VendorBackend(Cudnn(), device_type)
+    return VendorBackend(Cudnn(library_of.load), device_type)

@@ -32,7 +32,6 @@ _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11
 _WORDS: Final = 1024
 
 # cudnnStatus_t: thousands are the kind, the rest says more
-SUCCESS: Final = 0
 NOT_INITIALIZED: Final = 1001
 _BAD_PARAM: Final = 2
 _NOT_SUPPORTED: Final = 3
@@ -101,7 +100,6 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
     "cudnnSetConvolutionMathType": (c_void_p, c_int),
     "cudnnDestroyConvolutionDescriptor": _ONE,
-    "cudnnGetConvolution2dForwardOutputDim": (*(c_void_p,) * 3, *(POINTER(c_int),) * 4),
     "cudnnGetConvolutionForwardWorkspaceSize": _WORKSPACE,
     "cudnnGetConvolutionBackwardDataWorkspaceSize": _WORKSPACE,
     "cudnnGetConvolutionBackwardFilterWorkspaceSize": _WORKSPACE,
@@ -115,7 +113,6 @@ class CudnnError(RuntimeError):
     """A call of cuDNN failed; the text has its name, the status and cuDNN's own words."""
 
     def __init__(self, function: str, status: int, name: str, words: str = "") -> None:
-        """Keep the status."""
         self.function, self.status, self.words = function, status, words
         super().__init__(f"{function}: {name}{': ' + words if words else ''}")
 
@@ -124,8 +121,7 @@ class CudnnNotSupported(CudnnError, NotSupported):
     """An algorithm that cuDNN does not have for a problem: an answer, no accident."""
 
     def __str__(self) -> str:
-        """Return the reason for a table: cuDNN's words if it has any."""
-        return self.words or super().__str__()
+        return self.words or super().__str__()  # a reason for a table
 
 
 class CudnnBadParameter(CudnnError):
@@ -136,36 +132,24 @@ class CudnnExecutionFailed(CudnnError):
     """Work that failed on the GPU; its context may be beyond repair."""
 
 
-class Library:
-    """A loaded libcudnn whose every status is checked."""
+class CudnnLibrary(ctypes_tools.Library):
+    """A loaded libcudnn; a failed call raises the `CudnnError` of its kind."""
 
-    def __init__(self, path: str) -> None:
-        """Load it, or take the one that is loaded; set the signatures; check the version.
+    vendor = "cuDNN"
+    signatures = SIGNATURES
 
-        Raises:
-            LibraryUnusable: it is missing, lacks a function, or is of another major version.
-
-        """
-        self._library = ctypes_tools.open_once(path, "cuDNN")
-        self.path = path
+    def _check_version(self) -> None:
         self._library.cudnnGetVersion.restype = c_size_t
         self.version = int(self._library.cudnnGetVersion())
         if self.version // 10_000 != MAJOR:
             raise LibraryUnusable(
-                f"{path}: cuDNN {version_text(self.version)} is not of version {MAJOR}; give this "
-                "profile an environment whose torch has cuDNN 9 (torch 2.4 and later)"
+                f"{self.path}: cuDNN {version_text(self.version)} is not of version {MAJOR}; give "
+                "this profile an environment whose torch has cuDNN 9 (torch 2.4 and later)"
             )
-        self._functions = {name: self._bind(name, types) for name, types in SIGNATURES.items()}
         self._library.cudnnGetErrorString.restype = c_char_p
         self._library.cudnnGetErrorString.argtypes = (c_int,)
         self._library.cudnnGetLastErrorString.restype = None
         self._library.cudnnGetLastErrorString.argtypes = (c_char_p, c_size_t)
-
-    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes converts
-        """Call a function; a `CudnnError` of its kind where the status is not success."""
-        status = self._functions[name](*arguments)
-        if status != SUCCESS:
-            raise self._error(name, status)
 
     def _error(self, function: str, status: int) -> CudnnError:
         name = self._library.cudnnGetErrorString(status) or b"unknown status"
@@ -178,12 +162,11 @@ class Library:
         self._library.cudnnGetLastErrorString(buffer, _WORDS)
         return " ".join(buffer.value.decode("utf-8", "replace").split())
 
-    def _bind(self, name: str, types: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a ctypes function
-        missing = (
+    def _missing(self, name: str) -> str:
+        return (
             f"{self.path}: cuDNN {version_text(self.version)} has no {name}; explicit algorithms "
             "need a cuDNN 9 that still exports it"
         )
-        return ctypes_tools.bind(self._library, name, types, missing)
 
 
 _KINDS: Final[Mapping[int, type[CudnnError]]] = {
@@ -201,9 +184,9 @@ def version_text(version: int) -> str:
 
 
 @lru_cache(maxsize=1)
-def load() -> Library:
+def load() -> CudnnLibrary:
     """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
-    library = ctypes_tools.first_usable(_candidates(), Library)
+    library = ctypes_tools.first_usable(_candidates(), CudnnLibrary)
     ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     if ours is not None and ours != library.version and not os.environ.get(environment.CUDNN):
         raise LibraryUnusable(

@@ -1,15 +1,26 @@
-"""What `vendor` asks of a vendor's library: a driver that turns problems into plans."""
+"""What a vendor's library needs to serve as a back-end: a driver that turns problems into plans."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+import ctypes
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from hpcsweep.conv.backend import Way
+from hpcsweep.conv.errors import LibraryUnusable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hpcsweep.conv.backend import Expected
     from hpcsweep.conv.shape import ConvShape
+    from hpcsweep.conv.vendor.ctypes_tools import Descriptor, Library
 
-Way = Literal["forward", "data", "filter"]
+    Size = tuple[int, int, int, int]
+
+L = TypeVar("L", bound="Library")
 
 
 class NotSupported(RuntimeError):
@@ -26,44 +37,101 @@ class Problem:
     layout: str
     tf32: bool
 
+    @property
+    def sizes(self) -> tuple[Size, Size, Size]:
+        """Sizes of the first operand, the second and the result.
 
-class Plan(Protocol):
-    """How a library does a problem."""
+        These are input, filters, output; or gradient, filters, gradient of the input; or
+        gradient, input, gradient of the filters.
+        """
+        x, weight, y = self.shape.input_size, self.shape.filter_size, self.shape.output_size
+        return {
+            Way.FORWARD: (x, weight, y),
+            Way.DATA: (y, weight, x),
+            Way.FILTER: (y, x, weight),
+        }[self.way]
 
     @property
-    def workspace_bytes(self) -> int:
-        """Return the scratch memory that a run needs."""
-        ...
+    def filters_at(self) -> int:
+        """Which of the three the filters are."""
+        return 2 if self.way is Way.FILTER else 1
+
+
+@dataclass(frozen=True)
+class Plan(ABC):
+    """How a library does a problem: its function, what the function is told, its scratch memory.
+
+    `algorithm` is the name of what runs; `descriptors` are in the function's order.
+    """
+
+    function: str
+    algorithm: str
+    device: int
+    descriptors: tuple[Descriptor, ...]
+    workspace_bytes: int
 
     @property
     def call(self) -> str:
-        """Return what a run calls, for traces: the library's function, and the algorithm."""
-        ...
+        """What a run calls, for traces: the library's function, and the algorithm."""
+        return f"{self.function}:{self.algorithm}"
 
+    @abstractmethod
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
-        """Queue the work on a stream; tensors by address.
-
-        first and second are input and filters, gradient and filters, or gradient and input.
-        """
-        ...
+        """Queue the work on a stream; tensors by address, in the order of `Problem.sizes`."""
 
 
-class Driver(Protocol):
-    """A vendor's library."""
+@dataclass
+class Driver(ABC, Generic[L]):
+    """A vendor's library, loaded when it is first needed, and a handle per thread and device."""
+
+    find: Callable[[], L]
+    name: ClassVar[str]
+    _library: L | None = None
+    _handles: threading.local = field(default_factory=threading.local)
 
     @property
-    def name(self) -> str:
-        """Return what the column `backend` says."""
-        ...
+    def library(self) -> L:
+        """The library.
 
+        Raises:
+            LibraryUnusable: it cannot be loaded.
+
+        """
+        if self._library is None:
+            self._library = self.find()
+        return self._library
+
+    def handle(self, device: int, stream: int) -> ctypes.c_void_p:
+        """Return this thread's handle of a device, set to a stream.
+
+        Raises:
+            LibraryUnusable: the library finds no GPU here.
+
+        """
+        known: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
+        if device not in known:
+            made = ctypes.c_void_p()
+            self._create_handle(ctypes.byref(made))
+            known[device] = made
+        self.library.call(f"{self.name}SetStream", known[device], stream)
+        return known[device]
+
+    @abstractmethod
     def plan(self, problem: Problem, device: int) -> Plan:
         """Return how a problem is done on a device; raise `NotSupported`, or its error."""
-        ...
 
+    @abstractmethod
     def backward_name(self, way: Way, algorithm: str) -> str | None:
         """Return what a gradient runs when its layer runs an algorithm; None: the framework's."""
-        ...
 
+    @abstractmethod
     def expected(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
-        ...
+
+    @abstractmethod
+    def _create_handle(self, made: object) -> None: ...
+
+
+def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:
+    """Return the error of a library that finds no GPU."""
+    return LibraryUnusable(f"{vendor} finds no {gpu} GPU here ({error})")

@@ -27,11 +27,9 @@ NAME: Final = "libMIOpen.so.1"
 _MAJORS: Final = (2, 3)
 
 # miopenStatus_t
-SUCCESS: Final = 0
-NOT_INITIALIZED: Final = 1
 STATUSES: Final[Mapping[int, str]] = {
-    SUCCESS: "miopenStatusSuccess",
-    NOT_INITIALIZED: "miopenStatusNotInitialized",
+    0: "miopenStatusSuccess",
+    1: "miopenStatusNotInitialized",
     2: "miopenStatusInvalidValue",
     3: "miopenStatusBadParm",
     4: "miopenStatusAllocFailed",
@@ -100,55 +98,38 @@ class MiopenError(RuntimeError):
     """A call of MIOpen failed; the text has its name, the status and MIOpen's own words."""
 
     def __init__(self, function: str, status: int, words: str) -> None:
-        """Keep the status."""
         self.function, self.status = function, status
         name = STATUSES.get(status, f"status {status}")
         super().__init__(f"{function}: {name}{': ' + words if words and words != name else ''}")
 
 
-class Library:
-    """A loaded libMIOpen whose every status is checked."""
+class MiopenLibrary(ctypes_tools.Library):
+    """A loaded libMIOpen; a failed call raises `MiopenError`."""
 
-    def __init__(self, path: str) -> None:
-        """Load it, or take the one that is loaded; set the signatures; check the version.
+    vendor = "MIOpen"
+    signatures = SIGNATURES
 
-        Raises:
-            LibraryUnusable: it is missing, lacks a function, or is of another major version.
-
-        """
-        self._library = ctypes_tools.open_once(path, "MIOpen")
-        self.path = path
-        self._functions = {
-            name: ctypes_tools.bind(
-                self._library, name, types, f"{path}: no {name}; is this MIOpen 2 or 3?"
-            )
-            for name, types in SIGNATURES.items()
-        }
-        self._words = self._library.miopenGetErrorString
-        self._words.restype, self._words.argtypes = c_char_p, (c_int,)
-        self.version = self._check_version()
-
-    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes converts
-        """Call a function; `MiopenError` where its status is not success."""
-        status = self._functions[name](*arguments)
-        if status != SUCCESS:
-            words = self._words(status) or b""
-            raise MiopenError(name, status, words.decode("ascii", "replace"))
-
-    def _check_version(self) -> tuple[int, int, int]:
+    def _check_version(self) -> None:
         numbers = [c_size_t() for _ in range(3)]
-        self.call("miopenGetVersion", *map(ctypes.byref, numbers))
-        major, minor, patch = (number.value for number in numbers)
+        self._bind("miopenGetVersion")(*map(ctypes.byref, numbers))
+        major, minor, patch = self.version = tuple(number.value for number in numbers)
         if major not in _MAJORS:
             known = " or ".join(map(str, _MAJORS))
             raise LibraryUnusable(f"{self.path}: MIOpen {major}.{minor}.{patch}, not {known}")
-        return major, minor, patch
+
+    def _error(self, function: str, status: int) -> MiopenError:
+        words = self._library.miopenGetErrorString
+        words.restype, words.argtypes = c_char_p, (c_int,)
+        return MiopenError(function, status, (words(status) or b"").decode("ascii", "replace"))
+
+    def _missing(self, name: str) -> str:
+        return f"{self.path}: no {name}; is this MIOpen 2 or 3?"
 
 
 @lru_cache(maxsize=1)
-def load() -> Library:
+def load() -> MiopenLibrary:
     """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
-    return ctypes_tools.first_usable(_candidates(), Library)
+    return ctypes_tools.first_usable(_candidates(), MiopenLibrary)
 
 
 def _candidates() -> Iterator[str]:

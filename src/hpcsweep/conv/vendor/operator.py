@@ -3,6 +3,9 @@
 A vendor's library is called through addresses, which torch's profiler, autograd, fake tensors and
 graphs know nothing of. As operators the calls have a name in traces, so that their kernels are told
 apart per layer; a shape function; and a gradient. They serve every back-end of `ENGINES`.
+
+`geometry` is algorithm, stride, padding, dilation, groups, and whether tensors are NHWC; `size` is
+that of the result of a gradient.
 """
 
 from __future__ import annotations
@@ -12,94 +15,58 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 from torch import Tensor
 
+from hpcsweep.conv.backend import Way
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-NAMESPACE: Final = "hpcsweep"
-CONVOLUTION: Final = "hpcsweep::convolution"
-
+NAMES: Final[Mapping[Way, str]] = {
+    Way.FORWARD: "hpcsweep::convolution",
+    Way.DATA: "hpcsweep::convolution_data_gradient",
+    Way.FILTER: "hpcsweep::convolution_filter_gradient",
+}
 _GEOMETRY: Final = (
     "str backend, str algorithm, int[2] stride, int[2] padding, int[2] dilation, int groups, "
     "bool nhwc"
 )
-_SCHEMAS: Final = {
-    "convolution": f"(Tensor x, Tensor weight, {_GEOMETRY}) -> Tensor",
-    "convolution_data_gradient": (
-        f"(Tensor grad, Tensor weight, SymInt[] size, {_GEOMETRY}) -> Tensor"
-    ),
-    "convolution_filter_gradient": (
-        f"(Tensor grad, Tensor x, SymInt[] size, {_GEOMETRY}) -> Tensor"
-    ),
+_OPERANDS: Final[Mapping[Way, str]] = {
+    Way.FORWARD: "Tensor x, Tensor weight",
+    Way.DATA: "Tensor grad, Tensor weight, SymInt[] size",
+    Way.FILTER: "Tensor grad, Tensor x, SymInt[] size",
 }
 
 
 class Engine(Protocol):
-    """Computes the three convolutions of a layer with a named algorithm.
+    """Computes the three convolutions of a layer with a named algorithm."""
 
-    `geometry` is algorithm, stride, padding, dilation, groups, and whether tensors are NHWC;
-    `size` is that of the result.
-    """
-
-    def forward_of(self, x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:  # noqa: ANN401
-        """Return the output of a layer."""
-        ...
-
-    def data_gradient(
+    def compute(
         self,
-        grad: Tensor,
-        weight: Tensor,
-        size: Sequence[int],
+        way: Way,
+        first: Tensor,
+        second: Tensor,
+        size: Sequence[int] | None,
         *geometry: Any,  # noqa: ANN401
     ) -> Tensor:
-        """Return the gradient of the input."""
-        ...
-
-    def filter_gradient(
-        self,
-        grad: Tensor,
-        x: Tensor,
-        size: Sequence[int],
-        *geometry: Any,  # noqa: ANN401
-    ) -> Tensor:
-        """Return the gradient of the filters."""
-        ...
+        """Return the result of an operator; `size` is None for a forward one."""
 
 
 ENGINES: Final[dict[str, Engine]] = {}
-
-_library: Final = torch.library.Library(NAMESPACE, "DEF")
-for _name, _schema in _SCHEMAS.items():
-    _library.define(_name + _schema)
+_library: Final = torch.library.Library("hpcsweep", "DEF")
 
 
-def _convolution(x: Tensor, weight: Tensor, backend: str, *geometry: Any) -> Tensor:  # noqa: ANN401
-    return ENGINES[backend].forward_of(x, weight, *geometry)
-
-
-def _data_gradient(
-    grad: Tensor,
-    weight: Tensor,
-    size: Sequence[int],
-    backend: str,
-    *geometry: Any,  # noqa: ANN401
-) -> Tensor:
-    return ENGINES[backend].data_gradient(grad, weight, size, *geometry)
-
-
-def _filter_gradient(
-    grad: Tensor,
-    x: Tensor,
-    size: Sequence[int],
-    backend: str,
-    *geometry: Any,  # noqa: ANN401
-) -> Tensor:
-    return ENGINES[backend].filter_gradient(grad, x, size, *geometry)
-
-
-for _device in ("CPU", "CUDA"):
-    _library.impl("convolution", _convolution, _device)
-    _library.impl("convolution_data_gradient", _data_gradient, _device)
-    _library.impl("convolution_filter_gradient", _filter_gradient, _device)
+def shape_of(
+    dtype: torch.dtype, x: Sequence[int], weight: Sequence[int], geometry: tuple[Any, ...]
+) -> ConvShape:
+    """Return the shape of an operator's arguments, without its bias, which torch adds."""
+    _, stride, padding, dilation, groups, nhwc = geometry
+    return ConvShape(
+        *(x[0], x[1], x[2], x[3], weight[0], weight[2], weight[3]),
+        *(stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1]),
+        groups,
+        dtype=str(dtype).removeprefix("torch."),
+        layout=NHWC if nhwc else NCHW,
+    )
 
 
 def empty(like: Tensor, size: Sequence[int], *, nhwc: bool) -> Tensor:
@@ -108,33 +75,29 @@ def empty(like: Tensor, size: Sequence[int], *, nhwc: bool) -> Tensor:
     return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=layout)
 
 
-@torch.library.register_fake("hpcsweep::convolution", lib=_library)
-def _fake(  # noqa: PLR0913, PLR0917 - a convolution has so many
-    x: Tensor,
-    weight: Tensor,
-    backend: str,  # noqa: ARG001
-    algorithm: str,  # noqa: ARG001
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,  # noqa: ARG001
-    nhwc: bool,  # noqa: FBT001
-) -> Tensor:
-    spatial = [
-        (x.shape[2 + i] + 2 * padding[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i]
-        + 1
-        for i in range(2)
-    ]
-    return empty(x, (x.shape[0], weight.shape[0], *spatial), nhwc=nhwc)
+def _forward(x: Tensor, weight: Tensor, backend: str, *geometry: Any) -> Tensor:  # noqa: ANN401
+    return ENGINES[backend].compute(Way.FORWARD, x, weight, None, *geometry)
 
 
-@torch.library.register_fake("hpcsweep::convolution_data_gradient", lib=_library)
-def _fake_data(grad: Tensor, _weight: Tensor, size: Sequence[int], *geometry: Any) -> Tensor:  # noqa: ANN401
-    return empty(grad, size, nhwc=geometry[-1])
+def _fake_forward(x: Tensor, weight: Tensor, _: str, *geometry: Any) -> Tensor:  # noqa: ANN401
+    shape = shape_of(x.dtype, x.shape, weight.shape, geometry)
+    return empty(x, shape.output_size, nhwc=geometry[-1])
 
 
-@torch.library.register_fake("hpcsweep::convolution_filter_gradient", lib=_library)
-def _fake_filter(grad: Tensor, _x: Tensor, size: Sequence[int], *geometry: Any) -> Tensor:  # noqa: ANN401
+def _gradient(way: Way) -> Callable[..., Tensor]:
+    def compute(
+        grad: Tensor,
+        second: Tensor,
+        size: Sequence[int],
+        backend: str,
+        *geometry: Any,  # noqa: ANN401
+    ) -> Tensor:
+        return ENGINES[backend].compute(way, grad, second, size, *geometry)
+
+    return compute
+
+
+def _fake_gradient(grad: Tensor, _second: Tensor, size: Sequence[int], *geometry: Any) -> Tensor:  # noqa: ANN401
     return empty(grad, size, nhwc=geometry[-1])
 
 
@@ -155,4 +118,17 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN
     return (of_x, of_weight, *(None for _ in ctx.geometry))
 
 
-torch.library.register_autograd(CONVOLUTION, _backward, setup_context=_keep, lib=_library)
+def _register() -> None:
+    for way, name in NAMES.items():
+        _library.define(f"{name.partition('::')[2]}({_OPERANDS[way]}, {_GEOMETRY}) -> Tensor")
+        forward = way is Way.FORWARD
+        for device in ("CPU", "CUDA"):
+            _library.impl(name, _forward if forward else _gradient(way), device)
+        fake = _fake_forward if forward else _fake_gradient
+        torch.library.register_fake(name, fake, lib=_library)
+    torch.library.register_autograd(
+        NAMES[Way.FORWARD], _backward, setup_context=_keep, lib=_library
+    )
+
+
+_register()

@@ -9,8 +9,9 @@ import torch
 
 from hpcsweep.measure.timing import clocks
 from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock
-from hpcsweep.measure.timing.layer_timer import EventMarks, HostMarks, LayerTimer
+from hpcsweep.measure.timing.layer_timer import LayerTimer
 from hpcsweep.measure.timing.loop import Lane
+from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.measure.shape_pass import Call
     from hpcsweep.measure.timing.clocks import Event
-    from hpcsweep.measure.timing.layer_timer import Marks
+    from hpcsweep.measure.timing.stamps import Stamps
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Pass:
     run: Callable[[], object]
     prepare: Callable[[], object]
     calls: Sequence[Call] = ()
-    new_timer: Callable[[nn.Module, Sequence[Call], Marks], LayerTimer] = LayerTimer
+    new_timer: Callable[[nn.Module, Sequence[Call], Stamps], LayerTimer] = LayerTimer
 
 
 def lanes(device: torch.device, launch: str, work: Pass) -> Lanes:
@@ -66,7 +67,7 @@ def _on_host(device: torch.device, work: Pass) -> Lanes:
     clean = Lane(work.run, clock)
     if device.type != "cpu" or not work.calls:
         return Lanes(clock.timer, clean)
-    timer = work.new_timer(work.model, work.calls, HostMarks())
+    timer = work.new_timer(work.model, work.calls, HostStamps())
     return Lanes(clock.timer, clean, Lane(work.run, clock, timer.attached), timer)
 
 
@@ -76,7 +77,7 @@ def _eager(work: Pass) -> Lanes:
     clean = Lane(work.run, clock)
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock)
-    timer = work.new_timer(work.model, work.calls, EventMarks(Cuda().event))
+    timer = work.new_timer(work.model, work.calls, EventStamps(Cuda().event))
     # the timers cost host time, so the layer lane needs longer delays and a clock of its own
     layer_clock = DeviceClock(Cuda(), work.prepare)
     with timer.wrapped(3):
@@ -95,7 +96,7 @@ def _graph(work: Pass) -> Lanes:
     clean = Lane(replay, clock)
     if not work.calls or clocks.external_event() is None:
         return Lanes(clock.timer, clean, device_clock=clock)
-    timer = work.new_timer(work.model, work.calls, EventMarks(_external, "graph"))
+    timer = work.new_timer(work.model, work.calls, EventStamps(_external, "graph"))
     layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1))
     layer_clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     layer_clock.calibrate(layer_replay)

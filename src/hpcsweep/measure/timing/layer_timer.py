@@ -12,9 +12,9 @@ serve eight places. What the layers leave of a pass is the row `__other__`.
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.measure import shape_pass
 
@@ -24,98 +24,24 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpcsweep.measure.shape_pass import Call
-    from hpcsweep.measure.timing.clocks import Event
+    from hpcsweep.measure.timing.stamps import Stamps
 
     Forward = Callable[..., Any]
 
-OTHER: Final = "__other__"
 _FORWARD: Final = "forward"
 
 
-class Marks(Protocol):
-    """Notes where layers begin and end."""
+@dataclass(frozen=True)
+class Timed:
+    """Calls of a pass in order, the milliseconds of each in every pass, and what timed them.
 
+    The last `backward` calls are backward passes of convolutions.
+    """
+
+    calls: Sequence[Call]
+    times: Sequence[list[float]]
     timer: str
-
-    def begin(self, most: int) -> None:
-        """Forget what was noted, and prepare for at most `most` calls."""
-        ...
-
-    def around(self, forward: Forward) -> Forward:
-        """Return a function that notes begin and end of `forward`."""
-        ...
-
-    def read(self) -> list[float]:
-        """Return the milliseconds of each call since `begin`, in order."""
-        ...
-
-
-class HostMarks:
-    """The host's clock: for devices that work while the host waits."""
-
-    timer = "host"
-
-    def __init__(self) -> None:
-        """Begin with nothing noted."""
-        self._ns: list[int] = []
-
-    def begin(self, most: int) -> None:  # noqa: ARG002 - a list grows
-        """Forget what was noted."""
-        self._ns.clear()
-
-    def around(self, forward: Forward) -> Forward:
-        """Return a function that appends two numbers."""
-        append, now = self._ns.append, time.perf_counter_ns
-
-        def timed(*args: object, **kwargs: object) -> object:
-            append(now())
-            output = forward(*args, **kwargs)
-            append(now())
-            return output
-
-        return timed
-
-    def read(self) -> list[float]:
-        """Return the milliseconds of each call."""
-        ns = self._ns
-        return [(end - begin) / 1e6 for begin, end in zip(ns[::2], ns[1::2], strict=True)]
-
-
-class EventMarks:
-    """Events on the device's time line, made beforehand and used again in every block."""
-
-    def __init__(self, new_event: Callable[[], Event], timer: str = "events") -> None:
-        """Make events with `new_event`."""
-        self.timer = timer
-        self.new = new_event
-        self._pool: list[Event] = []
-        self._used = 0
-
-    def begin(self, most: int) -> None:
-        """Have events for so many calls."""
-        self._pool += [self.new() for _ in range(2 * most - len(self._pool))]
-        self._used = 0
-
-    def around(self, forward: Forward) -> Forward:
-        """Return a function that records two events, on the current stream."""
-
-        def timed(*args: object, **kwargs: object) -> object:
-            self._record()
-            output = forward(*args, **kwargs)
-            self._record()
-            return output
-
-        return timed
-
-    def read(self) -> list[float]:
-        """Return the milliseconds of each call; the device must be idle."""
-        used = self._pool[: self._used]
-        pairs = zip(used[::2], used[1::2], strict=True)
-        return [begin.elapsed_time(end) for begin, end in pairs]
-
-    def _record(self) -> None:
-        self._pool[self._used].record()
-        self._used += 1
+    backward: int = 0
 
 
 @contextmanager
@@ -142,51 +68,67 @@ class LayersChanged(RuntimeError):
 class LayerTimer:
     """Collects the times of a network's layer calls, block by block."""
 
-    def __init__(self, model: nn.Module, calls: Sequence[Call], marks: Marks) -> None:
+    def __init__(self, model: nn.Module, calls: Sequence[Call], stamps: Stamps) -> None:
         """Time these calls; timers are on inside `attached` alone."""
-        self.calls = tuple(calls)
-        self.marks = marks
-        self.times: list[list[float]] = [[] for _ in calls]
-        self._modules = shape_pass.layer_modules(model, self.calls)
+        self._calls, self._stamps = tuple(calls), stamps
+        self._times: list[list[float]] = [[] for _ in calls]
+        self._modules = shape_pass.layer_modules(model, self._calls)
+        self._moments: list[Any] = []
 
     @contextmanager
     def attached(self, passes: int) -> Iterator[None]:
-        """Time the layers of a block of passes: timers on, passes, timers off, marks read."""
+        """Time the layers of a block of passes: timers on, passes, timers off, moments read."""
         with self.wrapped(passes):
             yield
         self.take(passes)
 
     @contextmanager
     def reading(self, passes: int) -> Iterator[None]:
-        """Take the times of a block whose marks are part of what runs, as in a graph."""
+        """Take the times of a block whose events are part of what runs, as in a graph."""
         yield
         self.take(passes)
 
     @contextmanager
     def wrapped(self, passes: int) -> Iterator[None]:
         """Put the timers around the layers, no more."""
-        # one pass more than planned has room, so that a changed network is told, not an IndexError
-        self.marks.begin(len(self.calls) * (passes + 1))
-        with wrapped_forwards(self._modules, self.marks.around):
+        self._moments.clear()
+        self._stamps.reuse(2 * len(self._calls) * passes)
+        with wrapped_forwards(self._modules, self._timing):
             yield
 
     def take(self, passes: int) -> None:
-        """Read the marks of so many passes."""
-        times = self.marks.read()
-        if len(times) != passes * len(self.calls):
+        """Read the times of so many passes.
+
+        Raises:
+            LayersChanged: they called other layers than the shape pass saw.
+
+        """
+        starts, ends = self._moments[::2], self._moments[1::2]
+        if len(starts) != passes * len(self._calls):
             raise LayersChanged(
-                f"{len(times)} layer calls in {passes} passes, the shape pass saw "
-                f"{len(self.calls)} in one; does the network's path depend on its input?"
+                f"{len(starts)} layer calls in {passes} passes, the shape pass saw "
+                f"{len(self._calls)} in one; does the network's path depend on its input?"
             )
-        for index, of_call in enumerate(self.times):
-            of_call.extend(times[index :: len(self.calls)])
+        times = [self._stamps.ms(*pair) for pair in zip(starts, ends, strict=True)]
+        for index, of_call in enumerate(self._times):
+            of_call.extend(times[index :: len(self._calls)])
+
+    def timed(self) -> Timed:
+        """Return all times so far."""
+        return Timed(self._calls, self._times, self._stamps.timer)
 
     def forget(self) -> None:
         """Drop the times so far, as of a warm-up."""
-        for of_call in self.times:
+        for of_call in self.timed().times:
             of_call.clear()
 
-    def rest(self, pass_times: Sequence[float]) -> list[float]:
-        """Return what the layers leave of each pass: the times of `__other__`."""
-        by_pass = zip(*self.times, strict=True) if self.times else [()] * len(pass_times)
-        return [total - sum(layers) for total, layers in zip(pass_times, by_pass, strict=True)]
+    def _timing(self, forward: Forward) -> Forward:
+        note, now = self._moments.append, self._stamps.now
+
+        def timed(*args: object, **kwargs: object) -> object:
+            note(now())
+            output = forward(*args, **kwargs)
+            note(now())
+            return output
+
+        return timed

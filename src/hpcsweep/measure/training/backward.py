@@ -10,19 +10,12 @@ gradients) is nobody's, and module hooks, which refuse networks that add in plac
 from __future__ import annotations
 
 import math
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep.conv.proof.autograd_graph import nodes_between
-from hpcsweep.measure.timing.layer_timer import (
-    EventMarks,
-    LayersChanged,
-    LayerTimer,
-    wrapped_forwards,
-)
+from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, Timed, wrapped_forwards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,156 +23,65 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpcsweep.measure.shape_pass import Call
-    from hpcsweep.measure.timing.clocks import Event
-    from hpcsweep.measure.timing.layer_timer import Marks
+    from hpcsweep.measure.timing.stamps import Stamps
 
 
-class Stamps(Protocol):
-    """Notes moments, and tells the time between two of them."""
-
-    def now(self) -> Any:  # noqa: ANN401 - each kind has its own
-        """Note this moment."""
-        ...
-
-    def ms(self, begin: Any, end: Any) -> float:  # noqa: ANN401
-        """Return the milliseconds between two moments; a device must be idle."""
-        ...
-
-    def reuse(self) -> None:
-        """Forget all moments."""
-        ...
-
-
-class HostStamps:
-    """The host's clock."""
-
-    def now(self) -> int:
-        """Note this moment."""
-        return time.perf_counter_ns()
-
-    def ms(self, begin: int, end: int) -> float:
-        """Return the milliseconds between two moments."""
-        return (end - begin) / 1e6
-
-    def reuse(self) -> None:
-        """Forget nothing."""
-
-
-class EventStamps:
-    """Events on the stream that the work runs on, used again in every block."""
-
-    def __init__(self, new_event: Callable[[], Event]) -> None:
-        """Make events with `new_event`."""
-        self._new = new_event
-        self._pool: list[Event] = []
-        self._used = 0
-
-    def now(self) -> Event:
-        """Queue an event."""
-        if self._used == len(self._pool):
-            self._pool.append(self._new())
-        event = self._pool[self._used]
-        self._used += 1
-        event.record()
-        return event
-
-    def ms(self, begin: Event, end: Event) -> float:
-        """Return the milliseconds between two moments."""
-        return begin.elapsed_time(end)
-
-    def reuse(self) -> None:
-        """Take the events again from the first."""
-        self._used = 0
-
-
-class BackwardTimer:
-    """Collects the backward times of convolution calls, block by block."""
+class StepTimer(LayerTimer):
+    """Times the forward pass of every layer call, and the backward pass of every convolution."""
 
     def __init__(self, model: nn.Module, calls: Sequence[Call], stamps: Stamps) -> None:
-        """Time these convolution calls; hooks are made inside `wrapped` alone."""
-        self.times: list[list[float]] = [[] for _ in calls]
-        self._modules = list(
-            {id(m): m for m in (model.get_submodule(c.layer) for c in calls)}.values()
-        )
-        self._stamps = stamps
+        super().__init__(model, calls, stamps)
+        self._convolutions = [call for call in calls if call.conv is not None]
+        self._backward_times: list[list[float]] = [[] for _ in self._convolutions]
+        layers = dict.fromkeys(call.layer for call in self._convolutions)
+        self._watched = list(dict.fromkeys(map(model.get_submodule, layers)))
         self._spans: list[list[Any]] = []
 
     @contextmanager
-    def wrapped(self) -> Iterator[None]:
-        """Watch the graphs that the convolutions' forward passes build."""
+    def wrapped(self, passes: int) -> Iterator[None]:
+        """Put the timers around the layers; outside of them, watch the graphs that they build."""
         self._spans.clear()
-        self._stamps.reuse()
-        with wrapped_forwards(self._modules, self._watching):
+        with super().wrapped(passes), wrapped_forwards(self._watched, self._watching):
             yield
 
     def take(self, passes: int) -> None:
-        """Read the times of so many passes."""
-        if len(self._spans) != passes * len(self.times):
+        """Read the times of so many steps."""
+        super().take(passes)
+        count = len(self._convolutions)
+        if len(self._spans) != passes * count:
             raise LayersChanged(
                 f"{len(self._spans)} convolution calls in {passes} steps, "
-                f"the shape pass saw {len(self.times)} in one"
+                f"the shape pass saw {count} in one"
             )
         totals = [
             sum(self._stamps.ms(begin, end) for begin, end in zip(at[::2], at[1::2], strict=True))
             for at in self._spans
         ]
-        for index, of_call in enumerate(self.times):
-            of_call.extend(totals[index :: len(self.times)])
+        for index, of_call in enumerate(self._backward_times):
+            of_call.extend(totals[index::count])
+
+    def timed(self) -> Timed:
+        """Return all calls of a step with their times, forward ones first."""
+        forward = super().timed()
+        calls = (*forward.calls, *map(backward_call, self._convolutions))
+        times = (*forward.times, *self._backward_times)
+        return Timed(calls, times, forward.timer, backward=len(self._convolutions))
 
     def _watching(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: object, **kwargs: object) -> object:
             output = forward(*args, **kwargs)
             moments: list[Any] = []
             self._spans.append(moments)
+
+            def note(*_gradients: object) -> None:
+                moments.append(self._stamps.now())
+
             for node in nodes_between(output, [args, kwargs]):
-                node.register_prehook(partial(self._note, moments))
-                node.register_hook(partial(self._note, moments))
+                node.register_prehook(note)
+                node.register_hook(note)
             return output
 
         return watched
-
-    def _note(self, moments: list[Any], *_gradients: object) -> None:
-        moments.append(self._stamps.now())
-
-
-@dataclass(frozen=True)
-class Both:
-    """Forward calls, then backward calls, with their times: what a `LayerTable` shows."""
-
-    calls: tuple[Call, ...]
-    times: list[list[float]]
-    marks: Marks
-
-    def rest(self, pass_times: Sequence[float]) -> list[float]:
-        """Return what the layers leave of each step."""
-        return [total - sum(parts) for total, *parts in zip(pass_times, *self.times, strict=True)]
-
-
-class StepTimer(LayerTimer):
-    """Times the forward pass of every layer call, and the backward pass of every convolution."""
-
-    def __init__(self, model: nn.Module, calls: Sequence[Call], marks: Marks) -> None:
-        """Time with events where the forward marks are events."""
-        super().__init__(model, calls, marks)
-        self.convolutions = tuple(call for call in calls if call.conv is not None)
-        stamps = EventStamps(marks.new) if isinstance(marks, EventMarks) else HostStamps()
-        self.backward = BackwardTimer(model, self.convolutions, stamps)
-
-    @contextmanager
-    def wrapped(self, passes: int) -> Iterator[None]:
-        """Put the timers around the layers, the backward's outermost."""
-        with super().wrapped(passes), self.backward.wrapped():
-            yield
-
-    def take(self, passes: int) -> None:
-        """Read the marks of so many steps."""
-        super().take(passes)
-        self.backward.take(passes)
-
-    def both(self) -> Both:
-        """Return all calls of a step with their times, forward ones first."""
-        back = tuple(map(backward_call, self.convolutions))
-        return Both((*self.calls, *back), [*self.times, *self.backward.times], self.marks)
 
 
 def backward_call(call: Call) -> Call:

@@ -12,9 +12,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from hpcsweep.measure.timing import loop
-from hpcsweep.measure.training import evaluate
-from hpcsweep.measure.training.trainer import Score
+from hpcsweep.measure.training.trainer import Result, Score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from hpcsweep.catalog.columns import Row
     from hpcsweep.measure.data.loaders import Data
     from hpcsweep.measure.training.phases import Ticker
-    from hpcsweep.measure.training.trainer import Batch, Result, Trainer
+    from hpcsweep.measure.training.trainer import Batch, Trainer
 
 
 @dataclass
@@ -49,6 +50,8 @@ class History:
         after = self.validated[-1] if self.validated else None
         return {
             "steps": len(self.steps_ms),
+            "warmup_n": self.warmup_n,
+            "first_call_ms": self.first_ms,
             "train_samples": data.train_samples,
             "val_samples": data.val_samples,
             "train_s": seconds,
@@ -162,9 +165,29 @@ class TrainingPass:
 
     def _validate(self) -> Result:
         begin = time.perf_counter()
-        result = evaluate.evaluate(self.trainer, self.data)
+        result = evaluate(self.trainer, self.data)
         self.history.validation_s.append(time.perf_counter() - begin)
         return result
+
+
+def evaluate(trainer: Trainer, data: Data) -> Result:
+    """Run all validation images through the network in evaluation mode; leave it training.
+
+    The loss is plain cross-entropy, without label smoothing, so that it compares across points.
+    """
+    score = Score.zero(trainer.device)
+    trainer.model.eval()
+    try:
+        with torch.no_grad():
+            for batch in data.val:
+                images, labels = trainer.to_device(batch)
+                with trainer.autocast():
+                    # never the compiled form, which would compile once more for evaluation
+                    loss, logits = trainer.loss(trainer.model(images), labels, smooth=False)
+                score.add(loss, logits, labels)
+    finally:
+        trainer.model.train()
+    return score.result()
 
 
 def next_steps(data: Data, count: int) -> Iterator[Iterator[Batch]]:

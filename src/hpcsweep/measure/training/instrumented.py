@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hpcsweep.measure.timing import clocks, lanes, loop
-from hpcsweep.measure.training import phases
+from hpcsweep.measure.timing import lanes, loop
+from hpcsweep.measure.timing.clocks import Cuda
+from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
 from hpcsweep.measure.training.epochs import next_steps
+from hpcsweep.measure.training.phases import PhaseTimer, Ticker
 from hpcsweep.measure.training.trainer import Score
 
 if TYPE_CHECKING:
@@ -17,24 +19,26 @@ if TYPE_CHECKING:
 
     from hpcsweep.measure.data.loaders import Data
     from hpcsweep.measure.machine.memory import Memory
-    from hpcsweep.measure.training.phases import PhaseTimer, PhaseTimes, Ticker
+    from hpcsweep.measure.training.phases import PhaseTimes
     from hpcsweep.measure.training.trainer import Trainer
 
 _MEMORY_STEPS = 3
 
 
 def ticker(device: torch.device) -> Ticker:
-    """Return what times whole steps on a device."""
+    """Return what times whole steps on a device, which is never waited for within an epoch."""
     if device.type == "cuda":
-        return phases.DeviceTicker(clocks.Cuda())
-    return phases.HostTicker(lanes.synchronizer(device))
+        gpu = Cuda()
+        return Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
+    return Ticker(HostStamps(), before_tick=lanes.synchronizer(device))
 
 
 def phase_timer(device: torch.device) -> PhaseTimer:
-    """Return what times the phases of steps on a device."""
+    """Return what times the phases of steps on a device: event pairs on a GPU, one wait a step."""
     if device.type == "cuda":
-        return phases.DevicePhases(clocks.Cuda())
-    return phases.HostPhases(lanes.synchronizer(device))
+        gpu = Cuda()
+        return PhaseTimer(EventStamps(gpu.event), around_step=gpu.synchronize)
+    return PhaseTimer(HostStamps(), after_phase=lanes.synchronizer(device))
 
 
 def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> PhaseTimes:

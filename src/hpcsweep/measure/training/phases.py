@@ -11,21 +11,21 @@ around everything, so that the sum of the phases is held against a number that i
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.timing.clocks import nothing
+from hpcsweep.measure.timing.stamps import HostStamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.timing.clocks import Event, Runtime
+    from hpcsweep.measure.timing.stamps import Stamps
 
     Phase = Callable[[str], AbstractContextManager[object]]
 
@@ -40,22 +40,6 @@ def untimed(_name: str) -> AbstractContextManager[object]:
     return _UNTIMED
 
 
-class PhaseTimer(Protocol):
-    """Times the phases of steps: `step` around a step, `phase` around each part of it."""
-
-    def step(self) -> AbstractContextManager[object]:
-        """Time a step as a whole."""
-        ...
-
-    def phase(self, name: str) -> AbstractContextManager[object]:
-        """Time a phase of it."""
-        ...
-
-    def times(self) -> PhaseTimes:
-        """Return what was timed."""
-        ...
-
-
 class PhaseTimes:
     """Milliseconds of each phase and of the whole, step by step."""
 
@@ -65,7 +49,7 @@ class PhaseTimes:
 
     @property
     def sum_over_step(self) -> float:
-        """Return the sum of all phases over the sum of all steps."""
+        """The sum of all phases over the sum of all steps."""
         return sum(map(sum, self.phases.values())) / sum(self.steps)
 
     def flags(self) -> list[str]:
@@ -87,139 +71,79 @@ class PhaseTimes:
         }
 
 
-class HostPhases:
-    """The host's clock; `finish` waits for a device that works asynchronously."""
+class PhaseTimer:
+    """Times the phases of steps: `step` around a step, `phase` around each part of it."""
 
     def __init__(
         self,
-        finish: Callable[[], object] = nothing,
-        now: Callable[[], int] = time.perf_counter_ns,
+        stamps: Stamps,
+        *,
+        host: HostStamps | None = None,
+        after_phase: Callable[[], object] = nothing,
+        around_step: Callable[[], object] = nothing,
     ) -> None:
-        """Take the clock, in nanoseconds."""
-        self._finish, self._now = finish, now
+        """Time steps and the wait for data by the `host`, the other phases by `stamps`.
+
+        Both calls wait for a device that works asynchronously: one where there are no events, so
+        that a phase ends when the device has ended it, the other where there are.
+        """
+        self._stamps, self._host = stamps, host or HostStamps()
+        self._after_phase, self._around_step = after_phase, around_step
         self._steps: list[float] = []
         self._phases: dict[str, list[float]] = defaultdict(list)
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        """Time a step as a whole."""
-        begin = self._now()
-        yield
-        self._steps.append((self._now() - begin) / 1e6)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time a phase of it."""
-        begin = self._now()
-        yield
-        self._finish()
-        self._phases[name].append((self._now() - begin) / 1e6)
-
-    def times(self) -> PhaseTimes:
-        """Return what was timed."""
-        return PhaseTimes(self._steps, self._phases)
-
-
-class DevicePhases:
-    """Event pairs on the device's time line, and one wait at the end of each step."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        """Take the GPU."""
-        self._runtime = runtime
-        self._pairs = {name: (runtime.event(), runtime.event()) for name in PHASES}
-        self._steps: list[float] = []
-        self._phases: dict[str, list[float]] = defaultdict(list)
+        self._spans: list[tuple[str, Stamps, Any, Any]] = []
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Time a step as a whole, from an idle device to an idle device."""
-        self._runtime.synchronize()
-        begin = self._runtime.host_now()
+        self._around_step()
+        begin = self._host.now()
         yield
-        self._runtime.synchronize()
-        self._steps.append(self._runtime.host_now() - begin)
-        for name, (first, last) in self._pairs.items():
-            if name != DATA:
-                self._phases[name].append(first.elapsed_time(last))
+        self._around_step()
+        self._steps.append(self._host.ms(begin, self._host.now()))
+        for name, stamps, first, last in self._spans:
+            self._phases[name].append(stamps.ms(first, last))
+        self._spans.clear()
+        self._stamps.reuse()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time a phase of it."""
-        if name == DATA:
-            begin = self._runtime.host_now()
-            yield
-            self._phases[name].append(self._runtime.host_now() - begin)
-            return
-        first, last = self._pairs[name]
-        first.record()
+        stamps = self._host if name == DATA else self._stamps
+        begin = stamps.now()
         yield
-        last.record()
+        self._after_phase()
+        self._spans.append((name, stamps, begin, stamps.now()))
 
     def times(self) -> PhaseTimes:
         """Return what was timed."""
         return PhaseTimes(self._steps, self._phases)
 
 
-class Ticker(Protocol):
-    """Times steps by their ends alone."""
-
-    timer: str
-
-    def tick(self) -> None:
-        """Note the time: once before the first step, then at the end of each."""
-        ...
-
-    def read(self) -> list[float]:
-        """Return the milliseconds between the ticks since the last reading; waits for them."""
-        ...
-
-
-class HostTicker:
-    """The host's clock; `finish` waits for a device that works asynchronously."""
-
-    timer = "host"
+class Ticker:
+    """Times steps by their ends alone: one moment at the end of each."""
 
     def __init__(
         self,
-        finish: Callable[[], object] = nothing,
-        now: Callable[[], int] = time.perf_counter_ns,
+        stamps: Stamps,
+        *,
+        before_tick: Callable[[], object] = nothing,
+        before_read: Callable[[], object] = nothing,
     ) -> None:
-        """Take the clock, in nanoseconds."""
-        self._finish, self._now = finish, now
-        self._ticks: list[int] = []
+        """Take what waits for a device: at each tick where there are no events, else to read."""
+        self.timer = stamps.timer
+        self._stamps, self._before_tick, self._before_read = stamps, before_tick, before_read
+        self._ticks: list[Any] = []
 
     def tick(self) -> None:
-        """Note the time."""
-        self._finish()
-        self._ticks.append(self._now())
+        """Note the moment: once before the first step, then at the end of each."""
+        self._before_tick()
+        self._ticks.append(self._stamps.now())
 
     def read(self) -> list[float]:
-        """Return the milliseconds between the ticks."""
+        """Return the milliseconds between the ticks since the last reading."""
+        self._before_read()
         ticks, self._ticks = self._ticks, []
-        return [(end - begin) / 1e6 for begin, end in pairwise(ticks)]
-
-
-class DeviceTicker:
-    """One event at the end of each step; the device is never waited for within an epoch."""
-
-    timer = "events"
-
-    def __init__(self, runtime: Runtime) -> None:
-        """Take the GPU."""
-        self._runtime = runtime
-        self._pool: list[Event] = []
-        self._used = 0
-
-    def tick(self) -> None:
-        """Queue an event."""
-        if self._used == len(self._pool):
-            self._pool.append(self._runtime.event())
-        self._pool[self._used].record()
-        self._used += 1
-
-    def read(self) -> list[float]:
-        """Return the milliseconds between the events."""
-        self._runtime.synchronize()
-        events: Sequence[Any] = self._pool[: self._used]
-        self._used = 0
-        return [begin.elapsed_time(end) for begin, end in pairwise(events)]
+        times = [self._stamps.ms(begin, end) for begin, end in pairwise(ticks)]
+        self._stamps.reuse()
+        return times

@@ -23,34 +23,25 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.conv import swap
-from hpcsweep.conv.proof import autograd_graph
-from hpcsweep.conv.proof import backward_pass as gradients
-from hpcsweep.conv.proof import profiler_events as profiled
+from hpcsweep.conv.proof import autograd_graph, backward_pass
+from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers
 from hpcsweep.measure.bench_api import Measured, Unsupported
-from hpcsweep.measure.convolutions import Coverage
-from hpcsweep.measure.data import loaders as datasets
+from hpcsweep.measure.data import loaders
 from hpcsweep.measure.machine import framework, memory, provenance
-from hpcsweep.measure.shape_pass import Shapes, shape_pass
+from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.training import instrumented, layer_pass, network
 from hpcsweep.measure.training.checkpoints import Checkpoints
 from hpcsweep.measure.training.epochs import TrainingPass, next_steps
 from hpcsweep.measure.training.trainer import Score, Trainer
-from hpcsweep.measure.workbench import Workbench
+from hpcsweep.measure.workbench import Findings, Ready, Workbench
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.profiler_events import Evidence
     from hpcsweep.measure.data.loaders import Data
-    from hpcsweep.measure.training.epochs import History
-    from hpcsweep.measure.training.layer_pass import LayerPass
-    from hpcsweep.measure.training.phases import PhaseTimes
+    from hpcsweep.measure.layer_table import LayerTable
     from hpcsweep.measure.training.trainer import Batch
     from hpcsweep.point import Point
 
@@ -64,31 +55,13 @@ REPEATED_MOST_S: Final = 60.0  # a throttled training that was longer is not tak
 _LOSSLESS: Final = ("float32", "float64")
 
 
-@dataclass(frozen=True)
-class _Ready:
+@dataclass(frozen=True, kw_only=True)
+class _Prepared(Ready):
     """A point whose network and data are ready; `batch` lies on the device."""
 
-    point: Point
     data: Data
     trainer: Trainer
     batch: Batch
-    shapes: Shapes
-    choices: Sequence[LayerChoice]
-    gradients: Sequence[LayerChoice]
-    setup_ms: float
-
-
-@dataclass(frozen=True)
-class _Passes:
-    """What the passes brought."""
-
-    history: History
-    phases: PhaseTimes
-    layers: LayerPass | None
-    proofs: Sequence[Evidence]
-    error: float | None
-    cells: Row
-    artifacts: Row
 
 
 class Training(Workbench):
@@ -117,30 +90,18 @@ class Training(Workbench):
         framework.apply(point.axes)
         torch.manual_seed(point.axes["seed"])
         load = provenance.load_average()
-        data = datasets.open_data(point)
+        data = loaders.open_data(point)
         try:
-            ready = self._prepare(point, data)
+            ready = self._prepare(point, data, load)
             if profilers.replaces_timing(point.measure["profile"]):
-                return Measured(self._profile(ready))
-            passes = self._run(ready)
+                return Measured(self._profile_steps(ready))
+            return self._run(ready)
         finally:
             data.close()
-        flags = self._flags(ready, passes)
-        row: Row = {
-            **self._cells(ready, passes),
-            "load_avg_1min": load,
-            "flags": ";".join(flags),
-            "valid": DOUBTFUL.isdisjoint(flags),
-        }
-        calls = [*ready.choices, *ready.gradients]
-        layers = passes.layers.rows(point, calls, passes.proofs) if passes.layers else []
-        return Measured(row, layers, passes.history.steps_ms)
 
     def _refuse_early(self, point: Point) -> None:
-        """Refuse what this device cannot do, before anything is built."""
+        super()._refuse_early(point)
         axes, kind = point.axes, self.device.type
-        profilers.refuse_early(point.measure["profile"], kind)
-        framework.refuse_early(axes, kind)
         if axes["amp"] != "off" and axes["dtype"] != "float32":
             raise Unsupported(f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}")
         if axes["amp"] == "fp16" and kind == "cpu":
@@ -155,7 +116,7 @@ class Training(Workbench):
                 f"layers: {point.measure['layers']} is for inference; in training: true"
             )
 
-    def _prepare(self, point: Point, data: Data) -> _Ready:
+    def _prepare(self, point: Point, data: Data, load: float | None) -> _Prepared:
         """Build the network, look at its shapes, give it its algorithm, wrap it in a trainer."""
         device = self.device.torch_device
         model = network.build(point, data.num_classes, device)
@@ -167,12 +128,23 @@ class Training(Workbench):
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
         choices, setup_ms = self._choose(model, shapes, point)
         began = time.perf_counter()
-        backward = gradients.choices(choices, self._backend)
+        gradients = backward_pass.choices(choices, self._backend)
         setup_ms += 1e3 * (time.perf_counter() - began)
         trainer.run = network.compiled(model, point)
-        return _Ready(point, data, trainer, batch, shapes, choices, backward, setup_ms)
+        return _Prepared(
+            point=point,
+            model=model,
+            shapes=shapes,
+            choices=choices,
+            gradients=gradients,
+            setup_ms=setup_ms,
+            load=load,
+            data=data,
+            trainer=trainer,
+            batch=batch,
+        )
 
-    def _run(self, ready: _Ready) -> _Passes:
+    def _run(self, ready: _Prepared) -> Measured:
         """Run one pass after the other."""
         trainer, data, settings = ready.trainer, ready.data, ready.point.measure
         ticker = instrumented.ticker(trainer.device)
@@ -192,21 +164,28 @@ class Training(Workbench):
         checkpoints.resume()
         self._memory.reset()  # what autotuning and compiling took is not the training's
         throttled_ms = self._train(training, ready.point.axes["epochs"])
-        history = training.history
+        history, clean = training.history, stats.summarise(training.history.steps_ms)
         checkpoints.finish()
         cells: Row = {
+            **clean.row(),
+            "stop_reason": "fixed",
+            "throughput_ips": 1000 * ready.point.axes["batch_size"] / clean.median,
             "throttled_median_ms": throttled_ms,
             "timer": ticker.timer,
             **memory.cells(self._memory),
             **self._memory.allocator_cells(),
             **self._telemetry.cells(),
+            **history.cells(data),
         }
         timer = instrumented.phase_timer(trainer.device)
-        timed = instrumented.time_phases(trainer, data, settings["iterations"], timer)
+        phases = instrumented.time_phases(trainer, data, settings["iterations"], timer)
+        cells |= phases.cells(clean.n, clean.median)
         cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
-        layers, proofs = self._layers(ready), self._prove(ready)
-        artifacts = _both(checkpoints.cells(), self._profile(ready))
-        return _Passes(history, timed, layers, proofs, self._error(ready), cells, artifacts)
+        table, proof = self._layers(ready), self._prove_step(ready)
+        cells |= _both(checkpoints.cells(), self._profile_steps(ready))
+        found = Findings(table=table, proof=proof, error=self._error(ready))
+        flags = [*clean.flags(), *phases.flags()], [] if history.finite else ["nan_loss"]
+        return self._measured(ready, found, cells, history.steps_ms, flags)
 
     def _train(self, training: TrainingPass, epochs: int) -> float | None:
         """Run the training; once more after a pause if the GPU was throttled meanwhile.
@@ -223,42 +202,37 @@ class Training(Workbench):
         training.again(epochs)
         return first
 
-    def _profile(self, ready: _Ready) -> Row:
+    def _profile_steps(self, ready: _Prepared) -> Row:
         """Run the profilers that the sweep wants on further steps of the training."""
         steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
+        return self._profile(ready.point, lambda: ready.trainer.step(next(steps), score))
 
-        def run() -> None:
-            ready.trainer.step(next(steps), score)
-
-        return self._profile_step(ready.point, run)
-
-    def _layers(self, ready: _Ready) -> LayerPass | None:
+    def _layers(self, ready: _Prepared) -> LayerTable | None:
         """Time every layer, forward and backward; compiled networks have none."""
         settings = ready.point.measure
         if not settings["layers"] or ready.point.axes["compile"] != "none":
             return None
         return layer_pass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
 
-    def _prove(self, ready: _Ready) -> list[Evidence]:
+    def _prove_step(self, ready: _Prepared) -> Proof:
         """Profile a forward pass, then a step's computation for what the gradients ran."""
-        if not ready.point.measure["evidence"] or not ready.choices:
-            return []
-        if ready.point.axes["compile"] != "none":
-            return []
-        trainer = ready.trainer
+        calls = [*ready.choices, *(gradient.call for gradient in ready.gradients)]
+        profiled = ready.point.measure["evidence"] and ready.point.axes["compile"] == "none"
+        if not profiled or not calls:
+            return Proof.unseen(call.layer for call in calls)
+        trainer, batch = ready.trainer, ready.batch
 
         def forward() -> None:
             with trainer.autocast():
-                trainer.model(ready.batch[0])
+                trainer.model(batch[0])
 
-        def compute() -> None:
-            trainer.compute(ready.batch)
+        proof = self._prove(ready, forward)
+        backward = backward_pass.prove(
+            trainer.model, lambda: trainer.compute(batch), ready.choices, self._backend
+        )
+        return Proof((*proof.calls, *backward), proof.outside)
 
-        proof = self._prove_pass(trainer.model, forward, ready.choices)
-        backward = gradients.prove(trainer.model, compute, ready.choices, self._backend)
-        return [*proof.calls, *backward]
-
-    def _error(self, ready: _Ready) -> float | None:
+    def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error of the trained network against float64.
 
         It leaves the network in evaluation mode, and its convolutions plain. None where weights
@@ -277,48 +251,6 @@ class Training(Workbench):
             return None
         swap.restore(trainer.model)
         return numerics.Reference(trainer.device).error(point, trainer.model, output)
-
-    def _cells(self, ready: _Ready, passes: _Passes) -> Row:
-        clean = stats.summarise(passes.history.steps_ms)
-        layers = passes.layers
-        return {
-            **clean.row(),
-            "warmup_n": passes.history.warmup_n,
-            "first_call_ms": passes.history.first_ms,
-            "stop_reason": "fixed",
-            "throughput_ips": 1000 * ready.point.axes["batch_size"] / clean.median,
-            **passes.cells,
-            **passes.history.cells(ready.data),
-            **passes.phases.cells(clean.n, clean.median),
-            **Coverage(
-                ready.choices, layers.convolution_means() if layers else (), ready.gradients
-            ).cells(),
-            **(layers.cells() if layers else {}),
-            "algorithm_evidence": profiled.source(passes.proofs),
-            "max_rel_error": passes.error,
-            **self._work(ready),
-            **passes.artifacts,
-            "algorithm_setup_ms": ready.setup_ms,
-            "threads": torch.get_num_threads(),
-        }
-
-    def _flags(self, ready: _Ready, passes: _Passes) -> list[str]:
-        overhead = passes.layers.cells()["hook_overhead_pct"] if passes.layers else None
-        calls = [*ready.choices, *ready.gradients]
-        found = self._doubts(ready.point, calls, passes.proofs, passes.error, overhead)
-        return [
-            *stats.summarise(passes.history.steps_ms).flags(),
-            *passes.phases.flags(),
-            *self._telemetry.flags(),
-            *found,
-            *([] if passes.history.finite else ["nan_loss"]),
-        ]
-
-    def _work(self, ready: _Ready) -> Row:
-        """Return the work of a forward pass."""
-        cells = self._work_cells(ready.trainer.model, ready.shapes, 1.0, ready.point)
-        names = ("params", "flops", "macs", "flops_convention", "bytes_min", "arith_intensity")
-        return {name: cells[name] for name in names}
 
 
 def _both(kept: Row, profiled: Row) -> Row:

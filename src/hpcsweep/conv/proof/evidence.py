@@ -1,0 +1,150 @@
+"""The record of what a profiled pass proved. Whoever decides reads its fields; `cell` is for print.
+
+A cell reads ``profiler: aten::unfold aten::bmm[1,64,576,3136]``; the numbers of a product are
+[batch, m, k, n], those of a transform its last two dimensions. Kernels of a GPU follow the
+operators, each one word. Where oneDNN ran, its own report follows:
+``onednn: jit:avx512_core convolution_direct``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from hpcsweep.conv.backend import Way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hpcsweep.conv.proof.onednn import Primitive
+
+_MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
+_LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
+_MARK: Final = 8
+
+
+class Source(Enum):
+    """Who says what a call ran."""
+
+    NONE = "none"  # nobody: the profiler did not see the call
+    API = "api"  # the library's function that was called; its kernels were not recorded
+    PROFILER = "profiler"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator or a library's call that tells one algorithm from another.
+
+    `sizes` are [batch, m, k, n] of a matrix product and the last two dimensions of a transform.
+    """
+
+    name: str
+    sizes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{','.join(map(str, self.sizes))}]" if self.sizes else self.name
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the profiler saw inside the ranges of one call.
+
+    `operators` are all of them in order, `library_calls` the ranges around calls of a vendor's
+    library, `kernels` the GPU's, by their full names. `telling` is the short form for people.
+    Products are (batch, m, k, n).
+    """
+
+    operators: Sequence[str] = ()
+    library_calls: Sequence[str] = ()
+    kernels: Sequence[str] = ()
+    telling: Sequence[Operation] = ()
+    products: Sequence[tuple[int, int, int, int]] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """All names that a pattern of the back-end is compared with."""
+        return [*self.operators, *self.library_calls, *self.kernels]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one convolution call ran, or its gradients.
+
+    `seen` is None where the profiler did not see the call. `primitives` are oneDNN's own reports.
+    `problem` says what contradicts the algorithm that the call claims; None: nothing does.
+    """
+
+    layer: str
+    seen: Seen | None = None
+    primitives: tuple[Primitive, ...] = ()
+    problem: str | None = None
+
+    @property
+    def source(self) -> Source:
+        """Where the evidence comes from."""
+        if self.seen is None:
+            return Source.NONE
+        return Source.API if self.seen.library_calls and not self.seen.kernels else Source.PROFILER
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The evidence of each choice, and the convolutions that ran outside of every layer."""
+
+    calls: tuple[Evidence, ...] = ()
+    outside: tuple[str, ...] = ()
+
+    @classmethod
+    def unseen(cls, layers: Iterable[str]) -> Proof:
+        """Return the proof of calls that nobody profiled."""
+        return cls(tuple(map(Evidence, layers)))
+
+    @property
+    def source(self) -> Source:
+        """The best source that any call has."""
+        found = {call.source for call in self.calls}
+        return next((one for one in (Source.PROFILER, Source.API) if one in found), Source.NONE)
+
+
+def cell(evidence: Evidence) -> str:
+    """Return evidence as text, for a table or a screen."""
+    seen = evidence.seen
+    if seen is None:
+        return Source.NONE.value
+    shown = [*map(str, seen.telling), *dict.fromkeys(map(kernel_word, seen.kernels))]
+    text = f"{evidence.source.value}: {' '.join(shown[:_MOST_SHOWN]) or Source.NONE.value}"
+    reports = "".join(f"; {_report(primitive)}" for primitive in evidence.primitives)
+    doubt = f"mismatch ({evidence.problem}); " if evidence.problem else ""
+    return f"{doubt}{text}{reports}"
+
+
+def kernel_word(name: str) -> str:
+    """Return a kernel's name as one word: no return type, no arguments, no blanks.
+
+    What makes two kernels different, such as a tile's size, often stands at the end of the name,
+    so one that is too long ends with a checksum of all of it.
+    """
+    text = name.removeprefix("void ").strip()
+    if text.endswith(")"):
+        text = text[: _opening(text)] or text
+    text = "".join(text.split())
+    if len(text) <= _LONGEST_KERNEL:
+        return text
+    return f"{text[: _LONGEST_KERNEL - _MARK - 1]}~{crc32(text.encode()):0{_MARK}x}"
+
+
+def _opening(text: str) -> int:
+    """Return where the parenthesis opens that the last character closes."""
+    depth = 0
+    for place in range(len(text) - 1, -1, -1):
+        depth += (text[place] == ")") - (text[place] == "(")
+        if not depth:
+            return place
+    return 0
+
+
+def _report(primitive: Primitive) -> str:
+    way = "" if primitive.way is Way.FORWARD else f" {primitive.way.value}"
+    return f"onednn{way}: {primitive.implementation} {primitive.algorithm}"

@@ -1,0 +1,85 @@
+"""What an algorithm of the reference back-end is: how it computes, and what proves that it did.
+
+A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`, `expected`,
+`gradients`), an entry in `reference.backend.FAMILIES`, and its name in `catalog.ALGORITHMS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import torch
+
+from hpcsweep.conv.shape import NHWC, layout_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hpcsweep.conv.backend import Expected, Way
+    from hpcsweep.conv.shape import ConvShape
+
+_REDUCED: Final = (torch.float16, torch.bfloat16)
+
+
+class Family(ABC):
+    """One algorithm of the reference back-end."""
+
+    def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
+        """Return None if the algorithm can do the shape there, else the reason in a few words."""
+        return None
+
+    def workspace_bytes(self, shape: ConvShape) -> int | None:  # noqa: ARG002
+        """Return the bytes that the algorithm keeps besides operands and result; None: unknown."""
+        return None
+
+    @abstractmethod
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
+        """Convolve, in the layout and type that the framework would give the output."""
+
+    @abstractmethod
+    def expected(self, shape: ConvShape) -> Expected:
+        """Return what the profiler must see in such a call."""
+
+    @abstractmethod
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Return what the profiler must see in each gradient of such a call."""
+
+
+class OperatorFamily(Family):
+    """An algorithm made of PyTorch operators, which autograd goes through.
+
+    `one_sum` says that a single matrix product does all additions of an output value. GEMMs
+    accumulate in float32, so such a family may compute in a reduced type; others compute in
+    float32 and round once. So does float16 on a CPU, whose GEMM is tens of times slower.
+    """
+
+    one_sum: ClassVar[bool] = False
+
+    @abstractmethod
+    def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
+        """Return the output without bias, in the operands' type."""
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
+        """Widen where sums would lose digits, convolve, add the bias, round."""
+        dtype = self._working_dtype(x)
+        out = self.convolve(x.to(dtype), weight.to(dtype), shape)
+        if bias is not None:
+            out = out + bias.to(dtype).view(-1, 1, 1)
+        last = layout_of(x, weight) == NHWC
+        layout = torch.channels_last if last else torch.contiguous_format
+        return out.to(x.dtype).contiguous(memory_format=layout)
+
+    def _working_dtype(self, x: Tensor) -> torch.dtype:
+        if x.dtype not in _REDUCED:
+            return x.dtype
+        slow = x.dtype == torch.float16 and x.device.type == "cpu"
+        return x.dtype if self.one_sum and not slow else torch.float32
+
+
+def needs_unit_steps(shape: ConvShape, who: str) -> str | None:
+    """Return why a transform cannot do a shape whose stride or dilation is not 1."""
+    for name, (down, across) in (("stride", shape.stride), ("dilation", shape.dilation)):
+        if (down, across) != (1, 1):
+            return f"{name} {down}x{across}: {who} needs 1x1"
+    return None

@@ -1,0 +1,75 @@
+"""Moments on a time line: looks at the host's clock, or events on the stream that the work runs on.
+
+To note a moment costs one look or one event, and no wait. The time between two moments is asked
+for afterwards; for events the device must be idle by then.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.measure.timing.clocks import Event
+
+
+class Stamps(Protocol):
+    """Notes moments, and tells the time between two of them; `timer` is the column's name of it."""
+
+    timer: str
+
+    def now(self) -> Any:  # noqa: ANN401 - each kind has its own
+        """Note this moment."""
+
+    def ms(self, begin: Any, end: Any) -> float:  # noqa: ANN401
+        """Return the milliseconds between two moments."""
+
+    def reuse(self, most: int = 0) -> None:
+        """Forget all moments, and prepare for at least so many new ones."""
+
+
+class HostStamps:
+    """The host's clock, for devices that work while the host waits."""
+
+    timer = "host"
+
+    def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        """Take a clock that tells nanoseconds."""
+        self.now = now
+
+    def ms(self, begin: int, end: int) -> float:
+        """Return the milliseconds between two looks."""
+        return (end - begin) / 1e6
+
+    def reuse(self, most: int = 0) -> None:
+        """Do nothing: numbers take no place."""
+
+
+class EventStamps:
+    """Events on the device's time line, made once and recorded again and again."""
+
+    def __init__(self, new_event: Callable[[], Event], timer: str = "events") -> None:
+        self.timer = timer
+        self._new = new_event
+        self._pool: list[Event] = []
+        self._used = 0
+
+    def now(self) -> Event:
+        """Record an event on the current stream."""
+        if self._used == len(self._pool):
+            self._pool.append(self._new())
+        event = self._pool[self._used]
+        self._used += 1
+        event.record()
+        return event
+
+    def ms(self, begin: Event, end: Event) -> float:
+        """Return the milliseconds between two events; the device must be idle."""
+        return begin.elapsed_time(end)
+
+    def reuse(self, most: int = 0) -> None:
+        """Take the events again from the first; have at least so many."""
+        self._pool += [self._new() for _ in range(most - len(self._pool))]
+        self._used = 0

@@ -1,0 +1,73 @@
+"""The GEMM families: every geometry, and no larger matrix than they say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hpcsweep.conv.shape import ConvShape
+from references import BACKEND, GEMMS, Allocations, error, operands, truth
+
+ODD = ConvShape(2, 6, 17, 20, 4, 3, 5, 2, 3, 2, 1, 2, 1, groups=2)
+
+
+@pytest.mark.parametrize("algorithm", GEMMS)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ODD,
+        ConvShape(1, 8, 9, 9, 8, 3, 3, groups=8),
+        ConvShape(3, 5, 7, 7, 6, 1, 1, bias=True),
+        ConvShape(1, 5, 8, 8, 6, 1, 1, 2, 2),
+        ConvShape(1, 3, 6, 6, 4, 3, 3, pad_h=5, pad_w=4),
+        ConvShape(1, 3, 7, 8, 4, 7, 8),
+    ],
+    ids=["odd", "depthwise", "pointwise", "pointwise_strided", "mostly_padding", "one_pixel"],
+)
+def test_the_gemm_families_do_every_geometry(algorithm: str, shape: ConvShape) -> None:
+    """Stride, padding, dilation and groups, different in height and width."""
+    assert BACKEND.unsupported(algorithm, shape) is None
+    x, weight, bias = operands(shape)
+    found = BACKEND.forward(algorithm, x, weight, bias, shape)
+    assert error(found, truth(x, weight, bias, shape)) < 2e-6
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "shape"),
+    [
+        ("gemm", ConvShape(2, 16, 20, 20, 16, 3, 3)),
+        ("gemm", ConvShape(2, 16, 20, 20, 16, 3, 3, 2, 2, groups=4)),
+        ("implicit_gemm", ConvShape(2, 64, 20, 20, 16, 3, 3)),
+    ],
+)
+def test_the_workspace_of_a_gemm_is_its_largest_allocation(
+    algorithm: str, shape: ConvShape
+) -> None:
+    """Counted while it really runs: the im2col matrix, or one shifted image."""
+    x, weight, _ = operands(shape)
+    with torch.inference_mode(), Allocations(x, weight) as seen:
+        BACKEND.forward(algorithm, x, weight, None, shape)
+    assert max(seen.sizes) == BACKEND.workspace_bytes(algorithm, shape)
+
+
+def test_no_im2col_matrix_exists_where_none_should() -> None:
+    """Nothing that the implicit forms allocate comes near it."""
+    shape = ConvShape(1, 32, 96, 96, 8, 7, 7)
+    x, weight, bias = operands(shape)
+    matrix = BACKEND.workspace_bytes("gemm", shape)
+    for algorithm in ("implicit_gemm", "implicit_precomp_gemm"):
+        BACKEND.forward(algorithm, x, weight, bias, shape)  # the indices are cached by now
+        with torch.inference_mode(), Allocations(x, weight) as seen:
+            BACKEND.forward(algorithm, x, weight, bias, shape)
+        assert matrix is not None
+        assert max(seen.sizes) < matrix / 8
+
+
+def test_a_pointwise_gemm_multiplies_the_image_itself() -> None:
+    """No copy of a 1x1 filter's patches: only the result is allocated."""
+    shape = ConvShape(1, 16, 20, 20, 32, 1, 1)
+    x, weight, _ = operands(shape)
+    with torch.inference_mode(), Allocations(x, weight) as seen:
+        out = BACKEND.forward("gemm", x, weight, None, shape)
+    assert seen.sizes == [out.untyped_storage().nbytes()]
+    assert BACKEND.workspace_bytes("gemm", shape) == 0

@@ -1,0 +1,48 @@
+"""The operators as torch sees them: schema, gradient, fake tensors, traces."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hpcsweep.conv.shape import ConvShape
+
+
+# torch's own tracing looks at such a gradient
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("nhwc", [False, True])
+@pytest.mark.parametrize("algorithm", ["gemm", "winograd"])
+def test_the_operator_passes_torchs_own_checks(backend, algorithm, nhwc):
+    """Schema, autograd registration, fake tensors, and tracing with gradients."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    x = torch.randn(2, 2, 6, 6).to(memory_format=layout).requires_grad_()
+    weight = torch.randn(4, 2, 3, 3).to(memory_format=layout).requires_grad_()
+    arguments = (x, weight, "cudnn", algorithm, [1, 1], [1, 1], [1, 1], 1, nhwc)
+    torch.library.opcheck(torch.ops.hpcsweep.convolution.default, arguments)
+
+
+def test_the_gradient_formula_is_right_in_float64(backend):
+    """Against finite differences."""
+    x = torch.randn(1, 2, 5, 5, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+
+    nhwc = False
+
+    def run(a, b):
+        return torch.ops.hpcsweep.convolution(
+            a, b, "cudnn", "winograd_nonfused", [1, 1], [1, 1], [1, 1], 1, nhwc
+        )
+
+    assert torch.autograd.gradcheck(run, (x, weight))
+
+
+def test_traces_name_the_operator_per_layer(backend):
+    """Kernels of a library's calls are told apart by the operator around them."""
+    with torch.profiler.profile() as seen:
+        test_shape = ConvShape(1, 2, 8, 8, 2, 3, 3)
+        backend.forward(
+            "implicit_gemm", torch.randn(1, 2, 8, 8), torch.randn(2, 2, 3, 3), None, test_shape
+        )
+    assert "hpcsweep::convolution" in {event.key for event in seen.key_averages()}
+    expected = backend.expected("winograd", test_shape)
+    assert expected.must[0] == ("hpcsweep::convolution",)

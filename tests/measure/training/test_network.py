@@ -1,0 +1,39 @@
+"""Networks that train: classes, stems, last layers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.training import network
+from measuring import CPU, training
+
+
+@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
+def test_torchvision_networks_get_the_classes_of_the_data(name):
+    """Whether the last layer is a product or a convolution."""
+    model = network.build(training(name), 7, CPU).eval()
+    assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 7)
+
+
+def test_auxiliary_heads_get_the_classes_of_the_data_too():
+    """All of inception's answers are about the same classes."""
+    model = network.build(training("googlenet"), 7, CPU)
+    assert [tuple(out.shape) for out in model(torch.zeros(2, 3, 64, 64))] == [(2, 7)] * 3
+
+
+def test_the_small_stem_keeps_the_size_of_the_image():
+    """3x3 of stride 1 and no pooling: the first blocks see all pixels."""
+    model = network.build(training("resnet18", stem="cifar"), 10, CPU)
+    assert model.maxpool(model.conv1(torch.zeros(1, 3, 32, 32))).shape == (1, 64, 32, 32)
+    assert model.conv1.weight.std() < math.sqrt(2 / (64 * 9)) * 1.1
+
+
+def test_a_network_without_a_last_layer_is_unsupported():
+    """There is nothing that could make the right number of answers."""
+    with pytest.raises(Unsupported, match="no last layer"):
+        network.give_classes(nn.Sequential(nn.ReLU()), 10, own_factory=True)
