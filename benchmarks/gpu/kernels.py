@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.gpu import convolutions, points
-from hpcsweep.conv.proof import profiler_events
+from hpcsweep.conv.proof import evidence, profiler_events
 from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _told(repeats: Sequence[list[Any]]) -> dict[str, Any]:
     if not most:
         return {"kernels": [], "us": None, "lost": 0}
     return {
-        "kernels": [profiler_events.kernel_word(kernel.name) for kernel in whole[-1]],
+        "kernels": [evidence.kernel_word(kernel.name) for kernel in whole[-1]],
         "us": stats.median([sum(kernel.duration for kernel in kernels) for kernels in whole]),
         "lost": len(repeats) - len(whole),
     }
