@@ -55,7 +55,7 @@ def can(backend: Backend, name: str, shapes: Sequence[ConvShape]) -> dict[str, A
         if why is None:
             for gradient in backend.gradients(name, shape):
                 told = gradient.reason or "the framework's own"
-                reasons[gradient.way].append(None if gradient.algorithm else told)
+                reasons[gradient.way.value].append(None if gradient.algorithm else told)
     return {way: _counted(found) for way, found in reasons.items()}
 
 
