@@ -8,7 +8,7 @@ from typing import Final
 
 # sbatch(1), --time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S
 TIME_FORMS: Final = "MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
-MEMORY_FORMS: Final = "a whole number with K, M, G or T, such as 16G; 0 is the whole node's"
+MEMORY_FORMS: Final = "a whole number with K, M, G or T, such as 16G; 0 is all memory of the node"
 
 _DAYS: Final = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 _HOURS: Final = re.compile(r"(?:([0-9]+):)?([0-9]+):([0-9]+)")

@@ -92,13 +92,15 @@ class ProfileFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    extends: Line | None = Field(default=None, description="another profile; later keys win")
+    extends: Line | None = Field(
+        default=None, description="profile to inherit from; the keys of this file win"
+    )
     launcher: LauncherName = Field(default="sbatch", description="how chunks are started")
     gpu: Annotated[str, AfterValidator(_name)] | None = Field(
-        default=None, description="the axis value that this profile serves"
+        default=None, description="value of the axis `gpu` that this profile serves"
     )
     gpu_name: Annotated[str, AfterValidator(_regex)] = Field(
-        default="", description="regular expression that the device's own name must match; '': any"
+        default="", description="regular expression that the name of the device must match; '': any"
     )
     min_memory_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="GB of memory that the device must have"
@@ -119,40 +121,44 @@ class ProfileFile(BaseModel):
     account: Line | None = Field(default=None, description="sbatch --account")
     qos: Line | None = Field(default=None, description="sbatch --qos")
     array_throttle: Count | None = Field(
-        default=None, description="how many tasks of an array may run at once"
+        default=None, description="most tasks of an array that run at once"
     )
     sbatch_options: list[Annotated[str, AfterValidator(_option)]] = Field(
-        default=[], description="more options of sbatch, verbatim"
+        default=[], description="more options of sbatch, passed on unchanged"
     )
-    modules: list[Line] = Field(default=[], description="`module load` of each, before `setup`")
+    modules: list[Line] = Field(
+        default=[], description="modules to load with `module load`, before `setup`"
+    )
     setup: list[Line] = Field(
-        default=[], description="lines run before the worker; the first that fails ends the job"
+        default=[], description="lines to run before the worker; the first that fails ends the job"
     )
     conda: Line | None = Field(default=None, description="conda environment to activate")
     venv: Line | None = Field(default=None, description="virtual environment to activate")
     python: Line | None = Field(
-        default=None, description="interpreter; default: the environment's, else the submitting one"
+        default=None,
+        description="Python interpreter; default: that of `conda` or `venv`, else yours",
     )
     env: Annotated[
         dict[str, Annotated[str, BeforeValidator(_digits)]], AfterValidator(_variables)
     ] = Field(default={}, description="environment variables of the worker")
     wrapper: Literal["none", "nsys", "ncu", "rocprofv3"] = Field(
-        default="none", description="profiler around a job's measuring; its rows hold no times"
+        default="none",
+        description="profiler around the measurements of a job; its rows hold no times",
     )
     wrapper_options: list[Line] = Field(
-        default=[], description="more arguments of the profiler, each a word of its own"
+        default=[], description="more arguments of the profiler, one word each"
     )
-    workers: Count = Field(default=1, description="local: points measured side by side")
+    workers: Count = Field(default=1, description="local runs: points measured side by side")
     kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=30.0, description="seconds between the scheduler's SIGTERM and its SIGKILL"
     )
     signal_lead: Annotated[int, Field(ge=0, le=65535), BeforeValidator(integral)] = Field(
-        default=120, description="seconds before the time limit when a job is told to finish"
+        default=120, description="seconds before the time limit at which a job is told to finish"
     )
     chunk_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=60.0, description="expected minutes of one chunk; null: as the time limit allows"
+        default=60.0, description="expected minutes of one chunk; null: what the time limit allows"
     )
-    max_points_per_chunk: Count = Field(default=2000, description="points of one chunk at most")
+    max_points_per_chunk: Count = Field(default=2000, description="most points of one chunk")
 
 
 class Profile(ProfileFile):
