@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: test processes share the cores
+# Hundreds of processes are started; none of them has to compile what another one has.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A machine that is busy with the rest of the suite says nothing about a law.
 _PATIENT = {

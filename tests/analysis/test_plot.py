@@ -260,7 +260,9 @@ def test_the_command_writes_table_picture_csv_and_json(run):
         "--baseline",
         "num_threads=1",
     )
-    done = desk.run("plot", "demo", *arguments, "--out", "x.png", "--summary", "x.csv", "--json")
+    done = desk.run_process(
+        "plot", "demo", *arguments, "--out", "x.png", "--summary", "x.csv", "--json"
+    )
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     rows = list(csv.DictReader((desk.folder / "x.csv").read_text().splitlines()))

@@ -41,7 +41,7 @@ def loaded(desk: Desk, *arguments: str) -> set[str]:
 
 def test_help_lists_every_command_and_loads_nothing(desk):
     """It has to be instant on a login node."""
-    shown = desk.run("--help")
+    shown = desk.run_process("--help")
     for name in (
         "expand", "estimate", "submit", "status", "collect", "report", "retry", "logs", "cancel",
         "verify", "doctor", "roofline", "plot",
@@ -108,15 +108,25 @@ def test_python_m_hpcsweep_is_the_same_command(desk, arguments):
 
 def test_debug_shows_the_traceback(desk):
     """For whoever wants to report a bug."""
-    done = desk.run("--debug", "expand", "missing.yaml")
+    done = desk.run_process("--debug", "expand", "missing.yaml")
     assert "Traceback" in done.stderr
     assert done.returncode != 0
+
+
+def test_a_reader_that_leaves_early_is_no_mistake(desk):
+    """As in `hpcsweep expand ... | head`: no traceback, and no word about it."""
+    desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 9999, num: 9999}"))
+    expanding = desk.start("expand", "sweep.yaml", "--json", "--all")
+    assert expanding.stdout.read(1) == "{"
+    expanding.stdout.close()
+    _, errors = expanding.communicate(timeout=60)
+    assert (expanding.returncode, errors) == (1, "")
 
 
 def test_expand_json_is_pure(desk):
     """Machines read stdout; every point is flat."""
     desk.spec(NOOP + "exclude: [{input_size: 2}]\n")
-    done = desk.run("expand", "sweep.yaml", "--cluster", "local", "--json")
+    done = desk.run_process("expand", "sweep.yaml", "--cluster", "local", "--json")
     record = json.loads(done.stdout)
     assert record["points_total"] == 2
     assert [rule["points"] for rule in record["rules"]] == [1]
@@ -146,8 +156,8 @@ def test_results_can_lie_anywhere(desk):
     """By option or by environment."""
     desk.spec(NOOP)
     away = str(desk.folder / "else where")
-    assert desk.run("--results", away, "submit", "sweep.yaml").returncode == 0
-    assert "sweep" in desk.run("status", HPCSWEEP_RESULTS=away).stdout
+    assert desk.run_process("--results", away, "submit", "sweep.yaml").returncode == 0
+    assert "sweep" in desk.run_process("status", HPCSWEEP_RESULTS=away).stdout
 
 
 @pytest.mark.parametrize("command", [[], ["submit"], ["roofline"], ["plot"], ["logs"]])
@@ -163,7 +173,7 @@ def test_examples_in_help_keep_their_lines(desk, command):
 @pytest.mark.parametrize("command", [[], ["cluster"], ["data"]])
 def test_no_command_shows_the_help_and_is_no_error(desk, command):
     """On stdout, with exit code 0."""
-    done = desk.run(*command)
+    done = desk.run_process(*command)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: ")
 
@@ -213,7 +223,7 @@ def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
 
 def test_help_cuts_no_description_of_a_command(desk):
     """Each fits into a line of 80 columns, in the order of the README's table."""
-    lines = desk.run("--help", COLUMNS="80").stdout.partition("Commands:\n")[2].splitlines()
+    lines = desk.run_process("--help", COLUMNS="80").stdout.partition("Commands:\n")[2].splitlines()
     assert [line for line in lines if "..." in line] == []
     readme = (ROOT / "README.md").read_text()
     assert [line.split()[0] for line in lines] == re.findall(

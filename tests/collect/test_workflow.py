@@ -742,7 +742,7 @@ def test_a_damaged_point_is_named_with_the_command_that_measures_it_again(
     assert f"{lost} left out: {shard.overall.relative_to(desk.folder)}: the checksum" in done.stdout
     command = f"hpcsweep retry sweep --point {lost}"
     assert done.stderr.rstrip().endswith(command)
-    record = json.loads(desk.run("collect", "sweep", "--json").stdout)
+    record = json.loads(desk.run_process("collect", "sweep", "--json").stdout)
     assert (record["lost"], record["missing"], record["remedy"]) == ([lost], 0, command)
     assert desk.run(*command.split()[1:]).returncode == 0
     healed = desk.run("collect", "sweep")
@@ -755,7 +755,7 @@ def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.spec("workload: noop\naxes: {model: [a]}\n")
     desk.run("submit", "sweep.yaml")
-    wrote = desk.run("collect", "sweep").stdout
+    wrote = desk.run_process("collect", "sweep").stdout
     assert "wrote overall.csv, layers.csv (0 rows), samples.csv in results/sweep" in wrote
     *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
     assert layers.strip() == "results/sweep/layers.csv (0 rows)"

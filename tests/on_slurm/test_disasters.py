@@ -1,7 +1,7 @@
 """Nothing measured is lost: disasters strike running sweeps, and the same command ends them well.
 
 All stories happen at the same time, each in a thread of its own, since most of what they cost is
-waiting for Slurm; every test then looks at one of them. slurmctld dies last and alone.
+waiting for Slurm; every test then looks at one of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
-    from surviving import Left, Sweep
+    from surviving import Sweep
 
     Story = Callable[[Lab, Path], dict[str, Sweep]]
 
@@ -146,17 +146,11 @@ STORIES: dict[str, Story] = {
 class Series:
     """The stories as they go on."""
 
-    lab: Lab
     stories: dict[str, Future[dict[str, Sweep]]]
 
     def sweeps(self, story: str) -> dict[str, Sweep]:
         """Return the sweeps of a story, when it is over."""
         return self.stories[story].result()
-
-    def wait(self) -> Lab:
-        """Wait for the end of all stories; return the cluster."""
-        wait(self.stories.values())
-        return self.lab
 
 
 @pytest.fixture(scope="module")
@@ -166,16 +160,9 @@ def series(_shared: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with pytest.MonkeyPatch.context() as monkeypatch, ThreadPoolExecutor(len(STORIES)) as pool:
         point_at(_shared, monkeypatch)
         futures = {name: pool.submit(story, _shared, folder) for name, story in STORIES.items()}
-        yield Series(_shared, futures)
+        yield Series(futures)
         wait(futures.values())
         _shared.clear()
-
-
-def checked(one: Sweep) -> Left:
-    """Return what is left of a sweep, all promises kept."""
-    left = one.left()
-    assert left.nothing_lost, f"{left}\n{one.logs()}"
-    return left
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -184,13 +171,13 @@ def test_nothing_is_lost_and_at_most_one_point_of_a_chunk_is_measured_twice(
 ):
     """Every point is in the merged table once, ok; no attempt writes when a newer one has begun."""
     for one in series.sweeps(story).values():
-        assert checked(one).interrupted, one.logs()
+        assert surviving.checked(one).interrupted, one.logs()
 
 
 def test_an_attempt_that_was_fenced_off_leaves_the_newer_one_alone(series: Series):
     """It does not put the job back into the queue, which would end the attempt that replaced it."""
     one = series.sweeps("lives")["lives"]
-    left = checked(one)
+    left = surviving.checked(one)
     assert (left.attempts, left.interrupted) == (2, 1), one.logs()
     assert "a newer attempt of this chunk has begun" in one.logs()
 
@@ -204,7 +191,7 @@ def test_a_node_that_was_killed_is_avoided_from_now_on(series: Series):
     assert "excludes v100n1 (NODE_FAIL" in "".join(grown.finish())
     (_, second) = grown.run.submissions()
     assert "#SBATCH --exclude=v100n1\n" in second.script.read_text()
-    checked(grown)
+    surviving.checked(grown)
 
 
 def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
@@ -214,32 +201,3 @@ def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
         assert bad_nodes.current(one.run, journal.ask(one.run.submissions())) == []
     (_, second) = pair["out"].run.submissions()
     assert not re.search("exclude", second.script.read_text())
-
-
-def test_an_outage_of_slurmctld_costs_nothing(series: Series, tmp_path: Path):
-    """Two tasks run on and one waits; what is sent is not sent again, what is new is refused."""
-    lab = series.wait()
-    site = "partition: mi250\narray_throttle: 2\n"
-    one = surviving.sweep(lab, tmp_path / "outage", site, sleep_ms=1000)
-    late = surviving.sweep(lab, tmp_path / "late", site)
-    one.begin(rows=2)
-    surviving.wait_for_saved_state(one)
-    lab.kill("slurmctld")
-    with ThreadPoolExecutor(3) as pool:
-        again = pool.submit(one.submit)
-        new = pool.submit(late.desk.run_process, "submit", "s.yaml", "--cluster", "any")
-        status = pool.submit(one.desk.run_process, "status")
-    assert re.search("squeue: (no answer within|slurmctld cannot be reached)", again.result())
-    assert "nothing to measure" in again.result()
-    assert status.result().returncode == 0
-    refused = new.result()
-    assert (refused.returncode, len(refused.stderr.splitlines()) < 3) == (7, True), refused
-    assert late.run.submissions() == []
-    one.wait("the rows of two chunks", lambda: one.row_count() == 16)
-    lab.spawn("slurmctld")
-    one.finish()
-    late.finish()
-    left = checked(one)
-    # Slurm may begin a task again whose start or end it had not written down: one attempt more
-    assert left.attempts - left.interrupted >= 3, f"{left}\n{one.logs()}"
-    checked(late)

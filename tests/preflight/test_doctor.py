@@ -72,6 +72,6 @@ def test_a_cluster_profile_needs_a_cluster(desk, monkeypatch):
 
 def test_json_and_exit_code(desk):
     """Pure JSON on stdout."""
-    done = desk.run("doctor", "--json")
+    done = desk.run_process("doctor", "--json")
     assert done.returncode == 0
     assert {"level", "what", "detail", "do", "where"} == set(json.loads(done.stdout)[0])

@@ -51,10 +51,11 @@ def wait_for_rows(desk: Desk, count: int) -> None:
 def test_a_sweep_is_measured_once(desk):
     """The second submit finds nothing to do, sends nothing, and says so."""
     desk.spec(NOOP)
-    first = submit(desk)
-    assert (first.returncode, len(desk.rows())) == (0, 10), first.stderr
-    second = submit(desk)
-    assert second.returncode == 0
+    first, second = (
+        desk.run_process("submit", "sweep.yaml", "--cluster", "local") for _ in range(2)
+    )
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert len(desk.rows()) == 10
     assert "nothing to measure (10 ok)" in second.stdout
     assert len(desk.sweep().submissions()) == 1
 
@@ -132,9 +133,10 @@ def test_failed_points_are_taken_again_on_request(desk):
     """The failure is injected for the first try only; exit codes tell the two apart."""
     text = NOOP + "measure:\n  fail: [{when: {model: a}, how: error, attempts: 1}]\n"
     desk.spec(text)
-    assert submit(desk).returncode == PointsFailed.exit_code
-    assert submit(desk).returncode == PointsFailed.exit_code  # nothing is sent again unasked
-    again = desk.run("retry", "sweep")
+    for _ in range(2):  # nothing is sent again unasked
+        done = desk.run_process("submit", "sweep.yaml", "--cluster", "local")
+        assert done.returncode == PointsFailed.exit_code
+    again = desk.run_process("retry", "sweep")
     assert again.returncode == 0, again.stdout + again.stderr
     assert desk.run("collect", "sweep", "--json").returncode == 0
     assert desk.sweep().overall.read_text().count(",ok,") == 10

@@ -1,7 +1,7 @@
 """Who runs what when several processes share the suite (`pytest -n`).
 
 A process takes one module after the other, so that a module's fixtures are made once. The tests on
-a real Slurm are two lanes, each for one process with a cluster of its own: they mostly wait.
+a real Slurm are three lanes, each for one process with a cluster of its own: they mostly wait.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     import pytest
 
-LANES = ("Slurm 1", "Slurm 2")
-# These take about as long as the other modules of tests/on_slurm together.
-FIRST_LANE = ("disasters", "badnodes", "discovering", "lab", "lost_answers", "mistakes")
+# The modules of tests/on_slurm by lane: about the same time for each; what is not named is in the
+# last one.
+LANES = (
+    ("disasters", "control_of_jobs", "scripts", "mistakes"),
+    ("submitit", "launching", "badnodes"),
+    ("outage", "status_of_jobs", "talking_to_slurm", "lost_answers", "discovering", "lab"),
+)
 # Modules that take long begin early, so that no process is alone with one in the end.
 LONG = (
     "tests/on_slurm/test_disasters.py",
@@ -50,5 +54,6 @@ class Scheduler(LoadScopeScheduling):
         module = nodeid.partition("::")[0]
         if not module.startswith("tests/on_slurm/"):
             return module
-        stem = module.rpartition("/test_")[2].removesuffix(".py")
-        return LANES[stem not in FIRST_LANE]
+        name = module.rpartition("/test_")[2].removesuffix(".py")
+        lane = next((n for n, names in enumerate(LANES, 1) if name in names), len(LANES))
+        return f"Slurm {lane}"

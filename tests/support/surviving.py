@@ -145,6 +145,13 @@ class Sweep:
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in files)
 
 
+def checked(one: Sweep) -> Left:
+    """Return what is left of a sweep, all promises kept."""
+    left = one.left()
+    assert left.nothing_lost, f"{left}\n{one.logs()}"
+    return left
+
+
 PROBLEMS = ("left_out", "unreadable", "missing")
 
 

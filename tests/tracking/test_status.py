@@ -75,7 +75,7 @@ def test_text_and_json_agree(desk):
     """Machines get the figures that people see."""
     desk.spec("workload: noop\naxes: {model: [a, b]}\n")
     desk.run("submit", "sweep.yaml")
-    record = json.loads(desk.run("status", "--json").stdout)
+    record = json.loads(desk.run_process("status", "--json").stdout)
     assert record["sweeps"][0]["profiles"][0]["by_status"] == {"ok": 2}
     head, row = desk.run("status", "sweep").stdout.splitlines()
     assert dict(zip(head.split()[:5], row.split()[:5], strict=True)) == {

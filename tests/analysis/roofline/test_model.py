@@ -71,7 +71,7 @@ def test_sums_by_name_have_one_row_per_kernel(desk, step):
 
 def test_json_is_pure_and_holds_pieces_sums_and_total(desk, step):
     """For machines; what was written is told on stderr."""
-    done = desk.run("roofline", step, "--gpu", "a100", "--json", "--summary", "s.csv")
+    done = desk.run_process("roofline", step, "--gpu", "a100", "--json", "--summary", "s.csv")
     record = json.loads(done.stdout)
     assert (len(record["pieces"]), len(record["groups"])) == (98, 34)
     assert record["total"]["flops"] == ncufiles.flops(ncufiles.step())

@@ -1,0 +1,43 @@
+"""slurmctld dies under running sweeps: nothing is lost, and nothing is sent twice."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import surviving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+
+def test_an_outage_of_slurmctld_costs_nothing(cluster: Lab, tmp_path: Path):
+    """Two tasks run on and one waits; what is sent is not sent again, what is new is refused."""
+    site = "partition: mi250\narray_throttle: 2\n"
+    one = surviving.sweep(cluster, tmp_path / "outage", site, sleep_ms=1000)
+    late = surviving.sweep(cluster, tmp_path / "late", site)
+    one.begin()
+    one.wait("both tasks", lambda: len(one.run.shards()) == 2)
+    surviving.wait_for_saved_state(one)
+    cluster.kill("slurmctld")
+    with ThreadPoolExecutor(3) as pool:
+        again = pool.submit(one.submit)
+        new = pool.submit(late.desk.run_process, "submit", "s.yaml", "--cluster", "any")
+        status = pool.submit(one.desk.run_process, "status")
+    assert re.search("squeue: (no answer within|slurmctld cannot be reached)", again.result())
+    assert "nothing to measure" in again.result()
+    assert status.result().returncode == 0
+    refused = new.result()
+    assert (refused.returncode, len(refused.stderr.splitlines()) < 3) == (7, True), refused
+    assert late.run.submissions() == []
+    one.wait("the rows of two chunks", lambda: one.row_count() == 16)
+    cluster.spawn("slurmctld")
+    one.finish()
+    late.finish()
+    left = surviving.checked(one)
+    # Slurm may begin a task again whose start or end it had not written down: one attempt more
+    assert left.attempts - left.interrupted >= 3, f"{left}\n{one.logs()}"
+    surviving.checked(late)
