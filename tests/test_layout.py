@@ -80,6 +80,7 @@ TESTED_WITH = {
     "submit/to_slurm": "on_slurm/test_launching",
     "tracking/bad_nodes": "on_slurm/test_badnodes",
     "tracking/journal": "tracking/test_chunk_state",
+    "tracking/sweep_status": "tracking/test_status",
 }
 # Folders of tests that ask for something else than one module.
 OF_THE_WHOLE = {

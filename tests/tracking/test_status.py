@@ -11,7 +11,7 @@ import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.store.shards import read_keys
-from hpcsweep.tracking import status
+from hpcsweep.tracking import status, sweep_status
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -97,7 +97,7 @@ def test_a_damaged_manifest_hides_no_other_submission(desk):
 
 def test_nothing_yet_and_no_such_sweep_are_told(desk):
     """Asking without a name is no mistake."""
-    assert "no results yet" in status.text(status.read(desk.results, []))
+    assert "no results yet" in sweep_status.text(status.read(desk.results, []))
     with pytest.raises(UsageError, match="no results of a sweep 'x'"):
         status.read(desk.results, ["x"])
 

@@ -111,6 +111,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
     Without SWEEPS: of every sweep.
     """
     from hpcsweep.tracking import status as states
+    from hpcsweep.tracking import sweep_status
 
     names = [sweep_name(name) for name in sweeps]
 
@@ -118,7 +119,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
         states.watch(results, names)
         return
     found = states.read(results, names)
-    print(json.dumps(states.to_json(found)) if as_json else states.text(found))
+    print(json.dumps(sweep_status.to_json(found)) if as_json else sweep_status.text(found))
 
 
 @click.command()

@@ -126,16 +126,16 @@ class Attempt:
 
     def _todo(self) -> list[Point]:
         """Return the points without a row; by now this attempt fences off those that write rows."""
-        attempts = self._submission.attempts(self._chunk.index)
-        done = dict(key for shard in attempts for key in shards.read_keys(shard.overall))
+        done = dict(shards.keys_of(self._submission.attempts(self._chunk.index)))
         for point in self._chunk.points:
             if done.get(point.point_id) is PointStatus.OOM:
                 self._too_large.add(point.axes)
         todo = [point for point in self._chunk.points if point.point_id not in done]
         if todo and (newer := self._sent_again()):
-            before = len(todo)
+            again = sum(point.point_id in newer for point in todo)
             todo = [point for point in todo if point.point_id not in newer]
-            self._say(f"{count(before - len(todo), 'point')} sent again in a newer submission")
+            if again:
+                self._say(f"{count(again, 'point')} sent again in a newer submission")
         left = count(len(todo), "point")
         self._say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
         return todo

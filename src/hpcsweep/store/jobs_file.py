@@ -1,16 +1,7 @@
 """A submission's journal, `jobs.jsonl`: one entry a line, which says what was started.
 
-::
-
-    {"process": {...}, "at": 1735900000.8}                              a local run began
-    {"ended": 1735900000.9}                                             and ended
-    {"sending": 0, "tasks": 6, "at": "..."}                             sbatch is about to be asked
-    {"job_id": "12", "first_chunk": 0, "tasks": 6, "submitted_at": "..."}   it took the array
-    {"not_sent": 0, "at": "..."}                                        it did not
-    {"cancelled": "0-2,5", "at": "..."}                                 by `hpcsweep cancel`
-    {"over": {"COMPLETED": "3", "NODE_FAIL": "4"}, "at": "..."}         as Slurm said later
-
-Times are UTC in ISO 8601, of local runs seconds since the epoch.
+The first key of an entry says of which kind it is. Times are UTC in ISO 8601, of local runs seconds
+since the epoch. Chunks stand there as in ``0-2,5``.
 """
 
 from __future__ import annotations
@@ -71,7 +62,7 @@ class NotSent:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """Chunks, as ``0-2,5``, whose tasks a person cancelled."""
+    """The chunks whose tasks `hpcsweep cancel` ended."""
 
     cancelled: str
     at: str
@@ -79,9 +70,9 @@ class Cancelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Over:
-    """How tasks ended: Slurm's state, `CANCELLED` or `LOST`, and its chunks."""
+    """How tasks ended that are no longer in the queue."""
 
-    over: dict[str, str]
+    over: dict[str, str]  # Slurm's state, or LOST: its chunks
     at: str = ""
 
 

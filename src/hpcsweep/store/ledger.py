@@ -1,8 +1,8 @@
-"""What is already measured, and what is on its way: the two things that are not sent again.
+"""Which points are measured already, and which are queued or running: neither is sent again.
 
-The truth is in the shards. A submission's journal (`jobs.jsonl`) says what was started; whether
-that still lives is asked of the operating system for local submissions, and of a function that
-the caller hands in for those in a scheduler's queue.
+The shards say what is measured, the journal of a submission what was started. Whether that still
+runs is asked of the operating system for local submissions, and of a function that the caller gives
+for submissions to a scheduler.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FOREIGN_SECONDS = 600.0
 
 @dataclass
 class Ledger:
-    """Final statuses by point id, and the submission that will measure a live point."""
+    """The points that are not sent again, by id."""
 
-    status: dict[str, PointStatus] = field(default_factory=dict)
-    live: dict[str, str] = field(default_factory=dict)
+    status: dict[str, PointStatus] = field(default_factory=dict)  # of points with a row
+    live: dict[str, str] = field(default_factory=dict)  # the submission that will measure it
 
     def settled(self, again: Iterable[str] = ()) -> set[str]:
         """Return the ids that need no submission; statuses in `again` count as not measured."""
@@ -53,7 +53,8 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
             continue
         live = _live_chunks(submission, manifest, queue)
         if live:
-            done = _done_in(submission)
+            # one listing for all chunks: one listing per chunk would be quadratic
+            done = {key.point_id for key in shards.keys_of(run.shards_of(submission.id))}
             for index, ids in chunk_file.read_ids(submission.chunks):
                 if index in live:
                     unfinished = set(ids) - done
@@ -65,7 +66,7 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
 
 def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, PointStatus]:
     """Return the status of every point with a row."""
-    keys = (key for shard in run.shards() for key in shards.read_keys(shard.overall))
+    keys = shards.keys_of(run.shards())
     return best(key for key in keys if (key.status is PointStatus.PROFILED) is profiled)
 
 
@@ -113,12 +114,3 @@ def runner(submission: SubmissionDir) -> processes.Identity | None:
 def _changed_lately(submission: SubmissionDir) -> bool:
     times = [path.stat().st_mtime for path in submission.shards.glob("*.overall.csv")]
     return bool(times) and time.time() - max(times) < _FOREIGN_SECONDS
-
-
-def _done_in(submission: SubmissionDir) -> set[str]:
-    """Return the points that have a row; a listing per chunk would be quadratic."""
-    return {
-        key.point_id
-        for shard in submission.run.shards_of(submission.id)
-        for key in shards.read_keys(shard.overall)
-    }

@@ -206,6 +206,12 @@ def read_keys(path: Path) -> list[Key]:
     return keys
 
 
+def keys_of(found: Iterable[ShardPath]) -> Iterator[Key]:
+    """Yield the point ids and statuses of several shards, one shard after the other."""
+    for shard in found:
+        yield from read_keys(shard.overall)
+
+
 def read(shard: ShardPath, begin: int = 0) -> Shard:
     """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
 

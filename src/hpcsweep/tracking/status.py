@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, ledger, rundir, shards
 from hpcsweep.store.state import ChunkState, PointStatus, best
-from hpcsweep.text import aligned, count, tally
-from hpcsweep.tracking import bad_nodes, chunk_state, journal
+from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
+from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,140 +26,12 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
-    from hpcsweep.tracking.bad_nodes import BadNode
     from hpcsweep.tracking.chunk_state import Standing
     from hpcsweep.tracking.journal import Answer, Sent
 
 _WATCH_SECONDS: Final = 2.0
 _WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
 _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
-_TROUBLES: Final = 10  # lines
-_KINDS: Final = 4  # kinds of artifacts that are named
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """Chunks of one submission that ended too early or can never start, for the same reason."""
-
-    submission: str
-    chunks: str
-    state: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.submission}:{self.chunks} {self.state}: {self.why}"
-
-
-@dataclass
-class ProfileStatus:
-    """The points of one sweep that went to one profile."""
-
-    profile: str
-    planned: set[str] = field(default_factory=set)
-    status: dict[str, PointStatus] = field(default_factory=dict)
-    live: int = 0  # points without a row in chunks that are queued or running
-    pace: float = 0.0  # points per second of the running chunks
-    chunks: Counter[ChunkState] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
-    running_done: int = 0  # points with a row in the chunks that run
-    running_points: int = 0
-    troubles: list[Trouble] = field(default_factory=list)
-
-    def counts(self) -> dict[str, int]:
-        """Return points by status, in the order of the statuses' table."""
-        found = Counter(self.status[i] for i in self.planned if i in self.status)
-        return {name: found[name] for name in PointStatus if found[name]}
-
-    @property
-    def running(self) -> int:
-        """Return how many chunks run."""
-        return self.chunks[ChunkState.RUNNING]
-
-    @property
-    def remaining(self) -> int:
-        """Return how many points have no row yet."""
-        return len(self.planned - self.status.keys())
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Return how long the live points take at the pace of the running chunks."""
-        return self.live / self.pace if self.pace and self.live else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
-        return {
-            "profile": self.profile,
-            "points": len(self.planned),
-            "by_status": self.counts(),
-            "pending": self.remaining,
-            "live": self.live,
-            "running_chunks": self.running,
-            "running": {"done": self.running_done, "points": self.running_points},
-            "points_per_second": round(self.pace, 4),
-            "seconds_left": self.seconds_left,
-            "chunks": self._chunks(),
-            "waits_for": dict(self.reasons),
-            "trouble": [asdict(trouble) for trouble in self.troubles],
-        }
-
-    def words(self) -> list[str]:
-        """Return the lines below the table: chunks, and what is wrong with some."""
-        chunks = self._chunks()
-        if not chunks.keys() - {ChunkState.DONE}:
-            return []
-        told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
-        troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
-        if len(self.troubles) > _TROUBLES:
-            troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
-        return [f"{self.profile}: chunks: {told}", *troubles]
-
-    def _chunks(self) -> dict[ChunkState, int]:
-        return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
-
-    def _more(self, state: ChunkState) -> str:
-        if state is ChunkState.RUNNING:
-            pace = f", {self.pace:.2g}/s" if self.pace else ""
-            return f" ({self.running_done} of {self.running_points} points{pace})"
-        if state is ChunkState.PENDING and self.reasons:
-            return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"
-        return ""
-
-
-@dataclass
-class SweepStatus:
-    """One sweep, profile by profile, and what could not be read or asked."""
-
-    sweep: str
-    profiles: list[ProfileStatus]
-    problems: list[str]
-    avoided: list[BadNode]
-    in_slurm: bool  # some of its chunks may be in the queue
-    unanswered: list[str]
-    artifacts: list[Path]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
-        return {
-            "sweep": self.sweep,
-            "profiles": [profile.to_json() for profile in self.profiles],
-            "problems": self.problems,
-            "avoided_nodes": [asdict(node) for node in self.avoided],
-            "not_asked": self.unanswered,
-            "artifacts": [str(path) for path in self.artifacts],
-        }
-
-    def words(self) -> list[str]:
-        """Return the lines below the table."""
-        lines = [*self.problems, *(line for p in self.profiles for line in p.words())]
-        if self.avoided:
-            told = ", ".join(map(str, self.avoided))
-            lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")
-        if self.artifacts:
-            kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
-            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
-            more = ", ..." if len(kinds) > _KINDS else ""
-            lines.append(f"artifacts in {self.artifacts[-1].parent}: {told}{more}")
-        return [f"{self.sweep}: {line}" for line in lines]
 
 
 def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
@@ -177,34 +48,18 @@ def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     return [_sweep(run, found, problems, answer) for run, found, problems in read_in]
 
 
-def text(found: Sequence[SweepStatus]) -> str:
-    """Return a table for a terminal."""
-    if not found:
-        return "no results yet; `hpcsweep submit SPEC` makes some"
-    head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
-    rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
-    lines = [*aligned(rows), *(line for one in found for line in one.words())]
-    unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
-    return "\n".join([*lines, *([f"not asked: {'; '.join(unanswered)}"] if unanswered else [])])
-
-
-def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
-    """Return the plain record of all."""
-    return {"sweeps": [one.to_json() for one in found]}
-
-
 def watch(root: Path, names: Sequence[str]) -> None:
     """Show the table again and again until nothing is live."""
     from rich.live import Live  # noqa: PLC0415 - 0.1 s, only for who watches
     from rich.text import Text  # noqa: PLC0415
 
     found = read(root, names)
-    with Live(Text(text(found)), auto_refresh=False) as shown:
+    with Live(Text(sweep_status.text(found)), auto_refresh=False) as shown:
         while any(profile.live for one in found for profile in one.profiles):
             in_slurm = any(one.in_slurm for one in found)
             time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
             found = read(root, names)
-            shown.update(Text(text(found)), refresh=True)
+            shown.update(Text(sweep_status.text(found)), refresh=True)
     if not shown.console.is_terminal:
         print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
     sys.stdout.flush()
@@ -356,19 +211,3 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
-    counts, left = profile.counts(), profile.seconds_left
-    done = sum(counts.values())
-    not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
-    return (
-        sweep,
-        profile.profile,
-        str(len(profile.planned)),
-        str(done),
-        str(profile.remaining),
-        count(profile.running, "chunk") if profile.running else "-",
-        f"{left:.0f} s" if left is not None else "-",
-        not_ok or "-",
-    )

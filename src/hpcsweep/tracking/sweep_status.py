@@ -1,0 +1,176 @@
+"""What `status` shows of a sweep: points and chunks by state, and what is wrong with some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.store.state import ChunkState, PointStatus
+from hpcsweep.text import aligned, count, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hpcsweep.tracking.bad_nodes import BadNode
+
+_TROUBLES: Final = 10  # lines
+_KINDS: Final = 4  # kinds of artifacts that are named
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Chunks of one submission that ended too early or can never start, for the same reason."""
+
+    submission: str
+    chunks: str
+    state: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.submission}:{self.chunks} {self.state}: {self.why}"
+
+
+@dataclass
+class ProfileStatus:
+    """The points of one sweep that went to one profile."""
+
+    profile: str
+    planned: set[str] = field(default_factory=set)
+    status: dict[str, PointStatus] = field(default_factory=dict)
+    live: int = 0  # points without a row in chunks that are queued or running
+    pace: float = 0.0  # points per second of the running chunks
+    chunks: Counter[ChunkState] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
+    running_done: int = 0  # points with a row in the chunks that run
+    running_points: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return points by status, in the order of the statuses' table."""
+        found = Counter(self.status[i] for i in self.planned if i in self.status)
+        return {name: found[name] for name in PointStatus if found[name]}
+
+    @property
+    def running(self) -> int:
+        """Return how many chunks run."""
+        return self.chunks[ChunkState.RUNNING]
+
+    @property
+    def remaining(self) -> int:
+        """Return how many points have no row yet."""
+        return len(self.planned - self.status.keys())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return how long the live points take at the pace of the running chunks."""
+        return self.live / self.pace if self.pace and self.live else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "profile": self.profile,
+            "points": len(self.planned),
+            "by_status": self.counts(),
+            "pending": self.remaining,
+            "live": self.live,
+            "running_chunks": self.running,
+            "running": {"done": self.running_done, "points": self.running_points},
+            "points_per_second": round(self.pace, 4),
+            "seconds_left": self.seconds_left,
+            "chunks": self._chunks(),
+            "waits_for": dict(self.reasons),
+            "trouble": [asdict(trouble) for trouble in self.troubles],
+        }
+
+    def words(self) -> list[str]:
+        """Return the lines below the table: chunks, and what is wrong with some."""
+        chunks = self._chunks()
+        if not chunks.keys() - {ChunkState.DONE}:
+            return []
+        told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
+        troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
+        if len(self.troubles) > _TROUBLES:
+            troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
+        return [f"{self.profile}: chunks: {told}", *troubles]
+
+    def _chunks(self) -> dict[ChunkState, int]:
+        return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
+
+    def _more(self, state: ChunkState) -> str:
+        if state is ChunkState.RUNNING:
+            pace = f", {self.pace:.2g}/s" if self.pace else ""
+            return f" ({self.running_done} of {self.running_points} points{pace})"
+        if state is ChunkState.PENDING and self.reasons:
+            return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"
+        return ""
+
+
+@dataclass
+class SweepStatus:
+    """One sweep, profile by profile, and what could not be read or asked."""
+
+    sweep: str
+    profiles: list[ProfileStatus]
+    problems: list[str]
+    avoided: list[BadNode]
+    in_slurm: bool  # some of its chunks may be in the queue
+    unanswered: list[str]
+    artifacts: list[Path]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "sweep": self.sweep,
+            "profiles": [profile.to_json() for profile in self.profiles],
+            "problems": self.problems,
+            "avoided_nodes": [asdict(node) for node in self.avoided],
+            "not_asked": self.unanswered,
+            "artifacts": [str(path) for path in self.artifacts],
+        }
+
+    def words(self) -> list[str]:
+        """Return the lines below the table."""
+        lines = [*self.problems, *(line for p in self.profiles for line in p.words())]
+        if self.avoided:
+            told = ", ".join(map(str, self.avoided))
+            lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")
+        if self.artifacts:
+            kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
+            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+            more = ", ..." if len(kinds) > _KINDS else ""
+            lines.append(f"artifacts in {self.artifacts[-1].parent}: {told}{more}")
+        return [f"{self.sweep}: {line}" for line in lines]
+
+
+def text(found: Sequence[SweepStatus]) -> str:
+    """Return a table for a terminal."""
+    if not found:
+        return "no results yet; `hpcsweep submit SPEC` makes some"
+    head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
+    rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
+    lines = [*aligned(rows), *(line for one in found for line in one.words())]
+    unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
+    return "\n".join([*lines, *([f"not asked: {'; '.join(unanswered)}"] if unanswered else [])])
+
+
+def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
+    """Return the plain record of all."""
+    return {"sweeps": [one.to_json() for one in found]}
+
+
+def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
+    counts, left = profile.counts(), profile.seconds_left
+    done = sum(counts.values())
+    not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
+    return (
+        sweep,
+        profile.profile,
+        str(len(profile.planned)),
+        str(done),
+        str(profile.remaining),
+        count(profile.running, "chunk") if profile.running else "-",
+        f"{left:.0f} s" if left is not None else "-",
+        not_ok or "-",
+    )
