@@ -17,23 +17,12 @@ PACKAGE = ROOT / "src/hpcsweep"
 
 # Modules whose tests stand with those of another one, since each is asked for through that one.
 TESTED_WITH = {
-    "analysis/columns": "analysis/test_plot",
-    "analysis/dataset": "analysis/test_report",
-    "analysis/output": "analysis/roofline/test_model",
-    "analysis/plot_chart": "analysis/test_plot",
-    "analysis/roofline/chart": "analysis/roofline/test_model",
-    "analysis/roofline/export_file": "analysis/roofline/test_ncu",
-    "analysis/roofline/ncu_export": "analysis/roofline/test_ncu",
-    "analysis/roofline/sweep": "analysis/roofline/test_model",
-    "analysis/roofline/work": "analysis/roofline/test_model",
-    "analysis/speedup": "analysis/test_plot",
     "catalog/axes": "spec/test_validation",
     "cli": "cli/test_commands",
     "cli/common": "cli/test_commands",
     "cli/machine": "cli/test_commands",
     "cli/planning": "cli/test_commands",
     "cli/sweeps": "cli/test_commands",
-    "cli/tables": "cli/test_commands",
     "collect/incremental": "collect/test_workflow",
     "collect/merge": "collect/test_workflow",
     "collect/orphans": "collect/test_workflow",

@@ -1,0 +1,45 @@
+"""Pictures of rooflines."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import pytest
+from matplotlib.image import imread
+
+import ncufiles
+from hpcsweep.analysis.roofline import chart, model
+from ncufiles import Launch
+
+PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
+    """By suffix."""
+    found = model.read([step], label="a step", **PEAKS)
+    path = tmp_path / f"step.{suffix}"
+    chart.draw(found, path)
+    head = path.read_bytes()[:400]
+    assert {"png": b"PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in path.read_bytes()[:2000], head
+
+
+def test_the_picture_says_what_its_axes_are(tmp_path, step):
+    """Units on both, roofs with their figures, the title that was asked for."""
+    found = model.read([step], label="a step & more", **PEAKS)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        chart.draw(found, tmp_path / "step.svg")
+    text = (tmp_path / "step.svg").read_text()
+    for words in (
+        "arithmetic intensity (FLOP/byte)", "performance (TFLOP/s)", "peak 10 TFLOP/s",
+        "1000 GB/s", "a step &amp; more", "26 others",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_nothing_to_draw_is_still_a_picture(tmp_path):
+    """A kernel without FLOPs has no place on a logarithmic axis; the roofs stand."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "copy")])
+    found = model.read([path], **PEAKS)
+    chart.draw(found, tmp_path / "k.png")
+    assert imread(tmp_path / "k.png").std() > 0
+    assert "1 launch without FLOPs: not in the picture" in found.text()

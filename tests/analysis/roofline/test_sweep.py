@@ -1,0 +1,80 @@
+"""Rooflines of collected sweeps, without a profiler."""
+
+from __future__ import annotations
+
+import pytest
+
+import resultsfolder
+from hpcsweep.analysis.roofline import model
+from hpcsweep.collect import workflow
+from hpcsweep.errors import UsageError
+
+
+def test_a_collected_sweep_needs_no_profiler(swept):
+    """FLOPs and bytes of the shapes over the median; the dtype's peak is the roof."""
+    found = model.read([swept.path])
+    assert len(found.export.work) == 8
+    assert {piece.name for piece in found.export.work} == {"gemm", "winograd"}
+    assert found.export.work[0].rate == pytest.approx(1e12)
+    assert found.roofs.peak("float32") == 19.5e12
+    assert "each tensor moved once" in found.text()
+    assert model.read([swept.overall]).label == "demo"
+
+
+def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tmp_path):
+    """The work columns count a forward pass; in mixed precision the half type's peak counts."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("20260101-000000-aaaaaa")
+    cells = {"workload": "training", "gpu": "a100", "flops": 2 * 10**9, "bytes_min": 10**6}
+    with resultsfolder.shards.ShardWriter(folder.shard("20260101-000000-aaaaaa")) as writer:
+        for amp, forward, point in zip(
+            ("off", "bf16", "off"), (2, 1, ""), folder.points, strict=False
+        ):
+            times = {"median_ms": 9.0, "phase_forward_ms": forward, "amp": amp}
+            place = folder.shard("20260101-000000-aaaaaa")
+            resultsfolder.commit(writer, point, place, **cells, **times)
+    workflow.collect(folder.run)
+    found = model.read([folder.run.path], gpu="a100")
+    assert sorted(piece.rate for piece in found.export.work) == pytest.approx([1e12, 2e12])
+    assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
+    assert "of a training step the forward pass" in found.text()
+    assert "1 point without FLOPs left out" in found.text()
+
+
+def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
+    """One roof per picture."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("20260101-000000-aaaaaa")
+    with resultsfolder.shards.ShardWriter(folder.shard("20260101-000000-aaaaaa")) as writer:
+        for gpu, point in zip(("l40", "v100"), folder.points, strict=False):
+            cells = {"gpu": gpu, "median_ms": 1.0, "flops": 10**9, "bytes_min": 10**6}
+            resultsfolder.commit(writer, point, folder.shard("20260101-000000-aaaaaa"), **cells)
+    workflow.collect(folder.run)
+    with pytest.raises(UsageError, match="measured on l40, v100; choose one with --gpu"):
+        model.read([folder.run.path])
+    found = model.read([folder.run.path], gpu="v100")
+    assert (len(found.export.work), found.roofs.source) == (1, "V100 SXM2")
+
+
+def test_a_sweep_above_its_roof_says_what_bytes_and_flops_leave_out(swept):
+    """Winograd does fewer operations than are counted, caches move fewer bytes."""
+    found = model.read([swept.path], peak_compute=0.5, peak_bw=1000)
+    assert len(found.above) == 8
+    assert "fewer operations than a direct convolution" in found.text()
+
+
+def test_a_sweep_can_be_drawn_in_part(swept):
+    """By values of its columns, as `plot` does."""
+    assert len(model.read([swept.path], where="algorithm=gemm,input_size=64").export.work) == 1
+    with pytest.raises(UsageError, match=r"has input_size=65 \(.*64, 96, 128, 224\)"):
+        model.read([swept.path], where="input_size=65")
+
+
+def test_a_sweep_without_work_is_refused(desk):
+    """The no-op workload counts nothing."""
+    desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n")
+    desk.run("submit", "sweep.yaml")
+    desk.run("collect")
+    done = desk.run("roofline", "--peak-compute", "1", "--peak-bw", "1")
+    assert done.returncode == 2
+    assert "no row has flops, bytes_min, median_ms" in done.stderr

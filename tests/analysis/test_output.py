@@ -1,0 +1,36 @@
+"""Files that analysis writes: CSV as collect writes it, and messages where a file cannot be."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from hpcsweep.analysis import output
+from hpcsweep.errors import UsageError
+
+
+def test_truth_values_are_written_as_in_the_merged_tables(tmp_path):
+    """In small letters; what is unknown is an empty cell."""
+    path = tmp_path / "x.csv"
+    output.write_csv(path, [{"a": True, "b": None}, {"a": False, "b": 1.5}])
+    assert path.read_text() == "a,b\ntrue,\nfalse,1.5\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("x.gif", "pictures end in .png, .svg, .pdf"), ("no/x.png", "there is no folder")],
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_it_is_drawn(tmp_path, name, words):
+    """A large sweep takes a while to read."""
+    with pytest.raises(UsageError, match=words):
+        output.check_picture(tmp_path / name)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    """Here a folder has its name."""
+    path = tmp_path / "x.png"
+    path.mkdir()
+    with pytest.raises(UsageError, match=r"x\.png: Is a directory"):
+        output.save(Figure(), path)
+    with pytest.raises(UsageError, match=r"x\.png: Is a directory"):
+        output.write_csv(path, [{"a": 1}])
