@@ -49,8 +49,8 @@ def files() -> dict[Path, str]:
     pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/**/*.md")}
     return {
         **pages,
-        ROOT / "sweeps" / "schema.json": sweep_file.json_schema(),
-        ROOT / "cluster_profiles" / "schema.json": profile.json_schema(),
+        ROOT / "sweeps" / "schema.json": sweep_file.schema(),
+        ROOT / "cluster_profiles" / "schema.json": profile.schema(),
     }
 
 
@@ -287,10 +287,9 @@ def _values(kind: str, choices: tuple[Any, ...], minimum: float | None) -> str:
         "str": "text",
         "bool": "`true`, `false`",
         "list": "list",
-        "gpu": "name",
-        "model": "name",
+        "algorithm": "name, or map of layers to names",
     }
-    return names.get(kind, "name, or map of layers to names")
+    return names.get(kind, "name")
 
 
 def _default(value: object) -> str:

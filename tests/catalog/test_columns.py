@@ -70,7 +70,7 @@ def test_lists_of_names_are_made_of_known_names() -> None:
 @pytest.mark.parametrize("column", [*OVERALL, *LAYERS, *SAMPLES, *columns.COLLECTED])
 def test_every_column_says_what_a_cell_holds(column: columns.Column) -> None:
     """The documentation is made from it."""
-    kinds = {"str", "int", "float", "bool", "time", "list", "algorithm", "model", "gpu"}
+    kinds = {"str", "int", "float", "bool", "time", "list", "algorithm", "model", "dataset", "gpu"}
     assert column.kind in kinds
     assert column.doc
 

@@ -1,93 +1,80 @@
-"""Values of one axis and conditions on it; whole files are in `test_spec`."""
+"""Types of an axis's values and of conditions on it; whole files are in `test_sweep_file`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from hpcsweep.catalog import AXES
-from hpcsweep.errors import SpecError
-from hpcsweep.spec import axis_values, document
-from hpcsweep.spec.space import Spread
+from hpcsweep.spec.axis_values import asked_of, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-HAVE = {"input_size": [64, 128], "algorithm": ["gemm", "fft"], "tf32": [False], "model": ["a"]}
+    from hpcsweep.catalog import Axis
 
 
-@pytest.fixture
-def doc(tmp_path: Path) -> document.Document:
-    """Return a document for complaints to point into."""
-    path = tmp_path / "a.yaml"
-    path.write_text("here: 1\n")
-    return document.read(path, SpecError)
+def _values(name: str, raw: object, axis: Axis | None = None) -> Any:
+    return TypeAdapter(values_of(axis or AXES[name])).validate_python(raw, strict=True)
 
 
-@pytest.fixture
-def condition(doc: document.Document) -> Callable[[dict[str, Any]], Any]:
-    """Return the reader of a condition on the axes of `HAVE`."""
-
-    def exists(name: str, value: object) -> list[Any] | None:
-        return None if value in HAVE[name] else HAVE[name]
-
-    def read(raw: dict[str, Any]) -> Any:
-        return axis_values.condition(doc, (), raw, lambda _, name: AXES[name], exists)
-
-    return read
+def _asked(name: str, raw: object) -> Any:
+    return TypeAdapter(asked_of(AXES[name])).validate_python(raw, strict=True)
 
 
-def _values(doc: document.Document, name: str, raw: object, *, any_model: bool = False) -> Any:
-    return axis_values.values(doc, ("axes", name), AXES[name], raw, any_model=any_model)
-
-
-def test_ranges_stay_ranges(doc: document.Document) -> None:
+def test_a_range_by_step_is_not_listed() -> None:
     """What is lazy in the file is lazy in memory."""
-    assert _values(doc, "seed", {"start": 0, "stop": 9, "step": 3}) == range(0, 10, 3)
-    sizes = _values(doc, "input_size", {"start": 224, "stop": 512, "num": 100})
-    assert isinstance(sizes, Spread)
-    assert (sizes[0], sizes[1], sizes[-1], len(sizes)) == (224, 226, 512, 100)
+    assert _values("seed", {"start": 0, "stop": 9, "step": 3}) == range(0, 10, 3)
 
 
-def test_a_range_of_one_value_is_its_start(doc: document.Document) -> None:
+def test_a_range_by_number_has_its_ends_and_even_steps_between_them() -> None:
+    """The hundred sizes of the published study, to the integer; downwards as well."""
+    sizes = _values("input_size", {"start": 224, "stop": 512, "num": 100})
+    assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
+    assert _values("seed", {"start": 9, "stop": 1, "num": 5}) == [9, 7, 5, 3, 1]
+
+
+def test_a_range_of_one_value_is_its_start() -> None:
     """By number one, whatever the stop is; by step, where the next one is beyond."""
-    assert list(_values(doc, "seed", {"start": 7, "stop": 7, "num": 1})) == [7]
-    assert list(_values(doc, "seed", {"start": 7, "stop": 9, "num": 1})) == [7]
-    assert list(_values(doc, "seed", {"start": 7, "stop": 9, "step": 5})) == [7]
+    assert list(_values("seed", {"start": 7, "stop": 7, "num": 1})) == [7]
+    assert list(_values("seed", {"start": 7, "stop": 9, "num": 1})) == [7]
+    assert list(_values("seed", {"start": 7, "stop": 9, "step": 5})) == [7]
 
 
 @pytest.mark.parametrize("last", ["num", "step"])
-def test_a_million_values_are_the_most_of_an_axis(doc: document.Document, last: str) -> None:
+def test_a_million_values_are_the_most_of_an_axis(last: str) -> None:
     """One more is refused before any is made."""
     number = {"num": 1_000_000, "step": 1}[last]
-    assert len(_values(doc, "seed", {"start": 1, "stop": 1_000_000, last: number})) == 1_000_000
+    assert len(_values("seed", {"start": 1, "stop": 1_000_000, last: number})) == 1_000_000
     more = number + 1 if last == "num" else number
-    with pytest.raises(SpecError, match="1,000,001 values, at most 1,000,000"):
-        _values(doc, "seed", {"start": 1, "stop": 1_000_001, last: more})
+    with pytest.raises(
+        ValueError, match=r"1,000,001 values, at most 1,000,000|or equal to 1000000"
+    ):
+        _values("seed", {"start": 1, "stop": 1_000_001, last: more})
 
 
-def test_model_names_are_free_where_nothing_is_built(doc: document.Document) -> None:
-    """A no-op names its models as it likes, on one line."""
-    assert _values(doc, "model", ["any thing"], any_model=True) == ["any thing"]
-    with pytest.raises(SpecError, match="torchvision classifier or package"):
-        _values(doc, "model", ["any thing"])
-    with pytest.raises(SpecError, match="a model's name"):
-        _values(doc, "model", ["two\nlines"], any_model=True)
+def test_a_model_is_torchvision_s_or_a_factory() -> None:
+    """A word that is neither is refused; as free text it is one line."""
+    with pytest.raises(ValueError, match="torchvision classifier, or package"):
+        _values("model", ["any thing"])
+    free = replace(AXES["model"], kind="str")
+    assert _values("model", ["any thing"], free) == ["any thing"]
+    with pytest.raises(ValueError, match="needs one line of text"):
+        _values("model", ["two\nlines"], free)
 
 
 @pytest.mark.parametrize("name", ["a.b:c", "package:make", "_p.q_1.r:Net50"])
-def test_a_factory_is_a_module_and_a_name(doc: document.Document, name: str) -> None:
+def test_a_factory_is_a_module_and_a_name(name: str) -> None:
     """As Python spells them."""
-    assert _values(doc, "model", [name]) == [name]
+    assert _values("model", [name]) == [name]
 
 
 @pytest.mark.parametrize("name", ["a.b", "a b:c", "a:b:c", ":c", "a:", "1a:b", "a..b:c"])
-def test_what_python_could_not_import_is_no_factory(doc: document.Document, name: str) -> None:
+def test_what_python_could_not_import_is_no_factory(name: str) -> None:
     """It is told on the login node instead of on the compute node."""
-    with pytest.raises(SpecError, match=r"package\.module:factory"):
-        _values(doc, "model", [name])
+    with pytest.raises(ValueError, match=r"package\.module:factory"):
+        _values("model", [name])
 
 
 @pytest.mark.parametrize(
@@ -104,27 +91,36 @@ def test_what_python_could_not_import_is_no_factory(doc: document.Document, name
     ],
 )
 def test_a_condition_says_which_values_it_means(
-    condition: Callable[[dict[str, Any]], Any], raw: dict[str, Any], passes: Any, fails: Any
+    raw: dict[str, Any], passes: Any, fails: Any
 ) -> None:
     """A value, a list, what is not so, a comparison of numbers."""
-    ((_, predicate),) = condition(raw).items()
+    ((name, asked),) = raw.items()
+    predicate = _asked(name, asked)
     assert predicate(passes)
     assert not predicate(fails)
 
 
-def test_a_condition_on_several_axes_asks_each(
-    condition: Callable[[dict[str, Any]], Any],
-) -> None:
-    """All of them must hold; which, is up to the caller."""
-    asked = condition({"algorithm": "gemm", "input_size": {"ge": 64}})
-    assert set(asked) == {"algorithm", "input_size"}
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("algorithm", {"lt": 3}),
+        ("algorithm", {"conv1": "gemm"}),
+        ("input_size", {}),
+        ("input_size", []),
+        ("input_size", {"not": 64, "lt": 9}),
+        ("input_size", {"lt": "9"}),
+        ("tf32", 1),
+    ],
+)
+def test_a_condition_that_means_nothing_is_refused(name: str, raw: object) -> None:
+    """Comparisons of names, maps of layers, nothing at all, `not` beside a comparison."""
+    with pytest.raises(ValueError, match="validation error"):
+        _asked(name, raw)
 
 
-def test_a_value_that_the_axis_lacks_is_told_with_those_it_has(
-    condition: Callable[[dict[str, Any]], Any],
-) -> None:
-    """A rule that could never match is a mistake."""
-    with pytest.raises(SpecError, match="input_size has no 65, it has 64, 128"):
-        condition({"input_size": 65})
-    with pytest.raises(SpecError, match="tf32 has no true, it has false"):
-        condition({"tf32": True})
+@pytest.mark.parametrize("name", AXES)
+def test_the_default_of_an_axis_is_one_of_its_values(name: str) -> None:
+    """What a sweep leaves out, it could have written; a model has no default."""
+    axis = AXES[name]
+    if axis.default is not None:
+        assert _values(name, [axis.default]) == [axis.default]

@@ -30,13 +30,13 @@ def validator(text: str) -> Draft202012Validator:
 @pytest.fixture(scope="module")
 def sweeps() -> Draft202012Validator:
     """Return the validator of sweep files."""
-    return validator(sweep_file.json_schema())
+    return validator(sweep_file.schema())
 
 
 @pytest.fixture(scope="module")
 def profiles() -> Draft202012Validator:
     """Return the validator of profiles."""
-    return validator(profile.json_schema())
+    return validator(profile.schema())
 
 
 def data_of(folder: Path, text: str) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def data_of(folder: Path, text: str) -> dict[str, Any]:
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
     """After a change: `python docs/generate.py`."""
-    assert (ROOT / "sweeps" / "schema.json").read_text() == sweep_file.json_schema()
-    assert (ROOT / "cluster_profiles" / "schema.json").read_text() == profile.json_schema()
+    assert (ROOT / "sweeps" / "schema.json").read_text() == sweep_file.schema()
+    assert (ROOT / "cluster_profiles" / "schema.json").read_text() == profile.schema()
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("sweeps/*.yaml")), ids=lambda path: path.stem)
@@ -133,8 +133,8 @@ def test_what_an_editor_could_see_is_wrong_is_invalid(
 
 def test_every_axis_and_setting_is_completed_with_its_meaning() -> None:
     """What the catalogue knows, the editor shows."""
-    schema = json.loads(sweep_file.json_schema())
-    axes = schema["properties"]["axes"]["properties"]
+    schema = json.loads(sweep_file.schema())
+    axes = schema["$defs"]["Axes"]["properties"]
     assert list(axes) == sorted(AXES)
     assert all(AXES[name].doc in axes[name]["description"] for name in axes)
     settings = schema["$defs"]["Measure"]["properties"]

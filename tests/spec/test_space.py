@@ -1,44 +1,12 @@
-"""Ranges, and what a constraint asks of one axis."""
+"""What a sweep declares, and what a constraint asks of one axis."""
 
 from __future__ import annotations
 
 import pytest
 
-from hpcsweep.spec.space import Predicate, Space, Spread, When
+from hpcsweep.spec.space import Predicate, Space, When
 
 DEFAULTS = {"model": None, "input_size": 224, "batch_size": 1, "gpu": None}
-
-
-def test_a_spread_holds_its_ends_and_even_steps_between_them() -> None:
-    """The seed's hundred sizes, to the integer."""
-    sizes = Spread(224, 512, 100)
-    assert list(sizes) == [224 + int(i * (512 - 224) / 99) for i in range(100)]
-    assert list(sizes) == [sizes[i] for i in range(100)] == sizes[:]
-
-
-@pytest.mark.parametrize(("start", "stop", "num"), [(1, 9, 5), (9, 1, 5), (7, 7, 1), (3, 90, 1)])
-def test_a_spread_finds_exactly_its_own_values(start: int, stop: int, num: int) -> None:
-    """Membership and index agree with the list, downwards too."""
-    spread = Spread(start, stop, num)
-    values = list(spread)
-    assert [value in spread for value in range(100)] == [value in values for value in range(100)]
-    assert [spread.index(value) for value in values] == list(range(num))
-    assert "7" not in spread
-
-
-def test_a_spread_of_ten_to_the_eleven_values_costs_nothing() -> None:
-    """Length, ends and membership are computed, not enumerated."""
-    spread = Spread(0, 2 * 10**11 - 2, 10**11)
-    assert len(spread) == 10**11
-    assert spread[-1] == 2 * 10**11 - 2
-    assert 10**11 + 1 not in spread
-    assert 10**11 in spread
-
-
-def test_an_index_outside_a_spread_is_an_error() -> None:
-    """As with any sequence, so that loops over it end."""
-    with pytest.raises(IndexError):
-        Spread(1, 9, 5)[5]
 
 
 @pytest.mark.parametrize(

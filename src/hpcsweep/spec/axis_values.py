@@ -1,259 +1,240 @@
-"""Turns what a sweep file says about an axis into values, and about constraints into tests.
+"""The types of what a sweep file may say about axes and settings, made from the catalogue.
 
-Every function takes the document and the location of what it reads, so that it can complain with
-file, line and key.
+The catalogue alone states kinds, choices and bounds. From these types pydantic checks the files
+and writes the JSON Schema with which editors complete them.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from hpcsweep.catalog import ALGORITHMS, DATASETS
+from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS
-from hpcsweep.errors import suggest
-from hpcsweep.point import canonical_json
-from hpcsweep.spec.document import show
-from hpcsweep.spec.space import COMPARISONS, NUMBERS, Predicate, Spread
+from hpcsweep.spec.space import COMPARISONS, NUMBERS, Predicate
+from hpcsweep.spec.validation import (
+    Line,
+    Name,
+    NotKnown,
+    Shape,
+    by_shape,
+    choice,
+    integral,
+    list_of,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from hpcsweep.catalog import Axis
-    from hpcsweep.spec.document import Document
-    from hpcsweep.spec.space import Condition
+    from typing_extensions import Self
 
-    Loc = tuple[str | int, ...]
+    from hpcsweep.catalog import Axis, Setting
 
-NOT: Final = "not"
 MAX_VALUES: Final = 1_000_000  # on one axis
+_TABLES: Final = {"model": MODELS, "dataset": DATASETS}  # the names that are known beforehand
+_ALGORITHM: Any = choice(ALGORITHMS)
 _FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-def values(doc: Document, loc: Loc, axis: Axis, raw: object, *, any_model: bool) -> Sequence[Any]:
-    """Return an axis's values: a list as it stands, a range as a lazy sequence."""
-    if isinstance(raw, dict) and axis.kind == "int":
-        return _range(doc, loc, axis, raw)
-    if not isinstance(raw, list):
-        wanted = "a list or {start, stop, num} or {start, stop, step}"
-        if axis.kind != "int":
-            wanted = "a list"
-        example = "" if isinstance(raw, dict | None) else f", such as [{raw}]"
-        raise doc.complaint(loc, f"found {show(raw)}, needs {wanted}{example}")
-    if not raw:
-        raise doc.complaint(loc, "found an empty list, needs one value or more")
-    return [value(doc, (*loc, i), axis, item, any_model=any_model) for i, item in enumerate(raw)]
+def _optional(doc: str = "", **more: Any) -> Any:  # noqa: ANN401 - a field, as pydantic types it
+    """Return a field that may be left out, without a default in the JSON Schema."""
+    return Field(default=None, description=doc, json_schema_extra=_no_default, **more)
 
 
-def value(doc: Document, loc: Loc, axis: Axis, raw: object, *, any_model: bool) -> Any:  # noqa: ANN401
-    """Return one value of an axis; `any_model` where model names are free."""
-    if raw is None and axis.kind in NUMBERS and axis.default is None:
-        return None
-    if axis.kind == "int":
-        return _integer(doc, loc, raw, axis.minimum)
-    if axis.kind == "float":
-        return _number(doc, loc, raw, axis.minimum)
-    if axis.kind == "bool":
-        if not isinstance(raw, bool):
-            raise doc.complaint(loc, f"found {show(raw)}, needs true or false")
-        return raw
-    if axis.kind == "algorithm" and isinstance(raw, dict):
-        return _algorithm_map(doc, loc, raw)
-    if not isinstance(raw, str) or not raw.strip() or "\n" in raw:
-        raise doc.complaint(loc, f"found {show(raw)}, needs {_wanted(axis)}")
-    return _word(doc, loc, axis, raw, any_model=any_model)
+def _no_default(schema: dict[str, Any]) -> None:
+    del schema["default"]
 
 
-def _word(doc: Document, loc: Loc, axis: Axis, raw: str, *, any_model: bool) -> str:
-    """Return a text value, if it is one that the axis allows."""
-    if axis.kind == "gpu" and not _NAME.fullmatch(raw):
-        raise doc.complaint(loc, f"found {show(raw)}, needs letters, digits, `_`, `-`, `.`")
-    known = raw in MODELS or _FACTORY.fullmatch(raw) or any_model
-    if axis.kind == "model" and not known:
-        text = f"found {show(raw)}, needs a torchvision classifier or package.module:factory"
-        raise doc.complaint(loc, text + suggest(raw, MODELS))
-    if axis.name == "dataset" and raw not in DATASETS and not _FACTORY.fullmatch(raw):
-        text = f"found {show(raw)}, needs one of {', '.join(DATASETS)}, or package.module:factory"
-        raise doc.complaint(loc, text + suggest(raw, DATASETS))
-    if axis.kind == "algorithm" or axis.choices:
-        _one_of(doc, loc, raw, axis.choices or ALGORITHMS)
-    return raw
+class _Range(Shape):
+    """Whole numbers from `start` to `stop`, both included."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["num"]}, {"required": ["step"]}]}
+    )
+    start: int
+    stop: int
+    num: int = _optional("how many values, evenly spread", ge=1, le=MAX_VALUES)
+    step: int = _optional("distance between two values")
+    _whole = field_validator("num", "step", mode="before")(integral)
+
+    @field_validator("num", "step")
+    @classmethod
+    def _fits(cls, given: int, info: ValidationInfo) -> int:
+        if not {"start", "stop"} <= set(info.data):
+            return given  # what is wrong with these is reported
+        start, stop = info.data["start"], info.data["stop"]
+        if info.field_name == "num":
+            there = abs(stop - start) + 1
+            if given > there:
+                raise ValueError(f"but there are only {there} integers in {start}..{stop}")
+            return given
+        number = len(_steps(start, stop, given)) if given else 0
+        if not number:
+            raise ValueError(f"which does not lead from {start} to {stop}")
+        if number > MAX_VALUES:
+            raise ValueError(f"which makes {number:,} values, at most {MAX_VALUES:,} on one axis")
+        return given
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.num is None) == (self.step is None):
+            raise ValueError("needs start, stop and one of num, step")
+        return self
+
+    def values(self) -> Sequence[int]:
+        """Return the numbers: with `num`, ``int(start + i * (stop - start) / (num - 1))``."""
+        if self.step is not None:
+            return _steps(self.start, self.stop, self.step)
+        gaps, rise = max(self.num - 1, 1), self.stop - self.start
+        return [(self.start * gaps + i * rise) // gaps for i in range(self.num)]
 
 
-def no_repeats(doc: Document, loc: Loc, found: Sequence[Any]) -> None:
-    """Complain about a value that an axis's list holds twice."""
-    if isinstance(found, list):
-        first: dict[str, int] = {}
-        for i, item in enumerate(found):
-            before = first.setdefault(canonical_json(item), i)
-            if before != i:
-                line = doc.line((*loc, before))
-                text = f"{show(item)} is repeated, first in line {line}; a value counts once"
-                raise doc.complaint((*loc, i), text)
+class _Asked(Shape):
+    """A comparison with numbers, or `not` with values (the field `unlike`)."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        keys = [field.alias or name for name, field in type(self).model_fields.items()]
+        if not self.model_fields_set:
+            raise ValueError(f"allowed are {', '.join(keys)}")
+        if "unlike" in self.model_fields_set and len(self.model_fields_set) > 1:
+            raise ValueError("in which `not` must stand alone")
+        return self
+
+    def predicate(self) -> Predicate:
+        """Return what is asked, for the grid."""
+        if "unlike" in self.model_fields_set:
+            return Predicate(values=_set(getattr(self, "unlike")), negate=True)  # noqa: B009
+        return Predicate(bounds=tuple((op, getattr(self, op)) for op in self.model_fields_set))
 
 
-def condition(
-    doc: Document,
-    loc: Loc,
-    raw: Mapping[str, Any],
-    axis_of: Callable[[Loc, str], Axis],
-    exists: Callable[[str, Any], Collection[Any] | None],
-) -> Condition:
-    """Return what a constraint asks of its axes.
+def value_of(entry: Axis | Setting) -> Any:  # noqa: ANN401 - a type, as below
+    """Return the type of one value of an axis or a setting."""
+    if entry.choices:
+        named = choice(entry.choices)
+        return Annotated[named, BeforeValidator(_no_number)] if True in entry.choices else named
+    if entry.kind == "algorithm":
+        layers = Annotated[dict[str, _ALGORITHM], Field(min_length=1), AfterValidator(_layers)]
+        return by_shape(value=_ALGORITHM, map=layers)
+    if entry.kind in NUMBERS:
+        finite = Annotated[float, Field(ge=entry.minimum, allow_inf_nan=False)]
+        number = whole(entry.minimum) if entry.kind == "int" else finite
+        return number | None if entry.default is None else number
+    types: dict[str, Any] = {
+        "bool": bool,
+        "str": Line,
+        "gpu": Annotated[Name, _offered(GPUS)],
+    }
+    if entry.kind in types:
+        return types[entry.kind]
+    known = partial(_known_or_factory, _TABLES[entry.kind], entry.doc)
+    return Annotated[Line, AfterValidator(known), _offered(_TABLES[entry.kind])]
 
-    `axis_of` complains about an axis that the sweep lacks; `exists` returns None when an axis has
-    a value, else some values that it has.
+
+def values_of(axis: Axis) -> Any:  # noqa: ANN401
+    """Return the type of an axis's values: a list, or a range of whole numbers."""
+    listed = list_of(value_of(axis), min_length=1)
+    if axis.kind != "int":
+        return listed
+    range_: Any = _range_from(axis.minimum)
+    ranged = Annotated[range_, AfterValidator(_Range.values)]
+    return Annotated[by_shape(list=listed, map=ranged), BeforeValidator(_list_or_range)]
+
+
+def named_of(axis: Axis, **more: Any) -> Any:  # noqa: ANN401
+    """Return the type of one or several values that a condition names, none of them a map.
+
+    Whether the sweep has such a network or data set is checked elsewhere.
     """
-    if not raw:
-        raise doc.complaint(loc, "found an empty map, needs axis: value")
-    tests = {}
-    for name, wanted in raw.items():
-        here = (*loc, name)
-        axis = axis_of(here, name)
-        if isinstance(wanted, dict):
-            tests[name] = _comparison(doc, here, axis, wanted, exists)
-        else:
-            tests[name] = Predicate(values=_members(doc, here, axis, wanted, exists))
-    return tests
+    one = _ALGORITHM if axis.kind == "algorithm" else value_of(axis)
+    if axis.kind in _TABLES:
+        one = Annotated[Line, _offered(_TABLES[axis.kind])]
+    return by_shape(value=one, list=list_of(one, min_length=1), **more)
 
 
-def _comparison(
-    doc: Document,
-    loc: Loc,
-    axis: Axis,
-    raw: Mapping[str, Any],
-    exists: Callable[[str, Any], Collection[Any] | None],
-) -> Predicate:
-    allowed = [*(COMPARISONS if axis.kind in NUMBERS else ()), NOT]
-    bounds = []
-    for op, bound in raw.items():
-        if op not in allowed:
-            text = f"unknown comparison, allowed are {', '.join(allowed)}{suggest(op, allowed)}"
-            raise doc.complaint((*loc, op), text)
-        if op == NOT:
-            if len(raw) > 1:
-                raise doc.complaint((*loc, op), f"`{NOT}` stands alone")
-            return Predicate(values=_members(doc, (*loc, op), axis, bound, exists), negate=True)
-        if isinstance(bound, bool) or not isinstance(bound, int | float):
-            raise doc.complaint((*loc, op), f"found {show(bound)}, needs a number")
-        bounds.append((op, bound))
-    if not bounds:
-        raise doc.complaint(loc, f"found an empty map, allowed are {', '.join(allowed)}")
-    return Predicate(bounds=tuple(bounds))
+def asked_of(axis: Axis) -> Any:  # noqa: ANN401
+    """Return the type of what a condition asks of an axis; it becomes a `Predicate`."""
+    compared = COMPARISONS if axis.kind in NUMBERS else ()
+    fields: dict[str, Any] = {op: (float, _optional(f"`{op}` this number")) for op in compared}
+    fields["unlike"] = (named_of(axis), _optional("none of these", alias="not"))
+    asked = create_model(f"asked_of_{axis.name}", __base__=_Asked, **fields)
+    return Annotated[named_of(axis, map=asked), AfterValidator(_predicate)]
 
 
-def _members(
-    doc: Document,
-    loc: Loc,
-    axis: Axis,
-    raw: object,
-    exists: Callable[[str, Any], Collection[Any] | None],
-) -> frozenset[Any]:
-    """Return the values that a constraint lists, each of which the axis must have."""
-    listed = isinstance(raw, list)
-    found = []
-    for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
-        here = (*loc, i) if listed else loc
-        if isinstance(item, dict | list):
-            raise doc.complaint(here, f"found {show(item)}, needs a value of {axis.name}")
-        wanted = value(doc, here, axis, item, any_model=True)
-        have = exists(axis.name, wanted)
-        if have is not None:
-            names = [item if isinstance(item, str) else canonical_json(item) for item in have]
-            text = f"{axis.name} has no {show(item)}, it has {', '.join(names)}"
-            raise doc.complaint(here, text + suggest(str(item), names))
-        found.append(wanted)
-    if not found:
-        raise doc.complaint(loc, "found an empty list, needs one value or more")
-    return frozenset(found)
+def axis_map(
+    name: str, axes: Iterable[Axis], type_of: Callable[[Axis], Any], *, required: Sequence[str] = ()
+) -> Any:  # noqa: ANN401 - a model
+    """Return the model of a map from axes to what `type_of` allows for them."""
+    fields: dict[str, Any] = {}
+    for axis in axes:
+        doc = axis.doc if axis.default is None else f"{axis.doc}; default {axis.default}"
+        info = Field(description=doc) if axis.name in required else _optional(doc)
+        fields[axis.name] = (type_of(axis), info)
+    return create_model(name, __base__=Shape, **fields)
 
 
-def _range(doc: Document, loc: Loc, axis: Axis, raw: Mapping[str, Any]) -> Sequence[int]:
-    """Return a range, both ends included."""
-    last = "step" if "step" in raw else "num"
-    keys = ("start", "stop", last)
-    for key in raw:
-        if key not in keys:
-            text = f"unknown key, allowed are start, stop and one of num, step{suggest(key, keys)}"
-            raise doc.complaint((*loc, key), text)
-    for key in keys:
-        if key not in raw:
-            raise doc.complaint(loc, f"`{key}` is missing; a range has start, stop and num or step")
-    start = _integer(doc, (*loc, "start"), raw["start"], axis.minimum)
-    stop = _integer(doc, (*loc, "stop"), raw["stop"], axis.minimum)
-    found: Sequence[int]
-    if last == "step":
-        found = _stepped(doc, loc, start, stop, _integer(doc, (*loc, "step"), raw["step"], None))
-    else:
-        found = _spread(doc, loc, start, stop, _integer(doc, (*loc, "num"), raw["num"], 1))
-    if len(found) > MAX_VALUES:
-        text = f"{len(found):,} values, at most {MAX_VALUES:,} on one axis; name fewer"
-        raise doc.complaint((*loc, last), text)
-    return found
+@cache
+def _range_from(minimum: float | None) -> Any:  # noqa: ANN401 - a model
+    number = (whole(minimum), ...)
+    return create_model(f"RangeFrom{minimum}", __base__=_Range, start=number, stop=number)
 
 
-def _spread(doc: Document, loc: Loc, start: int, stop: int, num: int) -> Spread:
-    if num > abs(stop - start) + 1:
-        text = (
-            f"found {num}, but there are only {abs(stop - start) + 1} integers in {start}..{stop}"
-        )
-        raise doc.complaint((*loc, "num"), text)
-    return Spread(start, stop, num)
+def _offered(names: Iterable[str]) -> WithJsonSchema:
+    """Let editors offer these names, and accept any other."""
+    return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "minLength": 1}]})
 
 
-def _stepped(doc: Document, loc: Loc, start: int, stop: int, step: int) -> range:
-    if step == 0:
-        raise doc.complaint((*loc, "step"), "found 0, needs a step that leads somewhere")
-    found = range(start, stop + (1 if step > 0 else -1), step)
-    if not found:
-        text = f"found {step}, which does not lead from {start} to {stop}"
-        raise doc.complaint((*loc, "step"), text)
-    return found
+def _steps(start: int, stop: int, step: int) -> range:
+    return range(start, stop + (1 if step > 0 else -1), step)
 
 
-def _number(doc: Document, loc: Loc, raw: object, minimum: float | None) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
-        raise doc.complaint(loc, f"found {show(raw)}, needs a number")
-    if minimum is not None and raw < minimum:
-        raise doc.complaint(loc, f"found {raw:g}, needs at least {minimum:g}")
-    return float(raw)
+def _set(value: object) -> frozenset[Any]:
+    return frozenset(value if isinstance(value, list) else [value])
 
 
-def _integer(doc: Document, loc: Loc, raw: object, minimum: float | None) -> int:
-    whole = isinstance(raw, int) or (isinstance(raw, float) and raw.is_integer())
-    if isinstance(raw, bool) or not whole:
-        raise doc.complaint(loc, f"found {show(raw)}, needs a whole number")
-    number = int(raw)  # type: ignore[call-overload]
-    if minimum is not None and number < minimum:
-        raise doc.complaint(loc, f"found {number}, needs at least {minimum:g}")
-    return int(number)
+def _predicate(value: object) -> Predicate:
+    return value.predicate() if isinstance(value, _Asked) else Predicate(values=_set(value))
 
 
-def _algorithm_map(doc: Document, loc: Loc, raw: Mapping[str, Any]) -> dict[str, str]:
-    """Return a map of layer patterns to algorithms."""
-    if not raw:
-        raise doc.complaint(loc, "found an empty map, needs `layer pattern: algorithm` lines")
-    for pattern, name in raw.items():
-        if not pattern.strip():
-            raise doc.complaint(loc, "found an empty layer pattern, needs one such as 'layer1.*'")
-        if not isinstance(name, str):
-            raise doc.complaint((*loc, pattern), f"found {show(name)}, needs an algorithm's name")
-        _one_of(doc, (*loc, pattern), name, ALGORITHMS)
-    return dict(raw)
+def _no_number(value: object) -> object:
+    """Keep 1 from being taken for true among named choices."""
+    if type(value) is int:
+        raise ValueError("needs a name, or true or false")
+    return value
 
 
-def _one_of(doc: Document, loc: Loc, name: str, allowed: Iterable[str]) -> None:
-    allowed = list(allowed)
-    if name not in allowed:
-        text = f"found {show(name)}, allowed are {', '.join(allowed)}"
-        raise doc.complaint(loc, text + suggest(name, allowed))
+def _known_or_factory(names: Iterable[str], wanted: str, name: str) -> str:
+    if name not in names and not _FACTORY.fullmatch(name):
+        raise NotKnown(f"needs {wanted}", names)
+    return name
 
 
-def _wanted(axis: Axis) -> str:
-    if axis.choices:
-        return "one of " + ", ".join(axis.choices)
-    if axis.kind == "algorithm":
-        return "one of " + ", ".join(ALGORITHMS) + ", or a map of layers to these"
-    return "text" if axis.kind == "str" else f"a {axis.kind}'s name"
+def _layers(layers: dict[str, str]) -> dict[str, str]:
+    if not all(pattern.strip() for pattern in layers):
+        raise ValueError("with an empty layer pattern, needs one such as 'layer1.*'")
+    return layers
+
+
+def _list_or_range(value: object) -> object:
+    if not isinstance(value, list | dict):
+        example = "" if value is None else f", such as [{value}]"
+        wanted = "a list or {start, stop, num} or {start, stop, step}"
+        raise ValueError(f"needs {wanted}{example}")  # noqa: TRY004 - pydantic's way
+    return value

@@ -10,21 +10,23 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import axes_of, axis_defaults
+from hpcsweep.catalog import axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
-from hpcsweep.spec import axis_values
+from hpcsweep.spec.document import show
 from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Rule, Space, When
+from hpcsweep.spec.validation import integral
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from hpcsweep.catalog import Axis
     from hpcsweep.errors import BadInput
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
+    from hpcsweep.spec.sweep_file import SweepFile
+    from hpcsweep.spec.validation import Shape
 
     Loc = tuple[str | int, ...]
 
@@ -33,29 +35,33 @@ _PROBED: Final = 100  # sizes that are looked at one by one for the sake of a me
 
 
 class Reader:
-    """Reads the parts of one document that speak of axes; `space` and `include` are the result."""
+    """Reads what one file says about axes; `space` and `include` are the result."""
 
-    def __init__(self, doc: Document, workload: str) -> None:
+    def __init__(self, doc: Document, file: SweepFile) -> None:
         """Read and check everything; raise the document's error at the first thing wrong."""
-        self.doc, self.workload = doc, workload
-        self.known = axes_of(workload)
-        self.any_model = workload == "noop"
+        self.doc, self.file = doc, file
+        self._models = {} if file.workload == "noop" else MODELS
         self._members: dict[tuple[str, int, int], frozenset[Any]] = {}
-        data = doc.data
-        axes = self._axes(("axes",), data.get("axes", {}))
-        self._zips = self._zip_groups(axes, data.get("zip", []))
-        whens = self._whens(axes, data.get("when", []))
-        self.space = Space(axes, axis_defaults(workload), self._zips, (), whens)
-        self._limit_size(data.get("include", []))
+        defaults = axis_defaults(file.workload)
+        axes = self._given(file.axes, ("axes",))
+        self._check_zips(axes)
+        zips = tuple(map(tuple, file.zip))
+        # values first: an `if` may ask for what a rule brings only if no rule sets that axis
+        self.space = Space(axes, defaults)
+        whens = self._whens(axes)
+        self.space = Space(axes, defaults, zips, (), whens)
+        self._limit_size()
+        names = self.space.names()
         excludes = tuple(
-            self._condition(("exclude", i), raw, self.space.names())
-            for i, raw in enumerate(data.get("exclude", []))
+            self._condition(("exclude", i), raw, names) for i, raw in enumerate(file.exclude)
         )
-        self.space = Space(axes, axis_defaults(workload), self._zips, excludes, whens)
+        self.space = Space(axes, defaults, zips, excludes, whens)
         self.include = tuple(
-            self._point(("include", i), raw) for i, raw in enumerate(data.get("include", []))
+            {**defaults, **self._given(point, ("include", i))}
+            for i, point in enumerate(file.include)
         )
         self._check_together()
+        self._check_failures()
 
     def rules(self) -> tuple[Rule, ...]:
         """Return every rule of the file with its line."""
@@ -65,14 +71,7 @@ class Reader:
             for i, raw in enumerate(self.doc.data.get(kind, []))
         )
 
-    def axis(self, loc: Loc, name: str) -> Axis:
-        """Return an axis of the workload."""
-        if name not in self.known:
-            allowed = f"axes of {self.workload} are {', '.join(self.known)}"
-            raise self.doc.complaint(loc, f"unknown axis, {allowed}{suggest(name, self.known)}")
-        return self.known[name]
-
-    def has(self, name: str, wanted: object) -> list[Any] | None:
+    def _has(self, name: str, wanted: object) -> list[Any] | None:
         """Return None when the sweep's axis has a value, else the first few values it has."""
         for i, source in enumerate(self.space.sources(name)):
             if isinstance(source, list) and (name, i, len(source)) not in self._members:
@@ -81,26 +80,26 @@ class Reader:
                 return None
         return list(dict.fromkeys(map(_hashable, islice(self.space.values(name), 12))))
 
-    def _axes(self, loc: Loc, raw: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-        return {
-            name: axis_values.values(
-                self.doc,
-                (*loc, name),
-                self.axis((*loc, name), name),
-                given,
-                any_model=self.any_model,
-            )
-            for name, given in raw.items()
-        }
+    def _raw(self, loc: Loc) -> Any:  # noqa: ANN401 - what YAML holds
+        """Return what the file has at a place, as it was written."""
+        found: Any = self.doc.data
+        for step in loc:
+            found = found.get(step, {}) if isinstance(found, dict) else found[int(step)]
+        return found
 
-    def _zip_groups(
-        self, axes: Mapping[str, Sequence[Any]], raw: Sequence[Sequence[str]]
-    ) -> tuple[tuple[str, ...], ...]:
+    def _listed(self, loc: Loc) -> bool:
+        """Say whether the file has a list at a place, and not a range."""
+        return isinstance(self._raw(loc), list)
+
+    def _given(self, found: Shape, loc: Loc) -> dict[str, Any]:
+        """Return what a map of axes holds, in the order of the file."""
+        return {name: getattr(found, name) for name in self._raw(loc)}
+
+    def _check_zips(self, axes: Mapping[str, Sequence[Any]]) -> None:
         seen: dict[str, int] = {}
-        for i, group in enumerate(raw):
+        for i, group in enumerate(self.file.zip):
             for j, name in enumerate(group):
                 loc = ("zip", i, j)
-                self.axis(loc, name)
                 if name not in axes:
                     text = f"{name} has no values under `axes`, needs {', '.join(axes)}"
                     raise self.doc.complaint(loc, text + suggest(name, axes))
@@ -109,20 +108,17 @@ class Reader:
                     text = f"{name} is named already in line {line}; an axis moves with one group"
                     raise self.doc.complaint(loc, text)
                 seen[name] = i
-            self._zip_rows(("zip", i), axes, group)
+            self._check_rows(("zip", i), axes, group)
         for name in axes:
             if name not in seen:
-                axis_values.no_repeats(self.doc, ("axes", name), axes[name])
-        return tuple(map(tuple, raw))
+                self._no_repeats(("axes", name), axes[name])
 
-    def _zip_rows(self, loc: Loc, axes: Mapping[str, Sequence[Any]], group: Sequence[str]) -> None:
+    def _check_rows(self, loc: Loc, axes: Mapping[str, Sequence[Any]], group: list[str]) -> None:
         sizes = {name: len(axes[name]) for name in group}
-        if len(sizes) < 2:
-            raise self.doc.complaint(loc, "needs two axes or more, which move together")
         if len(set(sizes.values())) > 1:
             text = ", ".join(f"{name} has {size}" for name, size in sizes.items())
             raise self.doc.complaint(loc, f"{text} values; what moves together has as many")
-        if all(isinstance(axes[name], list) for name in group):
+        if all(self._listed(("axes", name)) for name in group):
             rows: dict[str, int] = {}
             for i, row in enumerate(zip(*(axes[name] for name in group), strict=True)):
                 before = rows.setdefault(canonical_json(row), i)
@@ -130,60 +126,79 @@ class Reader:
                     text = f"rows {before + 1} and {i + 1} are the same point"
                     raise self.doc.complaint(loc, text)
 
-    def _whens(
-        self, axes: Mapping[str, Sequence[Any]], raw: Sequence[Mapping[str, Any]]
-    ) -> tuple[When, ...]:
-        zipped = {name for group in self._zips for name in group}
-        set_by = {name: i for i, rule in enumerate(raw) for name in rule["axes"]}
-        # values first: an `if` may ask for what a rule brings only if no rule sets that axis
-        self.space = Space(axes, axis_defaults(self.workload))
+    def _no_repeats(self, loc: Loc, found: Sequence[Any]) -> None:
+        """Complain about a value that an axis's list holds twice."""
+        first: dict[str, int] = {}
+        for i, item in enumerate(found if self._listed(loc) else []):
+            before = first.setdefault(canonical_json(item), i)
+            if before != i:
+                line = self.doc.line((*loc, before))
+                text = f"{show(item)} is repeated, first in line {line}; a value counts once"
+                raise self.doc.complaint((*loc, i), text)
+
+    def _whens(self, axes: Mapping[str, Sequence[Any]]) -> tuple[When, ...]:
+        zipped = {name for group in self.file.zip for name in group}
+        set_by = {
+            name: i for i in range(len(self.file.when)) for name in self._raw(("when", i, "axes"))
+        }
         rules = []
-        for i, rule in enumerate(raw):
+        for i, rule in enumerate(self.file.when):
             loc: Loc = ("when", i)
-            given = self._axes((*loc, "axes"), rule["axes"])
+            given = self._given(rule.axes, (*loc, "axes"))
+            if not given:
+                raise self.doc.complaint((*loc, "axes"), "found an empty map, needs axis: [values]")
             for name, found in given.items():
                 here = (*loc, "axes", name)
                 if name in zipped:
                     text = f"{name} moves with a zip group; a rule cannot set it"
                     raise self.doc.complaint(here, text)
-                axis_values.no_repeats(self.doc, here, found)
-            if not given:
-                raise self.doc.complaint((*loc, "axes"), "found an empty map, needs axis: [values]")
-            for name in rule["if"]:
+                self._no_repeats(here, found)
+            for name in self._raw((*loc, "if")):
                 if name in set_by:
                     line = self.doc.line(("when", set_by[name], "axes", name))
                     text = f"{name} is set by a rule itself (line {line}); ask for another axis"
                     raise self.doc.complaint((*loc, "if", name), text)
-            rules.append(When(self._condition((*loc, "if"), rule["if"], list(axes)), given))
+            rules.append(When(self._condition((*loc, "if"), rule.condition, list(axes)), given))
         return tuple(rules)
 
-    def _condition(self, loc: Loc, raw: Mapping[str, Any], names: Sequence[str]) -> Condition:
-        def axis_of(here: Loc, name: str) -> Axis:
-            axis = self.axis(here, name)
+    def _condition(self, loc: Loc, found: Shape, names: Sequence[str]) -> Condition:
+        """Return what a constraint asks, after a look whether the sweep has what it names."""
+        asked: dict[str, Predicate] = self._given(found, loc)
+        if not asked:
+            raise self.doc.complaint(loc, "found an empty map, needs axis: value")
+        for name in asked:
+            here: Loc = (*loc, name)
             if name not in names:
                 text = f"{name} is no axis of this sweep, which has {', '.join(names) or 'none'}"
                 raise self.doc.complaint(here, f"{text}{suggest(name, names)}")
-            return axis
+            self._check_members(here, name)
+        return asked
 
-        return axis_values.condition(self.doc, loc, raw, axis_of, self.has)
+    def _check_members(self, loc: Loc, name: str, also: Collection[Any] = ()) -> None:
+        """Complain about a value that a condition names and that the axis does not have."""
+        raw = self._raw(loc)
+        if isinstance(raw, dict):
+            if "not" not in raw:
+                return  # it compares
+            loc, raw = (*loc, "not"), raw["not"]
+        for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
+            have = self._has(name, integral(item))
+            if have is not None and item not in also:
+                names = [one if isinstance(one, str) else canonical_json(one) for one in have]
+                text = f"{name} has no {show(item)}, it has {', '.join(names)}"
+                here = (*loc, i) if isinstance(raw, list) else loc
+                raise self.doc.complaint(here, text + suggest(str(item), names))
 
-    def _point(self, loc: Loc, raw: Mapping[str, Any]) -> dict[str, Any]:
-        given = {
-            name: axis_values.value(
-                self.doc,
-                (*loc, name),
-                self.axis((*loc, name), name),
-                found,
-                any_model=self.any_model,
-            )
-            for name, found in raw.items()
-        }
-        if "model" not in given:
-            raise self.doc.complaint(loc, "`model` is missing; every other axis has a default")
-        return {**axis_defaults(self.workload), **given}
+    def _check_failures(self) -> None:
+        """Check the values that `measure.fail` names; any GPU may be named."""
+        for i, failure in enumerate(self._raw(("measure", "fail"))):
+            for name in failure.get("when", {}):
+                if name != "gpu":
+                    loc: Loc = ("measure", "fail", i, "when", name)
+                    self._check_members(loc, name, [point[name] for point in self.include])
 
-    def _limit_size(self, include: Sequence[object]) -> None:
-        size = self.space.size() + len(include)
+    def _limit_size(self) -> None:
+        size = self.space.size() + len(self.file.include)
         if size > MAX_POINTS:
             longest = max(self.space.names(), key=lambda name: len(self.space.sources(name)[0]))
             text = f"{size:,} combinations, at most {MAX_POINTS:,} in one sweep"
@@ -195,8 +210,8 @@ class Reader:
         doc, names = self.doc, self.space.names()
         if names and "model" not in names:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
-        probes = list(self._bad_sizes())
-        grid = Grid(self.space, probes=[condition for condition, _ in probes])
+        doubtful = self._doubtful_models()
+        grid = Grid(self.space, probes=[_unfit(name) for name in doubtful])
         for i in range(len(self.space.excludes)):
             if not grid.excluded_by(i):
                 raise doc.complaint(("exclude", i), "matches no combination; remove or correct it")
@@ -206,9 +221,9 @@ class Reader:
         for i in range(len(self.space.whens)):
             if not grid.set_by(i):
                 raise doc.complaint(("when", i), "matches no combination; remove or correct it")
-        for i in range(len(probes)):
+        for i, name in enumerate(doubtful):
             if grid.probed(i):
-                raise self._size_complaint(*probes[i])
+                raise self._size_complaint(name)
         self._check_include(grid)
 
     def _check_include(self, grid: Grid) -> None:
@@ -221,15 +236,17 @@ class Reader:
                 raise self.doc.complaint(loc, f"the same point as in line {line}; name it once")
             if grid.holds(point):
                 raise self.doc.complaint(loc, "the axes have this point already; remove it here")
-            text = self._bad_size(point["model"], point["input_size"], point["weights"])
-            if text:
-                raise self.doc.complaint((*loc, "input_size"), text)
+            name = point["model"]
+            if name in self._models and _matches(_unfit(name), point):
+                raise self.doc.complaint(
+                    (*loc, "input_size"), _size_text(name, point["input_size"])
+                )
 
-    def _size_complaint(self, combinations: Condition, name: str) -> BadInput:
+    def _size_complaint(self, name: str) -> BadInput:
         """Return the complaint about the first size that a model has and cannot take."""
         sizes = dict.fromkeys(self.space.values("input_size"))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
-        probes = [{**combinations, "input_size": Predicate(frozenset({size}))} for size in bad]
+        probes = [{**_unfit(name), "input_size": Predicate(frozenset({size}))} for size in bad]
         grid = Grid(self.space, probes=probes)
         size = next((size for i, size in enumerate(bad) if grid.probed(i)), bad[-1])
         text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
@@ -242,43 +259,39 @@ class Reader:
             places["when", i, "axes", name] = rule.axes.get(name, ())
         for loc, found in places.items():
             if value in found:
-                return (*loc, found.index(value)) if isinstance(found, list) else loc
+                return (*loc, found.index(value)) if self._listed(loc) else loc
         return ("axes", "model")
 
-    def _bad_sizes(self) -> Iterator[tuple[Condition, str]]:
-        """Yield the combinations with an image that their model cannot take, model by model."""
-        if self.any_model:
-            return
-        ends = [_ends(source) for source in self.space.sources("input_size")]
-        for name in dict.fromkeys(self.space.values("model")):
-            model = MODELS.get(name)
-            if model is None or all(model.takes(low) and model.takes(high) for low, high in ends):
-                continue
-            condition = {"model": Predicate(frozenset({name}))}
-            if model.fixed:  # its published weights may bring another size with them
-                condition["input_size"] = Predicate(frozenset({model.size}), negate=True)
-                condition["weights"] = Predicate(frozenset({"random"}))
-            else:
-                condition["input_size"] = Predicate(bounds=(("lt", model.size),))
-            yield condition, name
+    def _doubtful_models(self) -> list[str]:
+        """Return the models that cannot take every image size of the sweep."""
+        sources = self.space.sources("input_size")
+        ends = min(map(min, sources)), max(map(max, sources))
+        names = [name for name in self.space.values("model") if name in self._models]
+        takes = {name: all(map(self._models[name].takes, ends)) for name in names}
+        return [name for name, every_size in takes.items() if not every_size]
 
-    def _bad_size(self, name: str, size: int, weights: str) -> str:
-        model = None if self.any_model else MODELS.get(name)
-        if model is None or model.takes(size) or (model.fixed and weights != "random"):
-            return ""
-        return _size_text(name, size)
+
+def _unfit(name: str) -> Condition:
+    """Return the condition that matches images which a model cannot take."""
+    model = MODELS[name]
+    condition = {"model": Predicate(frozenset({name}))}
+    if not model.fixed:
+        return {**condition, "input_size": Predicate(bounds=(("lt", model.size),))}
+    return {
+        **condition,
+        "input_size": Predicate(frozenset({model.size}), negate=True),
+        "weights": Predicate(frozenset({"random"})),  # published ones may bring another size
+    }
+
+
+def _matches(condition: Condition, point: Mapping[str, Any]) -> bool:
+    return all(test(point[name]) for name, test in condition.items())
 
 
 def _size_text(name: str, size: int) -> str:
     model = MODELS[name]
     needs = f"takes {model.size} only" if model.fixed else f"needs at least {model.size}"
     return f"found {size}, {name} {needs}"
-
-
-def _ends(sizes: Sequence[int]) -> tuple[int, int]:
-    """Return the smallest and the largest size; a range has them at its ends."""
-    ends = sizes if isinstance(sizes, list | tuple) else (sizes[0], sizes[-1])
-    return min(ends), max(ends)
 
 
 def _hashable(value: object) -> object:

@@ -24,7 +24,6 @@ from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.point import canonical_json
-from hpcsweep.spec.space import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,9 +61,9 @@ class Dimension:
         return _NEUTRAL if self.masks is None else self.masks[row]
 
     def find(self, values: tuple[Any, ...]) -> int | None:
-        """Return the row that has these values; lists are indexed once, ranges never."""
+        """Return the row that has these values."""
         column = self.columns[0]
-        if isinstance(column, range | Spread):
+        if isinstance(column, range):  # it needs no index
             return column.index(values[0]) if values[0] in column else None
         return self._rows.get(canonical_json(values))
 

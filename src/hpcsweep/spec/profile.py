@@ -12,38 +12,23 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from hpcsweep import units
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError
-from hpcsweep.spec import document, lookup
-from hpcsweep.spec import json_schema as schema
-from hpcsweep.spec.validation import check, integral
+from hpcsweep.spec import document, json_schema, lookup
+from hpcsweep.spec.validation import LINE_ENDS, NAME, Count, Line, Name, Shape, check, integral
 
 if TYPE_CHECKING:
     LauncherName = str
 else:
     LauncherName = Literal[tuple(LAUNCHERS)]
 
-__all__ = ["Profile", "ProfileFile", "json_schema", "load", "names"]
+__all__ = ["Profile", "ProfileFile", "load", "names", "schema"]
 
-NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
 _PATHS: Final = ("venv", "python")
-
-
-def _line(text: str) -> str:
-    if not text.strip() or not _LINE_ENDS.isdisjoint(text):
-        raise ValueError("needs one line of text")
-    return text
-
-
-def _name(text: str) -> str:
-    if not NAME.fullmatch(text):
-        raise ValueError("needs letters, digits, `_`, `-`, `.`")
-    return text
 
 
 def _regex(text: str) -> str:
@@ -65,14 +50,14 @@ def _memory(text: str) -> str:
 
 
 def _option(text: str) -> str:
-    if not _line(text).startswith("-"):
+    if not text.startswith("-"):
         raise ValueError("needs an option of sbatch, such as --exclusive")
     return text
 
 
 def _variables(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
-        if not _VARIABLE.fullmatch(name) or not _LINE_ENDS.isdisjoint(value):
+        if not _VARIABLE.fullmatch(name) or not LINE_ENDS.isdisjoint(value):
             raise ValueError(f"needs NAME: text, one line each, not {name!r}")
     return env
 
@@ -83,20 +68,14 @@ def _digits(value: object) -> object:
     return str(value) if whole else value
 
 
-Line = Annotated[str, AfterValidator(_line)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(integral)]
-
-
-class ProfileFile(BaseModel):
+class ProfileFile(Shape):
     """A cluster profile: where and how the points of one GPU type run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     extends: Line | None = Field(
         default=None, description="profile to inherit from; the keys of this file win"
     )
     launcher: LauncherName = Field(default="sbatch", description="how chunks are started")
-    gpu: Annotated[str, AfterValidator(_name)] | None = Field(
+    gpu: Name | None = Field(
         default=None, description="value of the axis `gpu` that this profile serves"
     )
     gpu_name: Annotated[str, AfterValidator(_regex)] = Field(
@@ -123,7 +102,7 @@ class ProfileFile(BaseModel):
     array_throttle: Count | None = Field(
         default=None, description="most tasks of an array that run at once"
     )
-    sbatch_options: list[Annotated[str, AfterValidator(_option)]] = Field(
+    sbatch_options: list[Annotated[Line, AfterValidator(_option)]] = Field(
         default=[], description="more options of sbatch, passed on unchanged"
     )
     modules: list[Line] = Field(
@@ -207,9 +186,9 @@ def names() -> list[str]:
     return list(lookup.names(lookup.PROFILES))
 
 
-def json_schema() -> str:
+def schema() -> str:
     """Return the JSON Schema of profiles, as it is committed in cluster_profiles/schema.json."""
-    return schema.text(ProfileFile.model_json_schema(), "A cluster profile of hpcsweep")
+    return json_schema.text(ProfileFile, "A cluster profile of hpcsweep")
 
 
 def _with_parents(

@@ -7,14 +7,13 @@ Plain values of the standard library: `spec` fills them from a file, `grid` coun
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
@@ -24,54 +23,6 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
-
-
-class Spread(Sequence[int]):
-    """Evenly spread integers, both ends included; a `range` serves where the step is given.
-
-    Value i is ``int(start + i * (stop - start) / (num - 1))``, in exact arithmetic.
-    """
-
-    def __init__(self, start: int, stop: int, num: int) -> None:
-        """Take the ends and how many."""
-        self.start, self.stop, self.num = start, stop, num
-
-    def __len__(self) -> int:
-        """Return how many."""
-        return self.num
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        """Return a value, computed now."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self.num))]
-        gaps, i = max(self.num - 1, 1), range(self.num)[index]
-        return (self.start * gaps + i * (self.stop - self.start)) // gaps
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield all values, several times faster than by index."""
-        gaps, rise = max(self.num - 1, 1), self.stop - self.start
-        first = self.start * gaps
-        return ((first + i * rise) // gaps for i in range(self.num))
-
-    def index(self, value: int, start: int = 0, stop: int | None = None) -> int:
-        """Return where a value is, by bisection."""
-        sign = 1 if self.start <= self.stop else -1
-        end = self.num if stop is None else stop
-        found = bisect_left(self, sign * value, start, end, key=lambda item: sign * item)
-        if found < end and self[found] == value:
-            return found
-        raise ValueError(value)
-
-    def __contains__(self, value: object) -> bool:
-        """Say whether a value is one of them."""
-        try:
-            return isinstance(value, int) and self.index(value) >= 0
-        except ValueError:
-            return False
 
 
 @dataclass(frozen=True)

@@ -1,97 +1,78 @@
-"""A sweep file to a frozen `Sweep`; every complaint has file, line, key and suggestion.
+"""Reads a sweep file into a frozen `Sweep`; every complaint has file, line, key and suggestion.
 
-pydantic holds the shape of the file (which keys, of what type) and writes its JSON Schema; what
-the axes and constraints mean together is `constraints`' business.
+pydantic checks one key after another and writes the JSON Schema; `constraints` checks what axes and
+constraints mean together.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import re
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
-from hpcsweep import files
-from hpcsweep.catalog import INJECTIONS, SETTINGS, WORKLOADS, settings_of
-from hpcsweep.errors import SpecError, suggest
-from hpcsweep.spec import axis_values, document, lookup
-from hpcsweep.spec import json_schema as schema
+from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, axes_of, settings_of
+from hpcsweep.errors import SpecError
+from hpcsweep.spec import document, json_schema, lookup
+from hpcsweep.spec.axis_values import asked_of, axis_map, named_of, value_of, values_of
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.space import Sweep
-from hpcsweep.spec.validation import check, integral
+from hpcsweep.spec.validation import Count, Shape, check, choice, list_of
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable, Mapping
 
     from hpcsweep.catalog import Setting
     from hpcsweep.spec.document import Document
 
-__all__ = ["Sweep", "SweepFile", "json_schema", "load"]
+__all__ = ["Sweep", "SweepFile", "load", "model", "schema"]
 
 # a name becomes a folder's name; the same pattern guards the results
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_FILLED: Any = Field(json_schema_extra={"minProperties": 1})
+_ZIPPED: Final[Any] = {"min_length": 2, "json_schema_extra": {"uniqueItems": True}}
+
+M = TypeVar("M", bound=Shape)
 
 
-class _Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=False)
-
-
-class Failure(_Shape):
+class Failure(Shape):
     """A failure that a no-op point is made to have."""
 
-    when: dict[str, Any] = Field(default={}, description="axis to value; empty: every point")
+    when: Any = Field(default={}, description="axis to value; empty: every point")
     how: Literal[tuple(INJECTIONS)] = Field(description="what happens")  # type: ignore[valid-type]
-    attempts: Annotated[int, Field(ge=1), BeforeValidator(integral)] | None = Field(
+    attempts: Count | None = Field(
         default=None, description="the first so many tries fail; left out: all of them"
     )
 
 
-class Rule(_Shape):
+class Rule(Shape):
     """Other values of some axes, where others match."""
 
-    condition: dict[str, Any] = Field(alias="if", description="axis to value, list or comparison")
-    axes: dict[str, Any] = Field(description="axis to values, instead of its own")
+    condition: Any = Field(
+        alias="if",
+        description="axis to value, list or comparison",
+        json_schema_extra={"minProperties": 1},
+    )
+    axes: Any = Field(
+        description="axis to values, instead of its own", json_schema_extra={"minProperties": 1}
+    )
 
 
-def _no_number(value: object) -> object:
-    """Keep 1 from being taken for true among named choices."""
-    if type(value) is int:
-        raise ValueError("needs a name, or true or false")
-    return value
-
-
-def _setting_type(setting: Setting) -> Any:  # noqa: ANN401 - a type
-    named: Any = Literal[setting.choices] if setting.choices else None
-    if setting.kind == "list":
-        return list[named] if named else list[Failure]
-    if named:
-        return Annotated[named, BeforeValidator(_no_number)]
-    if setting.kind == "int":
-        return Annotated[int, Field(ge=setting.minimum), BeforeValidator(integral)]
-    if setting.kind == "float":
-        return Annotated[float, Field(ge=setting.minimum, allow_inf_nan=False)]
-    return {"bool": bool, "str": str}[setting.kind]
-
-
-_SETTINGS: Any = {
-    name: (_setting_type(item), Field(default=item.default, description=item.doc))
-    for name, item in SETTINGS.items()
-}
-Measure: Any = create_model(
-    "Measure", __base__=_Shape, __doc__="How a point is measured.", **_SETTINGS
-)
-
-
-class SweepFile(_Shape):
+class SweepFile(Shape):
     """A sweep: which points are measured, and how."""
 
     name: str = Field(default="", description="names the results folder; default: the file's name")
     description: str = Field(default="", description="free text")
     workload: Literal["inference", "training", "noop"] = Field(description="what a point runs")
-    axes: dict[str, Any] = Field(default={}, description="axis to values; all combinations")
-    zip: list[list[str]] = Field(default=[], description="groups of axes that move together")
-    when: list[Rule] = Field(default=[], description="axes that depend on others; the last wins")
-    exclude: list[dict[str, Any]] = Field(default=[], description="combinations to leave out")
-    include: list[dict[str, Any]] = Field(default=[], description="points to add")
-    measure: Measure = Field(default_factory=Measure, description="how a point is measured")
+    axes: Any = Field(default={}, description="axis to values; all combinations")
+    zip: Any = Field(default=[], description="groups of axes that move together")
+    when: Any = Field(default=[], description="axes that depend on others; the last wins")
+    exclude: Any = Field(default=[], description="combinations to leave out")
+    include: Any = Field(default=[], description="points to add")
+    measure: Any = Field(default={}, description="how a point is measured", validate_default=True)
     point_timeout: float = Field(
         default=600.0,
         gt=0,
@@ -100,17 +81,61 @@ class SweepFile(_Shape):
     )
 
 
+@cache
+def model(workload: str = "") -> type[SweepFile]:
+    """Return the model of a workload's sweep files; without one, of those of all workloads."""
+    axes = list((axes_of(workload) if workload else AXES).values())
+    # a no-op takes any name as a model
+    real = [replace(a, kind="str") if a.kind == "model" else a for a in axes]
+    real = real if workload == "noop" else axes
+    values: Any = axis_map("Axes", real, values_of)
+    condition: Any = axis_map("Condition", axes, asked_of)
+    failure = _typed(Failure, {"when": axis_map("Cases", axes, named_of)})
+    settings = settings_of(workload) if workload else SETTINGS
+    group = list_of(choice(axis.name for axis in axes), **_ZIPPED)
+    return _typed(
+        SweepFile,
+        {
+            "axes": values,
+            "zip": list_of(group),
+            "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
+            "exclude": list_of(Annotated[condition, _FILLED]),
+            "include": list_of(axis_map("Point", real, value_of, required=["model"])),
+            "measure": _measure(settings.values(), failure),
+        },
+    )
+
+
+def _typed(base: type[M], types: Mapping[str, Any]) -> type[M]:
+    """Return a model whose fields of these names have these types."""
+    fields: Any = {name: (type_, base.model_fields[name]) for name, type_ in types.items()}
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
+
+
+def _measure(settings: Iterable[Setting], failure: type[Failure]) -> type[Shape]:
+    fields: Any = {
+        item.name: (_setting(item, failure), Field(default=item.default, description=item.doc))
+        for item in settings
+    }
+    return create_model("Measure", __base__=Shape, __doc__="How a point is measured.", **fields)
+
+
+def _setting(setting: Setting, failure: type[Failure]) -> Any:  # noqa: ANN401 - a type
+    if setting.kind == "list":
+        return list_of(choice(setting.choices) if setting.choices else failure)
+    return str if setting.kind == "str" and not setting.choices else value_of(setting)
+
+
 def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
-    """Read a sweep by name or path; `SpecError` says what is wrong with it.
+    """Read a sweep by name or path; raise `SpecError` for the first thing that is wrong with it.
 
     `name` stands in for the file's stem where the file does not name the sweep.
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
     doc = document.read(path, SpecError)
-    _check_settings(doc)
-    file = check(SweepFile, doc)
-    reader = Reader(doc, file.workload)
-    _check_failures(doc, reader)
+    workload = doc.data.get("workload")
+    file = check(model(workload if workload in WORKLOADS else ""), doc, partial(_unknown, workload))
+    reader = Reader(doc, file)
     return Sweep(
         name=_name(doc, file.name or name or path.stem, given="name" in doc.data),
         workload=file.workload,
@@ -125,52 +150,28 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
     )
 
 
-def json_schema() -> str:
+def schema() -> str:
     """Return the JSON Schema of sweep files, as it is committed in sweeps/schema.json."""
-    return schema.sweep(SweepFile.model_json_schema())
+    return json_schema.text(model(), "A sweep of hpcsweep")
+
+
+def _unknown(workload: object, key: str) -> str:
+    """Return what to call a key that a map of this workload does not have."""
+    return f"means nothing to {workload}" if key in {*AXES, *SETTINGS} else "unknown key"
 
 
 def _name(doc: Document, name: str, *, given: bool) -> str:
-    if not files.may_name_a_sweep(name):
+    if not NAME.fullmatch(name) or ".." in name:
+        needs = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
         where = ("name",) if given else ()
         what = "" if given else "the file's name is the sweep's, where it has no `name`: "
-        raise doc.complaint(where, f"{what}found {document.show(name)}, {files.SWEEP_NAMES}")
+        raise doc.complaint(where, f"{what}found {document.show(name)}, {needs}")
     return name
-
-
-def _check_settings(doc: Document) -> None:
-    """Complain about a setting that the workload does not have."""
-    workload, given = doc.data.get("workload"), doc.data.get("measure")
-    if workload not in WORKLOADS or not isinstance(given, dict):
-        return  # the shape is wrong, which is told elsewhere
-    known = settings_of(workload)
-    for key in given:
-        if key not in known:
-            what = f"means nothing to {workload}" if key in SETTINGS else "unknown key"
-            allowed = f"allowed are {', '.join(known)}{suggest(key, known)}"
-            raise doc.complaint(("measure", key), f"{what}, {allowed}")
 
 
 def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
     """Return all settings of the workload, defaults filled in."""
-    settings = {key: getattr(file.measure, key) for key in settings_of(file.workload)}
+    settings = dict(file.measure)
     if "fail" in settings:
         settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # as it was written
     return settings
-
-
-def _check_failures(doc: Document, reader: Reader) -> None:
-    """Hold the axes and values of `measure.fail` against the sweep; any GPU may be named."""
-    for i, raw in enumerate(doc.data.get("measure", {}).get("fail", [])):
-        for name, wanted in raw.get("when", {}).items():
-            loc = ("measure", "fail", i, "when", name)
-            axis = reader.axis(loc, name)
-            for item in wanted if isinstance(wanted, list) else [wanted]:
-                value = axis_values.value(doc, loc, axis, item, any_model=True)
-                if axis.kind == "gpu" or any(value == point[name] for point in reader.include):
-                    continue
-                have = reader.has(name, value)
-                if have is not None:
-                    names = ", ".join(map(str, have))
-                    text = f"{name} has no {document.show(item)}, it has {names}"
-                    raise doc.complaint(loc, text + suggest(str(item), map(str, have)))

@@ -1,23 +1,45 @@
-"""Holds a file's data against a pydantic model, and says in our words what does not fit."""
+"""Checks a file's data against a pydantic model, and reports in our words what does not fit."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from hpcsweep.errors import suggest
 from hpcsweep.spec.document import show
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
     from hpcsweep.spec.document import Document, Loc
 
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
 _LITERALS: Final = re.compile(r"'([^']*)'|(True|False)")
 
 M = TypeVar("M", bound=BaseModel)
@@ -28,11 +50,11 @@ _NEEDS: Final[Mapping[str, str]] = {
     "dict_type": "needs a map of keys to values",
     "float_type": "needs a number",
     "greater_than": "needs more than {gt}",
-    "greater_than_equal": "needs at least {ge}",
+    "greater_than_equal": "needs at least {ge:g}",
     "int_from_float": "needs a whole number",
     "int_type": "needs a whole number",
-    "less_than_equal": "needs at most {le}",
-    "list_type": "needs a list, such as [a, b]",
+    "less_than_equal": "needs at most {le:,}",
+    "list_type": "needs a list",
     "literal_error": "allowed are {expected}",
     "model_type": "needs a map of keys to values",
     "string_type": "needs text; quote it if it is",
@@ -41,22 +63,18 @@ _NEEDS: Final[Mapping[str, str]] = {
 }
 
 
-def check(model: type[M], doc: Document) -> M:
-    """Return the file as the model; the document's error for the first thing that does not fit."""
-    try:
-        return model.model_validate(doc.data)
-    except ValidationError as error:
-        raise explain(model, doc, error) from None
+class Shape(BaseModel):
+    """A map in a file that has no other keys than these, and values of just these types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def explain(model: type[BaseModel], doc: Document, error: ValidationError) -> Exception:
-    """Return the complaint about the first line that is wrong, and how many more there are."""
-    found = error.errors(include_url=False)
-    # a key that is missing is often one that is misspelt
-    found.sort(key=lambda item: (doc.line(item["loc"]), item["type"] == "missing"))
-    first, more = found[0], len(found) - 1
-    text = _text(model, first) + (f"\n(and {more} more of this kind)" if more else "")
-    return doc.complaint(first["loc"], text)
+class NotKnown(ValueError):
+    """A name that is none of `names`; the complaint suggests the nearest of them."""
+
+    def __init__(self, text: str, names: Iterable[str]) -> None:
+        super().__init__(text)
+        self.names = names
 
 
 def integral(value: object) -> object:
@@ -64,12 +82,88 @@ def integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _text(model: type[BaseModel], error: ErrorDetails) -> str:
+def _line(text: str) -> str:
+    if not text.strip() or not LINE_ENDS.isdisjoint(text):
+        raise ValueError("needs one line of text")
+    return text
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError("needs letters, digits, `_`, `-`, `.`")
+    return text
+
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(integral)]
+Line = Annotated[str, AfterValidator(_line), WithJsonSchema({"type": "string", "minLength": 1})]
+Name = Annotated[str, AfterValidator(_name)]
+
+
+# Types that are made at run time are Any to a type checker.
+def whole(minimum: float | None = None) -> Any:  # noqa: ANN401
+    """Return the type of a whole number."""
+    return Annotated[int, Field(ge=minimum), BeforeValidator(integral)]
+
+
+def choice(names: Iterable[object]) -> Any:  # noqa: ANN401
+    """Return the type of one of these names."""
+    return Literal[tuple(names)]
+
+
+def list_of(item: Any, **limits: Any) -> Any:  # noqa: ANN401
+    """Return the type of a list; `limits` are those of a pydantic field."""
+    return Annotated[list[item], Field(**limits)]
+
+
+def by_shape(**types: Any) -> Any:  # noqa: ANN401
+    """Return the union of types for a `map`, a `list` or any other `value`.
+
+    What has the shape of none of them is checked against the first.
+    """
+    tags = {shape: f"\0{shape}" for shape in types}  # no key of a file begins so
+
+    def tag_of(value: object) -> str:
+        shape = "map" if isinstance(value, dict) else "list" if isinstance(value, list) else "value"
+        return tags.get(shape, next(iter(tags.values())))
+
+    options = tuple(Annotated[types[shape], Tag(tag)] for shape, tag in tags.items())
+    return Annotated[Union[options], Discriminator(tag_of)]  # noqa: UP007 - as many as there are
+
+
+def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = None) -> M:
+    """Return the file as the model; raise the document's error for the first thing wrong.
+
+    `unknown` returns what to call a key that the model does not have.
+    """
+    try:
+        return model.model_validate(doc.data)
+    except ValidationError as error:
+        raise _complaint(model, doc, error, unknown or (lambda _key: "unknown key")) from None
+
+
+def _complaint(
+    model: type[BaseModel], doc: Document, error: ValidationError, unknown: Callable[[str], str]
+) -> Exception:
+    """Return the complaint about the first line that is wrong, and how many more there are."""
+    found = error.errors(include_url=False)
+    # a key that is missing is often one that is misspelt
+    found.sort(key=lambda item: (doc.line(_place(item["loc"])), item["type"] == "missing"))
+    first, more = found[0], len(found) - 1
+    text = _text(model, first, unknown) + (f"\n(and {more} more of this kind)" if more else "")
+    return doc.complaint(_place(first["loc"]), text)
+
+
+def _place(loc: Loc) -> Loc:
+    """Return where an error is in the file: its location without the tags of unions."""
+    return [step for step in loc if not str(step).startswith("\0")]
+
+
+def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], str]) -> str:
     """Return what was found and what is allowed."""
     loc, kind, value, context = error["loc"], error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        keys = list(_fields(model, loc[:-1]))
-        return f"unknown key, allowed are {', '.join(keys)}{suggest(str(loc[-1]), keys)}"
+        keys, key = list(_fields(model, loc[:-1])), str(loc[-1])
+        return f"{unknown(key)}, allowed are {', '.join(keys)}{suggest(key, keys)}"
     if kind == "missing":
         field = _fields(model, loc[:-1])[str(loc[-1])]
         if get_origin(field.annotation) is Literal:
@@ -79,19 +173,28 @@ def _text(model: type[BaseModel], error: ErrorDetails) -> str:
         found = _LITERALS.findall(context["expected"])
         context = {"expected": ", ".join(text or word.lower() for text, word in found)}
     needs = _NEEDS.get(kind, error["msg"]).format(**context)
-    near = suggest(str(value), str(context.get("expected", "")).split(", "))
-    return f"found {show(value)}, {needs}{near}"
+    if kind == "list_type" and isinstance(value, str | float | bool):
+        needs += f", such as [{value}]"
+    names = getattr(context.get("error"), "names", str(context.get("expected", "")).split(", "))
+    return f"found {show(value)}, {needs}{suggest(str(value), names)}"
 
 
 def _fields(model: type[BaseModel], loc: Loc) -> dict[str, FieldInfo]:
     """Return the keys that the map at a location may have."""
     found: Any = model
     for step in loc:
-        in_model = hasattr(found, "model_fields")
-        found = _by_key(found.model_fields)[str(step)] if in_model else get_args(found)[-1]
-        found = getattr(found, "annotation", found)
-    return _by_key(found.model_fields)
+        if hasattr(found, "model_fields"):
+            found = _by_key(found)[str(step)].annotation
+        elif str(step).startswith("\0"):
+            found = next(
+                get_args(o)[0] for o in get_args(found) if Tag(str(step)) in o.__metadata__
+            )
+        else:
+            found = get_args(found)[-1]
+        while get_origin(found) is Annotated:
+            found = get_args(found)[0]
+    return _by_key(found)
 
 
-def _by_key(fields: Mapping[str, FieldInfo]) -> dict[str, FieldInfo]:
-    return {field.alias or name: field for name, field in fields.items()}
+def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
