@@ -34,6 +34,12 @@ EXIT_REQUEUE = 75
 EXIT_INTERRUPTED = 130
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says, else its type."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 class HpcsweepError(Exception):
     """Root of the tree; the user sees its text unchanged."""
 

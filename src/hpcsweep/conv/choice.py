@@ -61,12 +61,10 @@ class LayerChoice:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """The names of what runs."""
         return (self.used,)
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Who runs them."""
         return (self.backend,)
 
 
@@ -99,7 +97,6 @@ class GradientChoice:
 
     @property
     def reason(self) -> str | None:
-        """Why gradients run something else."""
         if not self.gradients:
             return self.call.reason
         reasons = (gradient.reason for gradient in self.gradients if gradient.reason)
@@ -107,12 +104,10 @@ class GradientChoice:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """The names of what runs, each once."""
         return self._of_each(self.call.used, catalog.AUTO) or self.call.algorithms
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Who runs them, each once."""
         return self._of_each(self.call.backend, FRAMEWORK) or self.call.backends
 
     @property

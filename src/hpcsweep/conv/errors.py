@@ -17,7 +17,6 @@ class UnknownAlgorithm(UsageError):
     """A name that is not in the taxonomy."""
 
     def __init__(self, found: object) -> None:
-        """Name the nearest spelling and the whole list."""
         names = ", ".join(catalog.ALGORITHMS)
         hint = suggest(str(found), catalog.ALGORITHMS)
         super().__init__(f"unknown convolution algorithm '{found}'{hint}\nthere are: {names}")

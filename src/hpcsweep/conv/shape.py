@@ -77,7 +77,6 @@ class ConvShape:
 
     @property
     def input_size(self) -> tuple[int, int, int, int]:
-        """Sizes of the input, in the order NCHW."""
         return self.n, self.in_c, self.in_h, self.in_w
 
     @property
@@ -87,7 +86,6 @@ class ConvShape:
 
     @property
     def output_size(self) -> tuple[int, int, int, int]:
-        """Sizes of the output, in the order NCHW."""
         return self.n, self.out_c, self.out_h, self.out_w
 
     @property
@@ -97,37 +95,30 @@ class ConvShape:
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Zeros on each side."""
         return self.pad_h, self.pad_w
 
     @property
     def dilation(self) -> tuple[int, int]:
-        """Distance between the samples of a filter."""
         return self.dilation_h, self.dilation_w
 
     @property
     def out_h(self) -> int:
-        """Output height."""
         return _out(self.in_h, self.kernel_h, self.stride_h, self.pad_h, self.dilation_h)
 
     @property
     def out_w(self) -> int:
-        """Output width."""
         return _out(self.in_w, self.kernel_w, self.stride_w, self.pad_w, self.dilation_w)
 
     @property
     def group_in(self) -> int:
-        """Input channels of one group."""
         return self.in_c // self.groups
 
     @property
     def group_out(self) -> int:
-        """Output channels of one group."""
         return self.out_c // self.groups
 
     @property
     def taps(self) -> int:
-        """Samples of one filter in one channel."""
         return self.kernel_h * self.kernel_w
 
     @property
@@ -147,7 +138,6 @@ class ConvShape:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
         return {"float64": 8, "float32": 4}.get(self.dtype, 2)
 
     @property

@@ -50,6 +50,13 @@ class _Assignment:
     decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
     by_input: dict[tuple[tuple[int, ...], torch.dtype], LayerChoice] = field(default_factory=dict)
 
+    def decide(self, shape: ConvShape, device_type: str) -> LayerChoice:
+        """Ask the back-end for one call."""
+        most = self.most_workspace
+        return choices.decide(
+            self.algorithm, self.layer, shape, self.backend, device_type, most_workspace=most
+        )
+
 
 class ExplicitConv2d(nn.Conv2d):
     """An `nn.Conv2d` that runs the algorithm it was assigned; without one it runs as before."""
@@ -74,35 +81,26 @@ class ExplicitConv2d(nn.Conv2d):
     def _look_up(self, assigned: _Assignment, x: torch.Tensor) -> LayerChoice:
         shape = ConvShape.of(self, x)
         picked = assigned.decided.get(shape)
+        if picked is None and shape.in_c != self.in_channels:
+            # the framework's own error says it best
+            name = choices.requested(assigned.algorithm, assigned.layer, shape)
+            picked = choices.refused(assigned.layer, shape, name, f"{shape.in_c} channels")
         if picked is None:
-            picked = self._decide(assigned, shape, x.device.type)
-            assigned.decided[shape] = picked
-        assigned.by_input[x.shape, x.dtype] = picked
+            picked = assigned.decide(shape, x.device.type)
+        assigned.decided[shape] = assigned.by_input[x.shape, x.dtype] = picked
         return picked
 
-    def _decide(self, assigned: _Assignment, shape: ConvShape, device_type: str) -> LayerChoice:
-        algorithm, layer = assigned.algorithm, assigned.layer
-        if shape.in_c != self.in_channels:  # the framework's own error says it best
-            name = choices.requested(algorithm, layer, shape)
-            return choices.refused(layer, shape, name, f"{shape.in_c} channels")
-        most = assigned.most_workspace
-        return choices.decide(
-            algorithm, layer, shape, assigned.backend, device_type, most_workspace=most
-        )
-
     def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:
-        """Run the back-end, having done what the framework's layer does around its call."""
-        if torch.is_autocast_enabled(x.device.type):
-            return self._under_autocast(x, picked, backend)
-        return self._run(x, self.weight, self.bias, picked, backend)
+        """Run the back-end; under autocast, operands are cast once, as for the framework's own.
 
-    def _under_autocast(
-        self, x: torch.Tensor, picked: LayerChoice, backend: Backend
-    ) -> torch.Tensor:
-        """Cast once, as autocast does for a convolution; what the back-end does inside is its."""
+        What the back-end does inside is its own affair.
+        """
+        kind = x.device.type
+        if not torch.is_autocast_enabled(kind):
+            return self._run(x, self.weight, self.bias, picked, backend)
         dtype = compute_dtype(x)
         bias = None if self.bias is None else self.bias.to(dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(kind, enabled=False):
             return self._run(x.to(dtype), self.weight.to(dtype), bias, picked, backend)
 
     def _run(
@@ -113,6 +111,7 @@ class ExplicitConv2d(nn.Conv2d):
         picked: LayerChoice,
         backend: Backend,
     ) -> torch.Tensor:
+        """Pad and add a batch where the framework's layer would, then convolve."""
         if needs_explicit_padding(self):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = F.pad(x, padding_of(self), mode=mode)
@@ -153,38 +152,30 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     `AlgorithmError` for `error`; the layers then keep what they had.
     """
     choices.check(algorithm)
-    to_tell = _Assignment("", algorithm, backend, most_workspace)
-    picked = [_decide(model, layer, shape, to_tell) for layer, shape in calls]
+    picked = [
+        _decide(model, _Assignment(layer, algorithm, backend, most_workspace), shape)
+        for layer, shape in calls
+    ]
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
-    _tell(model, picked, to_tell)
-    return picked
-
-
-def _decide(model: nn.Module, layer: str, shape: ConvShape, assigned: _Assignment) -> LayerChoice:
-    module = model.get_submodule(layer)
-    device_type, most = module.weight.device.type, assigned.most_workspace
-    picked = choices.decide(
-        assigned.algorithm, layer, shape, assigned.backend, device_type, most_workspace=most
-    )
-    if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
-        return picked
-    reason = f"{type(module).__name__} is not a plain nn.Conv2d"
-    return choices.refused(layer, shape, picked.requested, reason)
-
-
-def _tell(model: nn.Module, picked: Sequence[LayerChoice], assigned: _Assignment) -> None:
-    """Give each layer its decisions; one that is called under two names has one assignment."""
     for name, module in model.named_modules():
         if isinstance(module, ExplicitConv2d):
-            module.assigned = _Assignment(
-                name, assigned.algorithm, assigned.backend, assigned.most_workspace
-            )
-    for item in picked:
+            module.assigned = _Assignment(name, algorithm, backend, most_workspace)
+    for item in picked:  # a layer that is called under two names has one assignment
         module = model.get_submodule(item.layer)
         if isinstance(module, ExplicitConv2d) and module.assigned is not None:
             module.assigned.decided[item.shape] = item
+    return picked
+
+
+def _decide(model: nn.Module, assigned: _Assignment, shape: ConvShape) -> LayerChoice:
+    module = model.get_submodule(assigned.layer)
+    picked = assigned.decide(shape, module.weight.device.type)
+    if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
+        return picked
+    reason = f"{type(module).__name__} is not a plain nn.Conv2d"
+    return choices.refused(assigned.layer, shape, picked.requested, reason)
 
 
 @contextmanager

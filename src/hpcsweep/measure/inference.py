@@ -65,7 +65,6 @@ class Inference(Workbench):
     """Measures inference points on one device; keeps the network while points share it."""
 
     def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
-        """Take a kind of device: cpu, cuda or mps."""
         super().__init__(device, telemetry)
         self._models = models.ModelCache(self.device.torch_device)
         self._reference = numerics.Reference(self.device.torch_device)

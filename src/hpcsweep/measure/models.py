@@ -65,7 +65,6 @@ class ModelCache:
     """Keeps the last network, for the next point that wants the same."""
 
     def __init__(self, device: torch.device) -> None:
-        """Build on this device."""
         self._device = device
         self._key: ModelKey | None = None
         self._model: nn.Module | None = None
@@ -172,17 +171,27 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
     return trained
 
 
-def _from_factory(path: str) -> nn.Module:
+def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the module has there
+    """Return what `package.module:factory` names; `axis` is for the error.
+
+    Raises:
+        UsageError: there is no such module, or it has no such name.
+
+    """
     module_name, _, attribute = path.partition(":")
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"model '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
+            f"{axis} '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
         ) from error
-    except AttributeError as error:
-        raise UsageError(f"model '{path}': module '{module_name}' has no '{attribute}'") from error
-    model = factory()
+    if not hasattr(module, attribute):
+        raise UsageError(f"{axis} '{path}': module '{module_name}' has no '{attribute}'")
+    return getattr(module, attribute)
+
+
+def _from_factory(path: str) -> nn.Module:
+    model = load_factory("model", path)()
     if not isinstance(model, nn.Module):
         raise UsageError(f"model '{path}': returned {type(model).__name__}, not a torch.nn.Module")
     return model

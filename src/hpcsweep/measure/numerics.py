@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.proof import autograd_graph
-from hpcsweep.conv.shape import needs_explicit_padding, padding_of
 from hpcsweep.measure import models
 
 if TYPE_CHECKING:
@@ -114,15 +112,7 @@ def convolution_errors(network: nn.Module, run: Callable[[], object]) -> list[fl
 def _exact(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """Convolve in float64, as the framework's own layer would."""
     bias = None if layer.bias is None else layer.bias.double()
-    if needs_explicit_padding(layer):
-        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        x, padding = F.pad(x, padding_of(layer), mode=mode), (0, 0)
-    else:
-        left, _, top, _ = padding_of(layer)
-        padding = (top, left)
-    return F.conv2d(
-        x, layer.weight.double(), bias, layer.stride, padding, layer.dilation, layer.groups
-    )
+    return layer._conv_forward(x, layer.weight.double(), bias)  # noqa: SLF001 - pads as it does
 
 
 def relative_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float | None:

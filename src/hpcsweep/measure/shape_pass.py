@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape, layout_of
+from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
         except (RuntimeError, AssertionError, ValueError) as error:
             if any(text in str(error) for text in _SIZE_COMPLAINTS):
                 size = "x".join(str(n) for n in image.shape[-2:])
-                reason = str(error).splitlines()[0]
-                raise Unsupported(f"the network does not take {size} images: {reason}") from error
+                said = first_line(error)
+                raise Unsupported(f"the network does not take {size} images: {said}") from error
             raise
 
 

@@ -16,6 +16,7 @@ from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Proof
+from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT
@@ -100,7 +101,7 @@ class Workbench:
             if framework.is_out_of_memory(error):
                 peak, limit = self._memory.peak(), self._memory.limit()
                 give_back()
-                raise OutOfMemory(peak, limit, str(error).splitlines()[0]) from error
+                raise OutOfMemory(peak, limit, first_line(error)) from error
             if framework.is_missing_operator(error) or any(text in str(error) for text in cannot):
                 raise Unsupported(_telling_line(str(error), cannot)) from error
             raise

@@ -20,7 +20,7 @@ from hpcsweep import catalog
 from hpcsweep.catalog import columns
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.evidence import Evidence, Proof, cell
-from hpcsweep.errors import HpcsweepError
+from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.point import canonical_json
 from hpcsweep.text import aligned
@@ -158,7 +158,7 @@ def _look(point: Point, bench: Bench) -> Finding:
     try:
         measured = bench.measure(point)
     except (Unsupported, OutOfMemory, HpcsweepError, RuntimeError) as error:
-        return Finding(point, refusal=f"{_kind(error)}: {str(error).splitlines()[0]}")
+        return Finding(point, refusal=f"{_kind(error)}: {first_line(error)}")
     return Finding(point, measured.row, measured.layers, measured.proof or Proof())
 
 

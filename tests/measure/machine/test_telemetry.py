@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep.catalog import columns
 from hpcsweep.measure.machine import telemetry
-from hpcsweep.measure.machine.telemetry import Nvml, Telemetry
+from hpcsweep.measure.machine.telemetry import Telemetry
 
 
 class _FakeNvml:
@@ -23,6 +23,8 @@ class _FakeNvml:
 
     def __init__(self, **answers):
         self.answers = {
+            "nvmlInit": [0],
+            "nvmlDeviceGetHandleByIndex": ["handle"],
             "nvmlDeviceGetClockInfo": [1980],
             "nvmlDeviceGetTemperature": [40],
             "nvmlDeviceGetCurrentClocksEventReasons": [0],
@@ -48,7 +50,7 @@ class _FakeNvml:
 
 
 def _watching(samples=3, **answers):
-    watch = Nvml(_FakeNvml(**answers), "handle", frozenset({7}))
+    watch = telemetry.connect(_FakeNvml(**answers), None, 0, frozenset({7}))
     watch.begin()
     for _ in range(samples):
         watch.sample()
@@ -110,7 +112,7 @@ def test_an_older_nvml_has_the_older_name():
     """The call was renamed; both are understood."""
     nvml = _FakeNvml(nvmlDeviceGetCurrentClocksThrottleReasons=[0x80])
     del nvml.answers["nvmlDeviceGetCurrentClocksEventReasons"]
-    watch = Nvml(nvml, "handle", frozenset())
+    watch = telemetry.connect(nvml, None, 0, frozenset())
     watch.begin()
     assert watch.flags() == ["throttled"]
 
@@ -149,9 +151,9 @@ def test_without_a_counter_there_is_no_energy():
 def test_connecting_finds_the_gpu_by_uuid_or_index_and_gives_up_quietly():
     """No driver means no telemetry, not an error."""
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByUUID=["by uuid"])
-    assert isinstance(telemetry.connect(found, "GPU-1", 0, frozenset()), Nvml)
+    assert telemetry.connect(found, "GPU-1", 0, frozenset()).watches
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByIndex=["by index"])
-    assert isinstance(telemetry.connect(found, None, 0, frozenset()), Nvml)
+    assert telemetry.connect(found, None, 0, frozenset()).watches
     nothing = telemetry.connect(_FakeNvml(nvmlInit=[None]), None, 0, frozenset())
     assert type(nothing) is Telemetry
 

@@ -83,7 +83,6 @@ class Evidence:
 
     @property
     def source(self) -> Source:
-        """Where the evidence comes from."""
         if self.seen is None:
             return Source.NONE
         return Source.API if self.seen.library_calls and not self.seen.kernels else Source.PROFILER

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from hpcsweep import environment
-from hpcsweep.errors import Refused, UsageError, suggest
+from hpcsweep.errors import Refused, UsageError, first_line, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,11 +60,9 @@ class Cifar(Dataset[Any]):
         self._transform = transform
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Return an image and its label."""
         return self._transform(self._images[index]), self._labels[index]
 
 
@@ -149,8 +147,8 @@ def download(name: str, folder: Path) -> Path:
     try:
         source(str(folder), download=True)
     except (OSError, RuntimeError) as error:
-        words = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"data '{name}': cannot be downloaded to {folder}: {words}") from error
+        reason = first_line(error)
+        raise UsageError(f"data '{name}': cannot be downloaded to {folder}: {reason}") from error
     return folder / _CIFAR[name][0]
 
 

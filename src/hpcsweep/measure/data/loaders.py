@@ -47,17 +47,14 @@ class Data:
 
     @property
     def steps(self) -> int:
-        """Return the batches of a training epoch."""
         return len(self.train)
 
     @property
     def train_samples(self) -> int:
-        """Return the images of a training epoch."""
         return len(self.train) * int(self.train.batch_size or 1)
 
     @property
     def val_samples(self) -> int:
-        """Return the images of the validation data."""
         return len(self.val.dataset)
 
     def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -81,15 +78,12 @@ class EpochSampler(Sampler[tuple[int, int]]):
     """The first `count` indices of a shuffle that depends on seed and epoch, with the epoch."""
 
     def __init__(self, size: int, count: int, seed: int) -> None:
-        """Shuffle `size` indices."""
         self.size, self.count, self.seed, self.epoch = size, count, seed, 0
 
     def __len__(self) -> int:
-        """Return how many indices an epoch has."""
         return self.count
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yield epoch and index of each image of the current epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = torch.randperm(self.size, generator=generator)[: self.count].tolist()
         return iter([(self.epoch, index) for index in order])
@@ -107,11 +101,9 @@ class Seeded(Dataset[Any]):
         self._draws = not isinstance(images, Synthetic)
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._images)
 
     def __getitem__(self, place: tuple[int, int]) -> Any:  # noqa: ANN401 - what the data set holds
-        """Return the image of an index in an epoch."""
         epoch, index = place
         if not self._draws:
             return self._images[index]
@@ -127,7 +119,6 @@ class Synthetic(Dataset[Any]):
     """Random images of `size` pixels with random labels; `length` of them, some of them equal."""
 
     def __init__(self, point: Point, length: int, classes: int, seed: int) -> None:
-        """Draw the images: float32, normal (or as `input_fill` says), each class tinted."""
         axes = point.axes
         size = axes["input_size"]
         generator = torch.Generator().manual_seed(seed)
@@ -140,11 +131,9 @@ class Synthetic(Dataset[Any]):
             self._images += tints[self._labels]
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return self._length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Return an image and its label."""
         place = index % len(self._labels)
         return self._images[place], int(self._labels[place])
 

@@ -7,7 +7,6 @@ the process, so every image is looked at where it is loaded, which takes less th
 
 from __future__ import annotations
 
-import importlib
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from hpcsweep.errors import HpcsweepError, UsageError
+from hpcsweep.errors import HpcsweepError, UsageError, first_line
+from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.measure.machine import framework
 
@@ -32,18 +32,12 @@ def call(path: str, point: Point) -> object:
         UsageError: it cannot be imported, is none, or raised.
 
     """
-    module_name, _, attribute = path.partition(":")
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"dataset '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
-        ) from error
+        factory = models.load_factory("dataset", path)
+    except UsageError:
+        raise
     except Exception as error:  # a module runs whatever its author wrote
         raise UsageError(f"dataset '{path}': cannot import: {words(error)}") from error
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        raise UsageError(f"dataset '{path}': module '{module_name}' has no '{attribute}'")
     if not callable(factory):
         kind = type(factory).__name__
         raise UsageError(f"dataset '{path}': is a {kind}, not a function that takes the point")
@@ -81,7 +75,6 @@ class Own(Dataset[Any]):
     size: int
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
@@ -119,5 +112,5 @@ class Own(Dataset[Any]):
 
 def words(error: BaseException) -> str:
     """Return an exception in a line: its type, and the first line of what it says."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    kind, said = type(error).__name__, first_line(error)
+    return kind if said == kind else f"{kind}: {said}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpcsweep.errors import Refused
+from hpcsweep.errors import Refused, first_line
 from hpcsweep.measure.machine import provenance
 
 if TYPE_CHECKING:
@@ -155,5 +155,6 @@ def check_code(device: Device) -> None:
     try:
         torch.ones(1, device=device.torch_device).add_(1).item()
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise Refused(f"'{device.name}' does not run the simplest kernel: {reason}") from error
+        raise Refused(
+            f"'{device.name}' does not run the simplest kernel: {first_line(error)}"
+        ) from error

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,51 +22,62 @@ if TYPE_CHECKING:
 _CLEAR_HIGH_WATER = "5"
 
 
-class Memory(Protocol):
-    """Watches the memory of one point."""
+class Memory:
+    """Watches the memory of one point: here the resident memory of this process."""
 
-    source: str
+    source = "max_rss"
 
     def reset(self) -> None:
-        """Begin a point."""
-        ...
+        """Begin a point: reset the kernel's high-water mark, if it lets us."""
+        try:
+            Path("/proc/self/clear_refs").write_text(_CLEAR_HIGH_WATER, encoding="ascii")
+        except OSError:
+            self.source = "max_rss"
+        else:
+            self.source = "vm_hwm"
 
     def peak(self) -> int | None:
         """Return the most bytes in use since then."""
-        ...
+        if self.source == "vm_hwm":
+            status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+            found = re.search(r"VmHWM:\s+(\d+) kB", status)
+            if found:
+                return int(found[1]) << 10
+        return _max_rss()
 
     def limit(self) -> int | None:
-        """Return the bytes that there are."""
-        ...
+        """Return the bytes that there are: of memory, control group and address space the least."""
+        known = [x for x in (_physical(), _cgroup(), _address_space()) if x]
+        return min(known, default=None)
 
     def now(self) -> int | None:
-        """Return the bytes in use."""
-        ...
+        """Return the bytes in use, where the system tells them (Linux)."""
+        try:
+            pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def allocator_cells(self) -> Row:
-        """Return what the allocator held since the reset, and how well it used it."""
-        ...
+        """Return what an allocator held since the reset; the C library does not tell."""
+        return {}
 
 
-class CudaMemory:
-    """What torch's caching allocator handed out."""
+class _CudaMemory(Memory):
+    """What torch's caching allocator handed out of the GPU's memory."""
 
     source = "cuda_allocator"
 
     def reset(self) -> None:
-        """Begin a point."""
         torch.cuda.reset_peak_memory_stats()
 
     def peak(self) -> int | None:
-        """Return the most bytes in use since then."""
         return int(torch.cuda.max_memory_allocated())
 
     def limit(self) -> int | None:
-        """Return the memory of the GPU."""
         return int(torch.cuda.mem_get_info()[1])
 
     def now(self) -> int | None:
-        """Return what is handed out."""
         return int(torch.cuda.memory_allocated())
 
     def allocator_cells(self) -> Row:
@@ -79,50 +90,9 @@ class CudaMemory:
         }
 
 
-class HostMemory:
-    """Resident memory of this process."""
-
-    source = "max_rss"
-
-    def reset(self) -> None:
-        """Reset the kernel's high-water mark, if it lets us."""
-        try:
-            Path("/proc/self/clear_refs").write_text(_CLEAR_HIGH_WATER, encoding="ascii")
-        except OSError:
-            self.source = "max_rss"
-        else:
-            self.source = "vm_hwm"
-
-    def peak(self) -> int | None:
-        """Return the high-water mark."""
-        if self.source == "vm_hwm":
-            status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-            found = re.search(r"VmHWM:\s+(\d+) kB", status)
-            if found:
-                return int(found[1]) << 10
-        return _max_rss()
-
-    def limit(self) -> int | None:
-        """Return the least of physical memory, control group and address-space limit."""
-        known = [x for x in (_physical(), _cgroup(), _address_space()) if x]
-        return min(known, default=None)
-
-    def now(self) -> int | None:
-        """Return the resident memory, where the system tells it (Linux)."""
-        try:
-            pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-        except OSError:
-            return None
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-    def allocator_cells(self) -> Row:
-        """Return nothing: the C library does not tell."""
-        return {}
-
-
 def watch(device: torch.device) -> Memory:
     """Return what watches the memory that points on this device use."""
-    return CudaMemory() if device.type == "cuda" else HostMemory()
+    return _CudaMemory() if device.type == "cuda" else Memory()
 
 
 def cells(memory: Memory) -> Row:

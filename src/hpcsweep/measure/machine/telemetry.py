@@ -81,18 +81,16 @@ class _Seen:
     others: bool = False
 
 
-class Nvml(Telemetry):
+class _Nvml(Telemetry):
     """Asks NVML about one GPU; what a GPU does not answer stays empty."""
 
     watches: ClassVar[bool] = True
 
     def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
-        """Take the module `pynvml`, initialised, and a device handle."""
         self._nvml, self._handle, self._own = nvml, handle, own_pids
         self._seen = _Seen()
 
     def begin(self) -> None:
-        """Begin a point."""
         self._seen = _Seen()
         self.sample()
 
@@ -112,7 +110,6 @@ class Nvml(Telemetry):
         seen.others = seen.others or bool(self.others())
 
     def cells(self) -> Row:
-        """Return the state columns of a point."""
         seen = self._seen
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         return {
@@ -127,7 +124,6 @@ class Nvml(Telemetry):
         }
 
     def flags(self) -> list[str]:
-        """Return the flags that the state justifies."""
         seen, found = self._seen, []
         # the first look is before the work began, when the clock may rest
         clocks = seen.clocks[1:]
@@ -154,7 +150,6 @@ class Nvml(Telemetry):
         return strangers if listed & self._own else strangers[1:]
 
     def provenance(self) -> dict[str, Any]:
-        """Return what does not change while the worker lives."""
         nvml = self._nvml
         default = self._ask("nvmlDeviceGetDefaultApplicationsClock", nvml.NVML_CLOCK_SM)
         most = self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)
@@ -232,7 +227,7 @@ def connect(nvml: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -
         )
     except nvml.NVMLError:
         return Telemetry()
-    return Nvml(nvml, handle, own_pids)
+    return _Nvml(nvml, handle, own_pids)
 
 
 def _names(reasons: int) -> list[str]:

@@ -66,11 +66,9 @@ class Event(Protocol):
 
     def record(self) -> None:
         """Queue the event."""
-        ...
 
     def elapsed_time(self, end: Any) -> float:  # noqa: ANN401 - an event of the same kind
         """Return milliseconds to a later event."""
-        ...
 
 
 class Runtime(Protocol):
@@ -78,19 +76,15 @@ class Runtime(Protocol):
 
     def event(self) -> Event:
         """Return a new timing event."""
-        ...
 
     def synchronize(self) -> None:
         """Wait until the device is idle."""
-        ...
 
     def delay(self, ms: float) -> None:
         """Queue work that does nothing for about that long."""
-        ...
 
     def host_now(self) -> float:
         """Return the host's time in milliseconds."""
-        ...
 
 
 class Cuda:

@@ -33,7 +33,6 @@ class Clock(Protocol):
 
     def block(self, run: Callable[[], object], count: int) -> list[float]:
         """Run `count` passes and return the milliseconds of each."""
-        ...
 
 
 class Rule(Protocol):
@@ -41,11 +40,9 @@ class Rule(Protocol):
 
     def room(self, done: int) -> int:
         """Return how many passes may run before the rule wants to be asked again."""
-        ...
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
         """Return why to stop, or None; `seconds` have passed since the loop began."""
-        ...
 
 
 def _untouched(_count: int) -> AbstractContextManager[object]:

@@ -41,12 +41,10 @@ class Summary:
 
     @property
     def iqr_rel(self) -> float | None:
-        """Return (q3 - q1) / median."""
         return (self.q3 - self.q1) / self.median if self.median else None
 
     @property
     def std_rel(self) -> float | None:
-        """Return std / mean."""
         return self.std / self.mean if self.std is not None and self.mean else None
 
     @property

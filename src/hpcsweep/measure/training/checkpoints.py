@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from hpcsweep import environment, files
-from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.training.trainer import Result
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class Checkpoints:
 
     @property
     def folder(self) -> Path | None:
-        """Return where files go."""
         named = os.environ.get(environment.ARTIFACTS)
         return Path(named) if named else None
 
@@ -146,8 +145,8 @@ class Checkpoints:
             np.random.set_state(of_numpy)  # noqa: NPY002 - what others may use
         except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
             self.trainer.load_state_dict(before)
-            words = (str(error).splitlines() or [""])[0]
-            raise UsageError(f"{path}: does not fit this training ({words})") from error
+            reason = first_line(error)
+            raise UsageError(f"{path}: does not fit this training ({reason})") from error
         self.history.learned, self.history.validated = learned, validated
         self.history.before = at_first
         self.resumed = self.trainer.epoch
@@ -170,8 +169,8 @@ class Checkpoints:
             with files.replacing(path) as file:
                 torch.save(state, file)
         except (ResultsError, OSError, RuntimeError) as error:
-            words = (str(error).splitlines() or [""])[0].removeprefix(f"{path}: ")
-            self.kept[f"no {path.name} ({words.partition(';')[0]})"] = None
+            reason = first_line(error).removeprefix(f"{path}: ").partition(";")[0]
+            self.kept[f"no {path.name} ({reason})"] = None
             return
         self.saved_at = time.monotonic()
         self.kept[path.name] = None
@@ -188,8 +187,8 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # a damaged file may raise anything
-        words = (str(error).splitlines() or [""])[0]
-        raise UsageError(f"{path}: is no checkpoint that can be read ({words})") from error
+        reason = first_line(error)
+        raise UsageError(f"{path}: is no checkpoint that can be read ({reason})") from error
     whole = isinstance(state, dict) and all(name in state for name in _NEEDED)
     if not whole or "epoch" not in state["trainer"]:
         raise UsageError(f"{path}: is no checkpoint of hpcsweep; weights alone go into `weights`")

@@ -41,7 +41,6 @@ class History:
 
     @property
     def finite(self) -> bool:
-        """Say whether every training loss was a number."""
         return all(result.finite for result in self.learned)
 
     def cells(self, data: Data) -> Row:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hpcsweep.catalog import AUTO, AUTOTUNE
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import UsageError, first_line
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import Unsupported
 
@@ -141,7 +141,6 @@ def _scripted(model: nn.Module) -> nn.Module:
         try:
             script: nn.Module = torch.jit.script(model)
         except Exception as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            reason = lines[0] if lines else type(error).__name__
+            reason = first_line(error).strip()
             raise Unsupported(f"TorchScript cannot express this network: {reason}") from error
     return script

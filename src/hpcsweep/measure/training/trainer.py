@@ -64,7 +64,6 @@ class Result:
 
     @property
     def finite(self) -> bool:
-        """Say whether the loss is a number."""
         return math.isfinite(self.loss)
 
 
@@ -87,7 +86,6 @@ class Trainer:
     scaler: torch.amp.GradScaler = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make optimizer, schedule and scaler."""
         axes = self.point.axes
         self.optimizer = optimizers.optimizer(axes, self.model.parameters())
         self.schedule = optimizers.schedule(axes, self.optimizer, self.total_steps)
