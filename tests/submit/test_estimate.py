@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+import resultsfolder
 from hpcsweep import catalog
-from hpcsweep.submit import estimate
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.submit import cost, estimate, request
 from hpcsweep.submit.estimate import modelled
 from localruns import Desk
 
@@ -74,3 +76,16 @@ def test_rows_of_a_noop_correct_nothing(tmp_path):
     told = json.loads(desk.run_process("estimate", "sweep.yaml", "--json").stdout)
     assert told["points"] == 3
     assert sum(told["gpu_hours"].values()) * 3600 == pytest.approx(0.9, abs=0.1)
+
+
+def test_an_estimate_says_what_it_rests_on(tmp_path):
+    """First on the catalogue alone, then on rows of the same model and algorithm."""
+    folder = resultsfolder.make(tmp_path)
+    asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
+    assert "rough estimate: no measurements" in cost.of(tmp_path / "results", asked).text()
+    submission = folder.submit("20260101-000000-local")
+    cells = {"wall_s": 1.0, "warmup_n": 10, "n": 20, "layer_rows": 2}
+    folder.measure(folder.shard(submission.id), list(asked.points())[:1], **cells)
+    told = cost.of(tmp_path / "results", asked).text()
+    assert "7 points in 1 chunk, 1 measured already" in told
+    assert "43 % of the points estimated from measurements of the same model" in told

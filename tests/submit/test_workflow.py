@@ -332,3 +332,38 @@ def test_a_damaged_manifest_is_told_with_what_to_do(desk):
     submission.manifest.unlink()
     assert "nothing to measure (10 ok)" in submit(desk).stdout
     assert "10 points (10 ok)" in desk.run("collect", "sweep").stdout
+
+
+def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):
+    """Nothing is sent, and nothing is wrong."""
+    desk.spec(NOOP + "  gpu: [a100, h100]\n")
+    (desk.folder / "v100.yaml").write_text("gpu: v100\n")
+    done = desk.run("submit", "sweep.yaml", "--cluster", "v100.yaml", "--no-check")
+    assert done.returncode == 0, done.stderr
+    told = "no point of this sweep matches profile v100 (the sweep asks for gpu: a100, h100)"
+    assert told in done.stdout
+    assert desk.sweep().submissions() == []
+
+
+def test_the_commit_of_the_sweep_file_is_kept(desk):
+    """With a mark where tracked files have changed; outside of a repository there is none."""
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *who, *arguments]
+        done = subprocess.run(command, cwd=desk.folder, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    spec = desk.spec(NOOP)
+    submit(desk, "--sample", "1")
+    git("init")
+    git("add", spec.name)
+    git("commit", "-m", "one")
+    git("tag", "-am", "one", "v1")
+    submit(desk, "--sample", "2")
+    spec.write_text(NOOP.replace("[a, b]", "[a, b, c]"))
+    submit(desk)
+    found = [entry.read_manifest() for entry in desk.sweep().submissions()]
+    sha = git("rev-parse", "HEAD")
+    told = [(one.git_sha, one.git_dirty) for one in found]
+    assert told == [(None, None), (sha, False), (sha, True)]

@@ -205,16 +205,12 @@ def _provenance(request: Request) -> dict[str, Any]:
 
 def _git(folder: Path | None) -> dict[str, Any]:
     """Return the commit of the sweep's folder, and whether it has changes; None without git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match=-"]
     try:
-        sha = _git_out(folder, "rev-parse", "HEAD")
-        changes = _git_out(folder, "status", "--porcelain", "-uno")
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=5, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return {"git_sha": None, "git_dirty": None}
-    return {"git_sha": sha, "git_dirty": bool(changes)}
-
-
-def _git_out(folder: Path | None, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5, check=True
-    )
-    return done.stdout.strip()
+    sha, dirty, _ = done.stdout.strip().partition("-dirty")
+    return {"git_sha": sha, "git_dirty": bool(dirty)}
