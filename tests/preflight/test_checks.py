@@ -6,26 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from clusters import CLUSTER, mine, node, partition, qos
+from clusters import CLUSTER, partition, qos
 from hpcsweep.preflight import checks
-from hpcsweep.slurm import Admission, CouldNotAsk, Why
+from hpcsweep.slurm import CouldNotAsk, Why
 from hpcsweep.spec import profile
 
 SILENT = CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
-PRIVATE = CouldNotAsk("sacctmgr", Why.DENIED, "this user may not ask")
-
-
-@pytest.fixture
-def look(tmp_path):
-    """Return a function: a profile's lines and a cluster in, what is not ok out."""
-
-    def examine(text, cluster=CLUSTER):
-        path = tmp_path / "p.yaml"
-        path.write_text(f"gpu: v100\ntime: 60\n{text}")
-        found = checks.examine(profile.load(path), cluster, lambda names: tuple(names.split(",")))
-        return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
-
-    return examine
 
 
 def test_a_profile_that_asks_for_nothing_special_is_fit(look):
@@ -42,19 +28,6 @@ def test_a_silent_cluster_is_told_in_one_line(look, missing):
     )
     assert level == "warn"
     assert "slurmctld cannot be reached" in text
-
-
-def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
-    """One line each; the rest is still checked."""
-    hidden = {"qos": [], "associations": [], "default_account": "", "parent_accounts": {}}
-    cluster = replace(CLUSTER, **hidden, unanswered=dict.fromkeys(hidden, PRIVATE))
-    assert look("", cluster) == []
-    found = look("account: a\nqos: b\npartition: lnog\n", cluster)
-    assert [(level, what) for level, what, _ in found] == [
-        ("fail", "partition"),
-        ("warn", "account"),
-        ("warn", "qos"),
-    ]
 
 
 def test_a_cluster_elsewhere_is_not_compared_with_this_one(look):
@@ -94,82 +67,10 @@ def test_a_qos_may_free_its_jobs_from_the_partitions_limit(look):
     assert look("", replace(cluster, qos=free)) == []
 
 
-def test_limits_of_account_and_qos_hold_where_the_site_enforces_them(look):
-    """A time over either is a failure; without `limits` Slurm does not look."""
-    cluster = replace(CLUSTER, qos=[qos("normal", wall=600)], associations=[mine("phys", wall=60)])
-    assert [(level, what) for level, what, _ in look("", cluster)] == [("fail", "time")] * 2
-    assert look("", replace(cluster, config={})) == []
-
-
-def test_names_that_the_site_does_not_enforce_are_warnings(look):
-    """A cluster that only keeps books takes any account."""
-    found = look("account: phsy\n", replace(CLUSTER, config={}))
-    assert [(level, what) for level, what, _ in found] == [("warn", "account")]
-    assert "'phys'" in found[0][2]
-
-
-def test_a_list_of_accounts_may_hold_for_their_children(look):
-    """Newer releases say so; a denied account is denied all the same."""
-    for lists, wrong in (
-        (Admission(allow=("science",)), []),
-        (Admission(allow=("chem",)), ["account"]),
-        (Admission(deny=("phys",)), ["account"]),
-    ):
-        cluster = replace(CLUSTER, partitions=[partition("gpu", default=True, accounts=lists)])
-        assert [what for _, what, _ in look("", cluster)] == wrong
-
-
-def test_an_account_for_another_partition_is_told(look):
-    """Associations may name a partition."""
-    cluster = replace(CLUSTER, associations=[mine("phys", only="long")])
-    ((level, what, text),) = look("account: phys\npartition: gpu\n", cluster)
-    assert (level, what, "write `partition: long`" in text) == ("fail", "account", True)
-
-
-def test_a_qos_of_others_is_told(look):
-    """It exists, and is not for this account."""
-    ((level, what, text),) = look("qos: long\n")
-    assert (level, what, "normal" in text) == ("fail", "qos", True)
-
-
 def test_a_partition_of_another_group_is_doubted(look):
     """The groups of this machine need not be those of the controller."""
     ours = partition("gpu", default=True, settings={"AllowGroups": "admins"})
     assert [f[:2] for f in look("", replace(CLUSTER, partitions=[ours]))] == [("warn", "partition")]
-
-
-def test_a_type_where_the_site_gives_none_is_told(look):
-    """The advice leaves it out."""
-    cluster = replace(CLUSTER, nodes=[node("n1", gpus=("", 4))])
-    ((_, what, text),) = look("gres: 'gpu:v100:1'\n", cluster)
-    assert (what, "write `gres: gpu:1`" in text) == ("gres", True)
-
-
-def test_a_combination_that_no_node_has_names_the_nodes_of_each(look):
-    """Neither key is wrong alone."""
-    nodes = [node("n1", features=("big",)), node("n2", features=("v100",), gpus=("a100", 1))]
-    ((_, what, text),) = look(
-        "constraint: big\ngres: 'gpu:a100:1'\n", replace(CLUSTER, nodes=nodes)
-    )
-    assert what == "gres"
-    assert "n2" in text
-    assert "constraint big" in text
-
-
-def test_nodes_that_are_all_out_of_service_are_a_warning_with_the_reason(look):
-    """They may come back while the job waits."""
-    nodes = [node("n1", state="drained", reason="fan"), node("n2", responds=False, state="down")]
-    ((level, what, text),) = look("", replace(CLUSTER, nodes=nodes))
-    assert (level, what) == ("warn", "nodes")
-    assert "n1: fan" in text
-    one_is_back = [nodes[0], node("n2")]
-    assert look("", replace(CLUSTER, nodes=one_is_back)) == []
-
-
-def test_a_constraint_that_is_not_understood_is_left_to_sbatch(look):
-    """Later releases may write more."""
-    ((level, what, _),) = look("constraint: 'v100&'\n")
-    assert (level, what) == ("warn", "constraint")
 
 
 def test_a_default_time_limit_is_shown(look, tmp_path):
@@ -181,27 +82,12 @@ def test_a_default_time_limit_is_shown(look, tmp_path):
     assert (found["time"].level, "00:10:00" in found["time"].detail) == ("warn", True)
 
 
-def test_many_names_are_cut_short(look):
-    """A cluster of a thousand nodes does not fill the screen."""
-    nodes = [node(f"n{number}", gpus=("v100", 4)) for number in range(1000)]
-    ((_, _, text),) = look("exclude: n1OOO\n", replace(CLUSTER, nodes=nodes))
-    assert "and 992 more" in text
-
-
 def test_a_cluster_that_shows_nothing_is_not_judged(look):
     """Some sites hide nodes and accounts from users."""
     ((level, _, text),) = look("partition: nosuch\n", replace(CLUSTER, nodes=[]))
     assert (level, "PrivateData" in text) == ("warn", True)
     ((level, what, _),) = look("account: any\n", replace(CLUSTER, associations=[]))
     assert (level, what) == ("warn", "account")
-
-
-def test_a_user_without_an_account_is_told_where_the_site_wants_one(look):
-    """Nobody has added them yet: sbatch would refuse every job. Elsewhere it does not matter."""
-    wanted = replace(CLUSTER, config={"AccountingStorageEnforce": "limits,qos"}, associations=[])
-    ((level, what, text),) = look("", wanted)
-    assert (level, what, "ask the site" in text) == ("warn", "account", True)
-    assert look("", replace(wanted, config={"AccountingStorageEnforce": "none"})) == []
 
 
 def test_the_clusters_own_limit_on_memory_holds(look):

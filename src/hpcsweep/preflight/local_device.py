@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import subprocess
 
@@ -34,8 +35,8 @@ def _first_gpu(command: tuple[str, ...]) -> str:
         return ""
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     for line in lines:
-        gpu = gpus.by_device_name(line)
-        if gpu is not None:
-            return next(short for short, entry in gpus.GPUS.items() if entry is gpu)
+        for short in gpus.GPUS:
+            if re.search(gpus.name_pattern(short), line):
+                return short
     is_name = command[0] == "nvidia-smi" and lines
     return lines[0].split()[-1].lower() if is_name else ""

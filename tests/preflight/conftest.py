@@ -1,0 +1,22 @@
+"""Comparing the text of a profile with a cluster made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusters import CLUSTER
+from hpcsweep.preflight import checks
+from hpcsweep.spec import profile
+
+
+@pytest.fixture
+def look(tmp_path):
+    """Return a function: a profile's lines and a cluster in, what is not ok out."""
+
+    def examine(text, cluster=CLUSTER):
+        path = tmp_path / "p.yaml"
+        path.write_text(f"gpu: v100\ntime: 60\n{text}")
+        found = checks.examine(profile.load(path), cluster, lambda names: tuple(names.split(",")))
+        return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
+
+    return examine

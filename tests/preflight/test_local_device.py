@@ -1,0 +1,34 @@
+"""The device of this machine, by the words of scripts that stand in for the vendors' tools."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from hpcsweep.preflight import local_device
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "device"),
+    [
+        ("nvidia-smi", "echo NVIDIA H200", "h200"),
+        ("nvidia-smi", "echo NVIDIA L40S; echo NVIDIA L40S", "l40s"),
+        ("nvidia-smi", "echo Tesla V100-PCIE-32GB", "v100"),
+        ("nvidia-smi", "echo NVIDIA H100 PCIe", "h100"),
+        ("nvidia-smi", "echo Tesla V100S-PCIE-32GB", "v100s-pcie-32gb"),
+        ("nvidia-smi", "echo NVIDIA GeForce RTX 9999", "9999"),
+        ("nvidia-smi", "echo 'no devices were found' >&2; exit 6", "cpu"),
+        ("rocm-smi", "echo device,Card series; echo card0,AMD Instinct MI250X/MI250", "mi250"),
+        ("rocm-smi", "echo device,Card series; echo card0,AMD Radeon", "cpu"),
+        ("other", "true", "cpu"),
+    ],
+)
+def test_the_first_gpu_counts_by_the_catalogues_name(tmp_path, monkeypatch, tool, text, device):
+    """Without a GPU it is the processor; a GPU that the catalogue lacks has its last word."""
+    program = tmp_path / tool
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    assert local_device.local_device() == device
