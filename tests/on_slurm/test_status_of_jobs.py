@@ -53,6 +53,7 @@ def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     """One runs with a pace, one waits for a reason; a requeued one is told apart."""
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
     cluster.wait_for("a row", lambda: desk.rows("s"))
+    cluster.wait_for("a reason", lambda: _status(desk)["profiles"][0]["waits_for"])
     found = _status(desk)
     (profile,) = found["profiles"]
     assert profile["chunks"] == {"pending": 1, "running": 1}
@@ -91,7 +92,7 @@ def test_silence_is_told_and_nothing_is_sent_twice(bare_cluster: Lab, desk: Desk
     assert "not asked: squeue: " in shown.stdout
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
-    assert "counts as live" in sent.stdout
+    assert "counts as queued or running" in sent.stdout
     assert "nothing to measure" in sent.stdout
     assert len(desk.sweep("s").submissions()) == 1
     gone = desk.run("status", PATH="/nonexistent")
