@@ -1,0 +1,141 @@
+"""The catalogue is the one place for axes, algorithms and columns: a line adds one everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpcsweep.catalog import AXES, SETTINGS, axes_of, axis_defaults, settings_of
+from hpcsweep.spec import sweep_file
+from hpcsweep.spec.expansion import expand
+from paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What a program that was changed knows: run in the copy's folder, with the copy on PYTHONPATH.
+TELL = """
+import importlib.util, json
+from hpcsweep.catalog import columns
+from hpcsweep.spec import sweep_file
+from hpcsweep.spec.expansion import expand
+
+found = importlib.util.spec_from_file_location("generate", "docs/generate.py")
+generate = importlib.util.module_from_spec(found)
+found.loader.exec_module(generate)
+plain, varied = (list(expand(sweep_file.load(f"{name}.yaml"))) for name in ("plain", "varied"))
+print(json.dumps({
+    "plain": [point.point_id for point in plain],
+    "ids": [point.point_id for point in varied],
+    "axes": [dict(point.axes) for point in varied],
+    "overall": columns.OVERALL_COLUMNS,
+    "shard": columns.SHARD_COLUMNS,
+    "schema": json.loads(sweep_file.schema()),
+    "tables": {name: table() for name, table in generate.TABLES.items() if name in TABLES},
+}))
+"""
+PLAIN = "workload: inference\naxes: {model: [resnet18], batch_size: [1, 2]}\n"
+
+
+def _told(folder: Path, module: str, after: str, line: str, varied: str) -> dict[str, Any]:
+    """Return what a copy of the program tells once `line` stands behind the line `after`."""
+    shutil.copytree(
+        ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "_data")
+    )
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "generate.py", folder / "docs")
+    changed = folder / "src" / "hpcsweep" / module
+    lines = changed.read_text().splitlines()
+    (place,) = (i for i, text in enumerate(lines, start=1) if text.startswith(f"    {after}"))
+    changed.write_text("\n".join([*lines[:place], f"    {line}", *lines[place:], ""]))
+    (folder / "plain.yaml").write_text(PLAIN)
+    (folder / "varied.yaml").write_text(varied)
+    tables = ("axes", "algorithms", "overall columns")
+    done = subprocess.run(
+        [sys.executable, "-c", f"TABLES = {tables}\n{TELL}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def plain_ids(tmp_path: Path) -> list[str]:
+    """Return the ids of a sweep that the unchanged program gives."""
+    path = tmp_path / "before.yaml"
+    path.write_text(PLAIN)
+    return [point.point_id for point in expand(sweep_file.load(path))]
+
+
+def test_an_axis_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
+    """Points, ids, column, JSON Schema and documentation follow; ids of the default stay."""
+    told = _told(
+        tmp_path,
+        "catalog/axes.py",
+        'Axis("seed", ',
+        'Axis("padding_of_images", "int", 3, "pixels around an image", minimum=2),',
+        PLAIN.replace("}", ", padding_of_images: [3, 5]}"),
+    )
+    assert told["plain"] == plain_ids
+    assert [axes["padding_of_images"] for axes in told["axes"]] == [3, 5, 3, 5]
+    assert told["ids"][::2] == plain_ids
+    assert len(set(told["ids"])) == 4
+    assert "padding_of_images" in told["overall"]
+    assert "padding_of_images" in told["shard"]
+    axis = told["schema"]["$defs"]["Axes"]["properties"]["padding_of_images"]
+    assert axis["description"] == "pixels around an image; default 3"
+    assert axis["oneOf"][0]["items"] == {"type": "integer", "minimum": 2}
+    row = "| `padding_of_images` | whole number from 2 | `3` | all | pixels around an image |"
+    assert row in told["tables"]["axes"]
+    assert "| `padding_of_images` | int | pixels around" in told["tables"]["overall columns"]
+
+
+def test_a_name_of_an_algorithm_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
+    """The axis takes it, alone and in a map of layers; so do the JSON Schema and the table."""
+    told = _told(
+        tmp_path,
+        "catalog/axes.py",
+        '"winograd_nonfused": ',
+        '"strassen": "seven products instead of eight",',
+        PLAIN.replace("}", ", algorithm: [auto, strassen, {'layer1.*': strassen}]}"),
+    )
+    assert told["plain"] == plain_ids
+    found = [axes["algorithm"] for axes in told["axes"]]
+    assert found[:3] == ["auto", "strassen", {"layer1.*": "strassen"}]
+    assert "strassen" in json.dumps(told["schema"]["$defs"]["Axes"]["properties"]["algorithm"])
+    assert "| `strassen` | seven products instead of eight |" in told["tables"]["algorithms"]
+
+
+def test_a_column_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
+    """Tables, shards and documentation have it; points do not change."""
+    told = _told(
+        tmp_path,
+        "catalog/columns.py",
+        '("stop_reason", ',
+        '("mood", "str", "of the operator"),',
+        PLAIN,
+    )
+    assert told["plain"] == told["ids"] == plain_ids
+    assert "mood" in told["overall"]
+    assert "mood" in told["shard"]
+    assert "| `mood` | str | of the operator |" in told["tables"]["overall columns"]
+
+
+@pytest.mark.parametrize("workload", ["inference", "training", "noop"])
+def test_a_workload_has_the_axes_and_settings_that_name_it(workload: str) -> None:
+    """In the order of the catalogue, each with its default."""
+    assert list(axes_of(workload)) == [n for n, a in AXES.items() if workload in a.workloads]
+    assert list(settings_of(workload)) == [
+        n for n, s in SETTINGS.items() if workload in s.workloads
+    ]
+    assert axis_defaults(workload)["input_size"] == 224
