@@ -1,12 +1,12 @@
-"""The point: one fully resolved configuration, the unit of measurement, resume and failure.
+"""A point is one complete configuration: the unit that is measured, resumed, and can fail.
 
 A point's id is 16 hex digits of SHA-256 over the canonical JSON of everything that changes the
-number: the workload, the axis values and the measurement settings. It never holds an index, a
-path or a time, so an id computed on a login node equals the one computed on a compute node.
+result: the workload, the values of the axes and the settings of the measurement. No index, path or
+time is part of it, so a login node and a compute node compute the same id.
 
-Values equal to their default are left out of the canonical form (`catalog` owns the defaults).
-So an axis that a later version adds does not change the ids of what was measured before; in
-return a default, once released, never changes.
+Values that equal their default (see `catalog`) are left out of the canonical JSON. So a new axis
+does not change the ids of earlier points, and for the same reason a released default never
+changes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Point:
     point_id: str = ""
 
     def label(self, names: Iterable[str] = LABEL) -> str:
-        """Return some values for people: ``resnet18 224 1 gemm``."""
+        """Return some values as a short text: ``resnet18 224 1 gemm``."""
         return " ".join(_text(self.axes[name]) for name in names if name in self.axes)
 
 
 def canonical_json(value: object) -> str:
-    """Serialise with sorted keys and no spaces; numerically equal int and float agree."""
+    """Return JSON with sorted keys and no spaces; 1 and 1.0 are written alike."""
     if type(value) is int:  # the same text at a fifth of the time
         return repr(value)
     return _ENCODER.encode(_normal(value))
 
 
 def point_id(workload: str, axes: Mapping[str, Any], measure: Mapping[str, Any]) -> str:
-    """Return the id of a configuration whose defaults were already left out."""
+    """Return the id of a configuration, given without the values that are defaults."""
     text = canonical_json({"axes": axes, "measure": measure, "workload": workload})
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
 
@@ -67,7 +67,7 @@ def same(a: object, b: object) -> bool:
 
 
 def _normal(value: object) -> object:
-    """Give 1.0 and 1 one spelling, at every depth."""
+    """Turn whole floats into integers, at every depth."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):

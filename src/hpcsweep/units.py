@@ -1,4 +1,4 @@
-"""Slurm's ways to write a time limit and an amount of memory."""
+"""Time limits and amounts of memory, as Slurm writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEGABYTES: Final = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def seconds(text: str) -> int | None:
-    """Return the seconds of a time limit, None where there is none; ValueError for other text."""
+    """Return the seconds of a time limit, None for no limit; raise ValueError for other text."""
     text = text.strip()
     if text.upper() in _UNLIMITED:
         return None
@@ -45,7 +45,10 @@ def written(limit: int | None) -> str:
 
 
 def megabytes(text: str) -> int:
-    """Return the MiB of an amount of memory, rounded up; 0 is all that the node has."""
+    """Return an amount of memory in MiB, rounded up; 0 means all memory of the node.
+
+    Raises ValueError for other text.
+    """
     match = _MEMORY.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"needs memory: {MEMORY_FORMS}")

@@ -73,7 +73,7 @@ def _complaint(folder: Path, text: str) -> str:
         ("exclude: [{algorithm: [{conv1: gemm}]}]", "found a map, allowed are auto, autotune"),
         # zip
         ("zip: [[model]]", "7: zip[0]: found a list, needs 2 or more entries"),
-        ("zip: [[model, input_size]]", "model has 2, input_size has 3 values; what moves together"),
+        ("zip: [[model, input_size]]", "model has 2, input_size has 3 values; axes that move"),
         ("zip: [[model, dtype]]", "zip[0][1]: dtype has no values under `axes`, needs model"),
         ("zip: [[model, dtyp]]", "zip[0][1]: found 'dtyp', allowed are model"),
         (

@@ -18,7 +18,7 @@ from hpcsweep import catalog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# History. A reader accepts every version that is listed here, and refuses a newer major one.
+# A reader accepts every version that is listed here, and refuses a newer major version.
 # 1.0  first release
 SCHEMA_VERSION: Final = "1.0"
 
@@ -66,7 +66,7 @@ DOUBTFUL: Final = frozenset(
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, what a cell holds, and the group it is documented under."""
+    """One column: its name, the kind of its cells, and the group of the documentation."""
 
     name: str
     kind: str
@@ -167,7 +167,7 @@ _TIME = _group(
     ("throughput_ips", "float", "images per second, from the median pass or step"),
 )
 
-# means are of the phase pass; totals are those means times the steps of the training
+# A mean is that of the phase pass; a total is the mean times the steps of the training.
 _PHASES = _group(
     "phases of a training step",
     ("phase_data_ms", "float", "waiting for the next batch, mean per step"),
@@ -351,7 +351,7 @@ OVERALL: Final[tuple[Column, ...]] = (
     *_IDENTITY,
     *_PROVENANCE,
 )
-# What a row of a profiled run leaves empty: all that was read off a clock, or follows from it.
+# The cells that stay empty in a row of a profiled run: times, and what is computed from times.
 CLOCKED: Final = frozenset(
     {
         *(name for name, kind, _doc in _TIME_SEED if kind == "float"),
@@ -377,7 +377,7 @@ SAMPLE_COLUMNS: Final = tuple(column.name for column in SAMPLES)
 
 MERGED_COLUMNS: Final = (*OVERALL_COLUMNS, *(column.name for column in COLLECTED))
 
-# Shards lead with what `status` needs, so that it never parses the rest of a line.
+# Shards begin with the two cells that `status` needs, so that it can ignore the rest of a line.
 SHARD_COLUMNS: Final = (
     "point_id",
     "status",
@@ -385,14 +385,14 @@ SHARD_COLUMNS: Final = (
     *COMMIT,
 )
 
-# Rows of one sweep are comparable only where these agree.
+# Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")
 
 Row = dict[str, Any]
 
 
 def axis_cells(axes: Mapping[str, Any]) -> Row:
-    """Return the cells that a point's axes fill, `device` included."""
+    """Return the cells of a point's axes, and the cell `device`."""
     cells = {name: value for name, value in axes.items() if name in catalog.AXES}
     cells["device"] = axes.get("gpu")
     return cells
@@ -414,5 +414,5 @@ def cell(value: object) -> str:
 
 
 def cells(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
-    """Return the texts of a row in column order; a key that is no column is a mistake of ours."""
+    """Return the cells of a row as texts, in the order of the columns."""
     return [cell(row.get(name)) for name in columns]

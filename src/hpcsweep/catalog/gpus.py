@@ -1,8 +1,7 @@
-"""Peaks of GPUs, for rooflines and shares of peak: dense figures, boost clocks, no sparsity.
+"""Peaks of GPUs, for rooflines and shares of the peak: dense figures, at boost clocks.
 
-A vendor's headline is often with 2:4 sparsity (double) or per module (MI250: two devices to every
-framework); such figures never stand here. L2 size, SM count and clock are asked of the device
-itself; this table serves the roof only.
+Vendors often print rates with 2:4 sparsity, which are twice as high, or rates of a whole module
+(an MI250 is two devices to a framework). Neither is in this table.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device as a framework sees it; None where it has no such unit.
+    """One device as a framework sees it; None means that it has no such unit.
 
     TF32, FP16 and BF16 are tensor (matrix) rates. `pattern` matches the device's own name.
     """
@@ -38,7 +37,7 @@ class Gpu:
     vendor: str = "nvidia"
 
     def peak(self, dtype: str, *, tf32: bool = False) -> float | None:
-        """Return the dense peak of a dtype's convolutions, TFLOP/s; None where it is unknown."""
+        """Return the dense peak of a dtype's convolutions in TFLOP/s, None if it is unknown."""
         if dtype == "float32" and tf32 and self.tf32_tflops is not None:
             return self.tf32_tflops
         return {
@@ -80,7 +79,7 @@ def _gcd(name: str, pattern: str, *, vector: float, matrix: float, fp16: float) 
     return Gpu(name, pattern, *rates, *memory, tdp_w=None, source=_CDNA2, vendor="amd")
 
 
-# The first pattern that matches counts, so the particular stands before the general.
+# The first pattern that matches is taken, so special names stand before general ones.
 # fmt: off
 DEVICES: Final = (
     _nvidia("V100S PCIe", r"V100S", fp64=(8.2, None), fp32=16.4, tf32=None, fp16=130.0,
@@ -112,10 +111,10 @@ DEVICES: Final = (
 )
 # fmt: on
 
-# ROCm gives both modules one name, "AMD Instinct MI250X/MI250"; compute units tell them apart.
+# ROCm names both modules "AMD Instinct MI250X/MI250"; the number of compute units differs.
 _CDNA2_UNITS: Final = {110: "MI250X GCD", 104: "MI250 GCD"}
 
-# By the `gpu` values of the shipped profiles, for where no device can be asked for its name.
+# The devices by the `gpu` values of the shipped profiles; used where no device is at hand.
 GPUS: Final[Mapping[str, Gpu]] = {
     short: next(gpu for gpu in DEVICES if gpu.name == name)
     for short, name in {
@@ -131,7 +130,7 @@ GPUS: Final[Mapping[str, Gpu]] = {
 
 
 def vendor(short: str) -> str:
-    """Return `nvidia` or `amd` for a profile's `gpu`, or nothing where its name does not tell."""
+    """Return `nvidia` or `amd` for a profile's `gpu`, or an empty text for an unknown name."""
     if short in GPUS:
         return GPUS[short].vendor
     return "amd" if re.match(r"mi\d", short) else ""  # AMD's Instinct line
@@ -153,12 +152,12 @@ def by_label(label: str) -> str | None:
 
 
 def name_pattern(short: str) -> str:
-    """Return a regular expression for the names that devices of a `gpu` value give themselves."""
+    """Return a regular expression for the device names that belong to a `gpu` value."""
     return rf"\b{short.upper()}\b"
 
 
 def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:
-    """Return the entry of a device by the name that it gives itself, or None.
+    """Return the entry of the device with this name, or None.
 
     `units` is the device's number of multiprocessors (compute units). A slice of a device (MIG)
     has no entry.

@@ -1,8 +1,8 @@
-"""torchvision's classifiers, without torchvision: image sizes, operations, parameters.
+"""A table of torchvision's classifiers, which needs no torchvision: sizes, operations, parameters.
 
-Written by `benchmarks/model_table.py`, held against torchvision by a test. Operations are those of
-one image at 224 x 224, which is also what every fixed network takes; a multiply-add counts as two,
-and only convolutions, matrix products and attention count (PyTorch's `FlopCounterMode`).
+`benchmarks/model_table.py` writes it, and a test compares it with torchvision. Operations are those
+of one image of 224 x 224 pixels, which every network of a fixed size takes. A multiply-add counts
+as two; only convolutions, matrix products and attention count (PyTorch's `FlopCounterMode`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFERENCE_SIZE: Final = 224
 
 @dataclass(frozen=True)
 class Model:
-    """What is known of a network: its smallest (or only) image size, its work at 224."""
+    """A network: its smallest (or only) image size, and its work at 224 pixels."""
 
     size: int
     flops: int
@@ -26,18 +26,13 @@ class Model:
     fixed: bool = False
 
     def takes(self, size: int) -> bool:
-        """Say whether an image of this height and width can be classified."""
+        """Say whether the network takes images of this height and width."""
         return size == self.size if self.fixed else size >= self.size
 
     @property
     def gflops(self) -> float:
-        """Return 10^9 operations of one image at `gflops_size`."""
+        """Return 10^9 operations of one image of `REFERENCE_SIZE`."""
         return self.flops / 1e9
-
-    @property
-    def gflops_size(self) -> int:
-        """Return the image size that the operations are counted at."""
-        return REFERENCE_SIZE
 
 
 MODELS: Final[Mapping[str, Model]] = {

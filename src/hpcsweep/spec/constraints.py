@@ -1,8 +1,8 @@
-"""Reads axes, `zip`, `exclude`, `include` and `when`, and holds them against each other.
+"""Checks what a sweep file says in `axes`, `zip`, `exclude`, `include` and `when` together.
 
-What a file says one by one may be right and still be wrong together: an exclude that matches
-nothing, a point that is there twice, an image that is too small for its network. All of it is
-found by counting classes of combinations (see `grid`), so a sweep of millions is checked at once.
+Each key may be right, and the file still wrong: an exclude that matches nothing, a point that is
+there twice, an image that is too small for its network. The combinations are counted for this, not
+listed (see `grid`), so a sweep of millions takes no longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpcsweep.spec.space import Predicate, Rule, Space, When
 from hpcsweep.spec.validation import integral
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.errors import BadInput
     from hpcsweep.spec.document import Document
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     Loc = tuple[str | int, ...]
 
 MAX_POINTS: Final = 10_000_000
-_PROBED: Final = 100  # sizes that are looked at one by one for the sake of a message
+_PROBED: Final = 100  # sizes that are tried one by one to name the one that is wrong
 
 
 class Reader:
     """Reads what one file says about axes; `space` and `include` are the result."""
 
     def __init__(self, doc: Document, file: SweepFile) -> None:
-        """Read and check everything; raise the document's error at the first thing wrong."""
+        """Read and check everything; raise the document's error for the first mistake."""
         self.doc, self.file = doc, file
         self._models = {} if file.workload == "noop" else MODELS
         self._members: dict[tuple[str, int, int], frozenset[Any]] = {}
@@ -46,7 +46,7 @@ class Reader:
         axes = self._given(file.axes, ("axes",))
         self._check_zips(axes)
         zips = tuple(map(tuple, file.zip))
-        # values first: an `if` may ask for what a rule brings only if no rule sets that axis
+        # an `if` may name values of the axes, but none that only a rule brings
         self.space = Space(axes, defaults)
         whens = self._whens(axes)
         self.space = Space(axes, defaults, zips, (), whens)
@@ -72,7 +72,7 @@ class Reader:
         )
 
     def _has(self, name: str, wanted: object) -> list[Any] | None:
-        """Return None when the sweep's axis has a value, else the first few values it has."""
+        """Return None where the sweep's axis has a value, else some of the values that it has."""
         for i, source in enumerate(self.space.sources(name)):
             if isinstance(source, list) and (name, i, len(source)) not in self._members:
                 self._members[name, i, len(source)] = frozenset(map(_hashable, source))
@@ -117,24 +117,20 @@ class Reader:
         sizes = {name: len(axes[name]) for name in group}
         if len(set(sizes.values())) > 1:
             text = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-            raise self.doc.complaint(loc, f"{text} values; what moves together has as many")
+            raise self.doc.complaint(
+                loc, f"{text} values; axes that move together need the same number"
+            )
         if all(self._listed(("axes", name)) for name in group):
-            rows: dict[str, int] = {}
-            for i, row in enumerate(zip(*(axes[name] for name in group), strict=True)):
-                before = rows.setdefault(canonical_json(row), i)
-                if before != i:
-                    text = f"rows {before + 1} and {i + 1} are the same point"
-                    raise self.doc.complaint(loc, text)
+            for first, again in _repeats(zip(*(axes[name] for name in group), strict=True)):
+                text = f"rows {first + 1} and {again + 1} are the same point; remove one"
+                raise self.doc.complaint(loc, text)
 
     def _no_repeats(self, loc: Loc, found: Sequence[Any]) -> None:
         """Complain about a value that an axis's list holds twice."""
-        first: dict[str, int] = {}
-        for i, item in enumerate(found if self._listed(loc) else []):
-            before = first.setdefault(canonical_json(item), i)
-            if before != i:
-                line = self.doc.line((*loc, before))
-                text = f"{show(item)} is repeated, first in line {line}; a value counts once"
-                raise self.doc.complaint((*loc, i), text)
+        for first, again in _repeats(found if self._listed(loc) else []):
+            line = self.doc.line((*loc, first))
+            text = f"{show(found[again])} is repeated, first in line {line}; remove one"
+            raise self.doc.complaint((*loc, again), text)
 
     def _whens(self, axes: Mapping[str, Sequence[Any]]) -> tuple[When, ...]:
         zipped = {name for group in self.file.zip for name in group}
@@ -162,7 +158,7 @@ class Reader:
         return tuple(rules)
 
     def _condition(self, loc: Loc, found: Shape, names: Sequence[str]) -> Condition:
-        """Return what a constraint asks, after a look whether the sweep has what it names."""
+        """Return what a condition asks, once its axes and values are known to the sweep."""
         asked: dict[str, Predicate] = self._given(found, loc)
         if not asked:
             raise self.doc.complaint(loc, "found an empty map, needs axis: value")
@@ -227,13 +223,12 @@ class Reader:
         self._check_include(grid)
 
     def _check_include(self, grid: Grid) -> None:
-        seen: dict[str, int] = {}
+        for first, again in _repeats(self.include):
+            line = self.doc.line(("include", first))
+            text = f"the same point as in line {line}; remove one"
+            raise self.doc.complaint(("include", again), text)
         for i, point in enumerate(self.include):
             loc: Loc = ("include", i)
-            before = seen.setdefault(canonical_json(point), i)
-            if before != i:
-                line = self.doc.line(("include", before))
-                raise self.doc.complaint(loc, f"the same point as in line {line}; name it once")
             if grid.holds(point):
                 raise self.doc.complaint(loc, "the axes have this point already; remove it here")
             name = point["model"]
@@ -271,8 +266,17 @@ class Reader:
         return [name for name, every_size in takes.items() if not every_size]
 
 
+def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
+    """Yield the places of equal items: of the first, and of each that repeats it."""
+    places: dict[str, int] = {}
+    for i, item in enumerate(items):
+        first = places.setdefault(canonical_json(item), i)
+        if first != i:
+            yield first, i
+
+
 def _unfit(name: str) -> Condition:
-    """Return the condition that matches images which a model cannot take."""
+    """Return the condition that matches the images that a model cannot take."""
     model = MODELS[name]
     condition = {"model": Predicate(frozenset({name}))}
     if not model.fixed:

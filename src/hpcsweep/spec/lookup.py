@@ -1,4 +1,4 @@
-"""Where sweeps, profiles and templates are looked for, and in which order.
+"""Finds sweeps, profiles and templates by name, in the order of this list.
 
 1. an explicit path;
 2. the folder in the working directory (`sweeps/`, `cluster_profiles/`, `jobs/templates/`);
@@ -26,20 +26,20 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
 def folders(kind: str) -> list[Path]:
-    """Return the folders of a kind that exist, the first to be asked first."""
+    """Return the existing folders of a kind, in the order of the search."""
     config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     roots = (Path(), Path(config).expanduser() / "hpcsweep", shipped())
     return [root / kind for root in roots if (root / kind).is_dir()]
 
 
 def shipped() -> Path:
-    """Return the root of what comes with the program: the wheel's data, or the checkout."""
+    """Return the folder of the files that come with the program: in the wheel, or the checkout."""
     data = _PACKAGE / "_data"
     return data if data.is_dir() else _PACKAGE.parents[1]
 
 
 def names(kind: str) -> dict[str, Path]:
-    """Return every name that `find` would know, sorted, with the file that it stands for."""
+    """Return every name that `find` knows, sorted, with its file."""
     found: dict[str, Path] = {}
     for folder in folders(kind):
         for path in _files(folder):
@@ -48,9 +48,10 @@ def names(kind: str) -> dict[str, Path]:
 
 
 def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInput) -> Path:
-    """Return the file of a name or path; raise `error` naming what exists and what is near.
+    """Return the file of a name or a path.
 
-    A path is anything with a `/`, a YAML suffix, or an existing file of that very name.
+    A text with a `/` or a YAML suffix is a path, and so is the name of an existing file. Any other
+    text is a name. If nothing is found, `error` lists the names that exist and suggests one.
     """
     text = os.fspath(name)
     shown = text if text and text.isprintable() else repr(text)
@@ -63,13 +64,13 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     if text in known:
         return known[text]
     if text and _exists(path):
-        return path  # a folder: whoever reads it says so
+        return path  # a folder; reading it gives a better message
     have = ", ".join(known) or "none"
     raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, known)}")
 
 
 def is_path(text: str) -> bool:
-    """Say whether a text can only be meant as a file, and not as a name."""
+    """Say whether a text can be a path only, and not a name."""
     return "/" in text or Path(text).suffix in SUFFIXES
 
 

@@ -1,8 +1,8 @@
-"""A file in `cluster_profiles/` to a frozen `Profile`: where and how to run.
+"""Reads a file of `cluster_profiles/` into a frozen `Profile`: where and how to run.
 
-A profile may extend another: later keys win, `env` is merged name by name, null takes a value away.
-Paths (`venv`, `python`) are relative to the file that names them; `~` is the home of whoever
-submits.
+A profile may extend another: its own keys win, `env` is merged name by name, and null removes a
+value. Paths (`venv`, `python`) are relative to the file that names them; `~` is the home of the
+user who submits.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _variables(env: dict[str, str]) -> dict[str, str]:
 
 
 def _digits(value: object) -> object:
-    """Take a bare number for its text: `OMP_NUM_THREADS: 4`, `time: 60`."""
+    """Turn a whole number into text, for `OMP_NUM_THREADS: 4` or `time: 60`."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if whole else value
 
@@ -141,14 +141,14 @@ class ProfileFile(Shape):
 
 
 class Profile(ProfileFile):
-    """A profile with all that it extends, ready to be used."""
+    """A profile, merged with those that it extends."""
 
     name: str
     path: Path
     places: dict[str, str] = Field(default={}, exclude=True, repr=False)  # key to FILE:LINE
 
     def where(self, key: str) -> str:
-        """Return FILE:LINE of a key, in the file that sets it; of the profile where none does."""
+        """Return FILE:LINE of the place that sets a key; the profile's path if none does."""
         return self.places.get(key, str(self.path))
 
     @property
@@ -158,17 +158,22 @@ class Profile(ProfileFile):
 
     @property
     def time_seconds(self) -> int | None:
-        """Return the time limit, None where there is none."""
+        """Return the time limit in seconds, None if there is none."""
         return None if self.time is None else units.seconds(self.time)
 
     @property
     def mem_mb(self) -> int | None:
-        """Return the memory in MiB, None where the profile does not say."""
+        """Return the memory in MiB, None if the profile sets none."""
         return None if self.mem is None else units.megabytes(self.mem)
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Profile:
-    """Read a profile by name or path; `ProfileError` says what is wrong with it."""
+    """Read a profile by name or path.
+
+    Raises:
+        ProfileError: the file is missing or wrong; the text has file, line and key.
+
+    """
     path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
     doc = document.read(path, ProfileError)
     places: dict[str, str] = {}
@@ -182,7 +187,7 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
 
 
 def names() -> list[str]:
-    """Return the profiles that can be named here."""
+    """Return the names of the profiles that can be found."""
     return list(lookup.names(lookup.PROFILES))
 
 
@@ -194,7 +199,7 @@ def schema() -> str:
 def _with_parents(
     doc: document.Document, chain: list[Path], places: dict[str, str]
 ) -> dict[str, Any]:
-    """Return a file's values over those of what it extends; every file is checked on its own."""
+    """Return a file's values, merged over those that it extends; each file is checked first."""
     file = check(ProfileFile, doc)
     own = {key: getattr(file, key) for key in doc.data}
     for key in own:
@@ -207,17 +212,17 @@ def _with_parents(
     parent = _parent(doc, file.extends)
     if any(parent.samefile(seen) for seen in chain):
         circle = " extends ".join(path.stem for path in [*chain, parent])
-        raise doc.complaint(("extends",), f"goes in a circle: {circle}")
+        raise doc.complaint(("extends",), f"profiles extend each other in a circle: {circle}")
     base = _with_parents(document.read(parent, ProfileError), [*chain, parent], places)
     env = {**base.get("env", {}), **own.get("env", {})}
     return {**base, **own, **({"env": env} if env else {})}
 
 
 def _parent(doc: document.Document, name: str) -> Path:
-    """Return the file that a profile extends: next to it, else wherever profiles are."""
+    """Return the file that a profile extends: one beside it, or one that `lookup` finds."""
     file = name if name.endswith(lookup.SUFFIXES) else f"{name}.yaml"
     for folder in (doc.path.parent, *lookup.folders(lookup.PROFILES)):
-        # a file may extend the one of its own name that it hides
+        # a file hides others of its name, and may extend one of these
         if (folder / file).is_file() and not (folder / file).samefile(doc.path):
             return folder / file
     try:
@@ -227,7 +232,7 @@ def _parent(doc: document.Document, name: str) -> Path:
 
 
 def _absolute(text: str, folder: Path, *, bare: bool) -> str:
-    """Return a path from anywhere; a bare program name is left to the node's PATH."""
+    """Return an absolute path; a program's bare name is found by the PATH of the node."""
     if bare and "/" not in text:
         return text
     path = Path(text).expanduser() if text.startswith("~") else Path(text)
@@ -248,7 +253,9 @@ def _check_together(doc: document.Document, profile: Profile) -> None:
         text = f"{profile.wrapper} needs launcher: {able}"
         raise doc.complaint((where,), f"{text}; without it, set wrapper: none")
     if profile.wrapper_options and profile.wrapper == "none":
-        raise doc.complaint((), "`wrapper_options` without a `wrapper` that takes them")
+        raise doc.complaint(
+            (), "`wrapper_options` need a `wrapper`; set one, or remove the options"
+        )
     if launcher.needs_time and profile.time is None:
         where = "time" if "time" in doc.data else "launcher"
         text = f'`time` is missing, and launcher {profile.launcher} needs one, such as "24:00:00"'
@@ -257,4 +264,4 @@ def _check_together(doc: document.Document, profile: Profile) -> None:
     if limit is not None and limit <= profile.signal_lead and launcher.in_slurm:
         where = "time" if "time" in doc.data else "signal_lead"
         text = f"a time limit of {limit} s ends before `signal_lead`, {profile.signal_lead} s"
-        raise doc.complaint((where,), f"{text}; nothing could be measured")
+        raise doc.complaint((where,), f"{text}; set a longer time or a shorter lead")

@@ -1,4 +1,4 @@
-"""What a sweep declares: axes, the constraints between them, how to measure.
+"""What a sweep declares: its axes, the constraints between them, and how to measure.
 
 Plain values of the standard library: `spec` fills them from a file, `grid` counts combinations,
 `plan` makes points.
@@ -27,7 +27,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Predicate:
-    """What a constraint asks of one axis: to be one of the values, or to compare so."""
+    """What a condition asks of one axis: one of some values, none of them, or a comparison."""
 
     values: frozenset[Any] = frozenset()
     bounds: tuple[tuple[str, float], ...] = ()
@@ -47,7 +47,7 @@ Condition = Mapping[str, Predicate]
 
 @dataclass(frozen=True)
 class When:
-    """For the combinations that match, these axes have these values instead."""
+    """A rule: these axes have these values in the combinations that match its condition."""
 
     condition: Condition
     axes: Mapping[str, Sequence[Any]]
@@ -55,7 +55,7 @@ class When:
 
 @dataclass(frozen=True)
 class Space:
-    """Axes and constraints, as a sweep declares them; `defaults` are those of all axes."""
+    """The axes and constraints of a sweep; `defaults` has every axis of the workload."""
 
     axes: Mapping[str, Sequence[Any]]
     defaults: Mapping[str, Any]
@@ -64,18 +64,18 @@ class Space:
     whens: tuple[When, ...] = ()
 
     def names(self) -> list[str]:
-        """Return every axis that has values of its own, in order of declaration."""
+        """Return the axes that the sweep or one of its rules names, in that order."""
         return list(
             dict.fromkeys([*self.axes, *(name for rule in self.whens for name in rule.axes)])
         )
 
     def sources(self, name: str) -> list[Sequence[Any]]:
-        """Return where an axis takes its values from: declared (or default), then each rule."""
+        """Return the lists of values of an axis: its own (or the default), then each rule's."""
         own = self.axes.get(name, (self.defaults[name],))
         return [own, *(rule.axes[name] for rule in self.whens if name in rule.axes)]
 
     def values(self, name: str) -> Iterator[Any]:
-        """Return every value that an axis may have, repeated where sources share it."""
+        """Return every value of an axis; a value of several sources comes several times."""
         for source in self.sources(name):
             yield from source
 
@@ -84,13 +84,13 @@ class Space:
         return list(dict.fromkeys(name for rule in self.whens for name in rule.axes))
 
     def groups(self) -> list[tuple[str, ...]]:
-        """Return what moves together, slowest first: the model, then as declared."""
+        """Return the groups of axes that move together; the slowest, the model's, comes first."""
         group_of = {name: group for group in self.zips for name in group}
         ordered = sorted(self.names(), key=lambda name: name != "model")
         return list(dict.fromkeys(group_of.get(name, (name,)) for name in ordered))
 
     def size(self) -> int:
-        """Return an upper bound of the number of combinations, at no cost."""
+        """Return an upper bound of the number of combinations."""
         if not self.names():
             return 0
         return prod(max(1, sum(map(len, self.sources(group[0])))) for group in self.groups())
@@ -98,9 +98,9 @@ class Space:
 
 @dataclass(frozen=True)
 class Rule:
-    """Where a sweep file says something about combinations, for tallies and complaints."""
+    """One entry of `zip`, `when`, `exclude` or `include`, and its line in the file."""
 
-    kind: str  # zip, exclude, include or when
+    kind: str  # zip, when, exclude or include
     index: int
     line: int
     text: str
@@ -108,7 +108,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file that was understood; every value is final, every default filled in."""
+    """A sweep file that was read and checked, with all defaults filled in."""
 
     name: str
     workload: str
@@ -122,6 +122,6 @@ class Sweep:
     text: str  # as it was read
 
     def values(self, axis: str) -> Iterator[Any]:
-        """Return the values that an axis has anywhere in the sweep, some of them repeatedly."""
+        """Return the values of an axis in the whole sweep; some of them come several times."""
         yield from self.space.values(axis)
         yield from (point[axis] for point in self.include)

@@ -1,4 +1,4 @@
-"""Reads a sweep file into a frozen `Sweep`; every complaint has file, line, key and suggestion.
+"""Reads a sweep file into a frozen `Sweep`; an error has file, line, key and a suggestion.
 
 pydantic checks one key after another and writes the JSON Schema; `constraints` checks what axes and
 constraints mean together.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sweep", "SweepFile", "load", "model", "schema"]
 
-# a name becomes a folder's name; the same pattern guards the results
+# a sweep's name becomes the name of a folder; results folders are named by the same pattern
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _FILLED: Any = Field(json_schema_extra={"minProperties": 1})
 _ZIPPED: Final[Any] = {"min_length": 2, "json_schema_extra": {"uniqueItems": True}}
@@ -39,7 +39,7 @@ M = TypeVar("M", bound=Shape)
 
 
 class Failure(Shape):
-    """A failure that a no-op point is made to have."""
+    """A failure that is injected into no-op points."""
 
     when: Any = Field(default={}, description="axis to value; empty: every point")
     how: Literal[tuple(INJECTIONS)] = Field(description="what happens")  # type: ignore[valid-type]
@@ -49,7 +49,7 @@ class Failure(Shape):
 
 
 class Rule(Shape):
-    """Other values of some axes, where others match."""
+    """Other values of some axes, in the combinations that match a condition."""
 
     condition: Any = Field(
         alias="if",
@@ -85,7 +85,7 @@ class SweepFile(Shape):
 def model(workload: str = "") -> type[SweepFile]:
     """Return the model of a workload's sweep files; without one, of those of all workloads."""
     axes = list((axes_of(workload) if workload else AXES).values())
-    # a no-op takes any name as a model
+    # a no-op runs no model, so any name will do
     real = [replace(a, kind="str") if a.kind == "model" else a for a in axes]
     real = real if workload == "noop" else axes
     values: Any = axis_map("Axes", real, values_of)
@@ -127,9 +127,13 @@ def _setting(setting: Setting, failure: type[Failure]) -> Any:  # noqa: ANN401 -
 
 
 def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
-    """Read a sweep by name or path; raise `SpecError` for the first thing that is wrong with it.
+    """Read a sweep by name or path.
 
-    `name` stands in for the file's stem where the file does not name the sweep.
+    A sweep without a name in its file is called `name`, or else as the file is.
+
+    Raises:
+        SpecError: the file is missing or wrong; the text has file, line and key.
+
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
     doc = document.read(path, SpecError)
@@ -156,7 +160,7 @@ def schema() -> str:
 
 
 def _unknown(workload: object, key: str) -> str:
-    """Return what to call a key that a map of this workload does not have."""
+    """Return what is wrong with a key that the files of this workload do not have."""
     return f"means nothing to {workload}" if key in {*AXES, *SETTINGS} else "unknown key"
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.gpus import GPUS
-from hpcsweep.catalog.models import MODELS
+from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus
 
@@ -113,9 +113,9 @@ def _training_passes(axes: Mapping[str, Any], measure: Mapping[str, Any]) -> flo
 def _flops(axes: Mapping[str, Any]) -> float:
     model = MODELS.get(str(axes.get("model")))
     size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
-    gflops, at = (model.gflops, model.gflops_size) if model else (_UNKNOWN_GFLOPS, 224)
+    gflops = model.gflops if model else _UNKNOWN_GFLOPS
     stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
-    return gflops * 1e9 * (size / at) ** 2 * batch * stem
+    return gflops * 1e9 * (size / REFERENCE_SIZE) ** 2 * batch * stem
 
 
 def _rate(axes: Mapping[str, Any]) -> float:
