@@ -13,6 +13,7 @@ The tree (exit code in brackets)::
     |-- Refused [5]               machine or cluster does not fit the profile, or over a budget
     |-- ResultsError [6]          a results folder that cannot be read or written
     |   |-- DamagedResults        shards that could be read only in part
+    |   |-- Unread                a file that cannot be read now, but perhaps the next time
     |   `-- Busy                  another process holds the lock
     |-- SchedulerError [7]        Slurm refused, or could not be asked
     |   `-- PartlySubmitted [8]   Slurm took a part of the chunks; the same command sends the rest
@@ -96,6 +97,10 @@ class ResultsError(HpcsweepError):
 
 class DamagedResults(ResultsError):
     """Some shards could be read only in part; every complete row was kept."""
+
+
+class Unread(ResultsError):
+    """A file cannot be read now; nothing may be concluded, or remembered, from that."""
 
 
 class Busy(ResultsError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -17,10 +18,12 @@ import pytest
 from filelock import FileLock
 
 import resultsfolder
+from hpcsweep import __version__
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS, SHARD_COLUMNS
 from hpcsweep.collect.workflow import collect
 from hpcsweep.errors import Busy, DamagedResults, ResultsError
 from hpcsweep.store import shards
+from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import RunDir
 from localruns import Desk
 from resultsfolder import SWEEP, commit
@@ -28,6 +31,7 @@ from resultsfolder import SWEEP, commit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hpcsweep.collect.workflow import Report
     from hpcsweep.store.rundir import ShardPath
     from resultsfolder import Folder
 
@@ -485,6 +489,91 @@ def test_a_torn_header_is_a_writer_that_was_killed_early(measured: Folder) -> No
     assert (report.points, report.error()) == (8, None)
 
 
+# --- what could not be read --------------------------------------------------------------------
+
+# Every file descriptor is taken but those for the lock and for the three tables.
+_TOO_MANY_OPEN_FILES = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+while True:
+    try:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        break
+for fd in taken[-{free}:]:
+    os.close(fd)
+"""
+
+
+def test_a_block_that_could_not_be_read_once_is_taken_the_next_time(measured: Folder) -> None:
+    """Nothing of it is remembered, though no file has changed since; meanwhile it is named."""
+    assert collect(measured.run).points == 8
+    whole = measured.tables()
+    measured.run.overall.unlink()
+    done = collect_in_a_process(measured.run, _TOO_MANY_OPEN_FILES.format(free=4))
+    assert done.stdout == "0\n", done.stderr
+    assert not measured.run.collect_index.exists()
+    report = collect(measured.run)
+    assert (report.points, report.left_out, report.error()) == (8, [], None)
+    assert measured.tables() == whole
+
+
+def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
+    measured: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never with the advice to delete it, or to measure it again."""
+    shard = measured.shard("s1")
+
+    def stale(path: Path, *rest: Any, opened: Callable[..., int] = os.open) -> int:
+        if path == shard.samples:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return opened(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", stale)
+        report = collect(measured.run)
+    told = str(report.error())
+    assert (report.points, report.unreadable) == (0, [str(shard.overall)])
+    assert f"{shard.samples}: cannot be read (Stale file handle)" in report.left_out[0]
+    assert told.endswith(f"Collect again when they can be read: {measured.run.command('collect')}")
+    assert "delete" not in told
+    assert collect(measured.run).points == 8
+
+
+def test_few_file_descriptors_are_enough(measured: Folder) -> None:
+    """Files that are kept open for later make room for those that are needed now."""
+    for chunk, point in enumerate(measured.points, 1):
+        measured.measure(measured.shard("s1", chunk), [point])
+    done = collect_in_a_process(measured.run, _TOO_MANY_OPEN_FILES.format(free=6))
+    assert (done.stdout, done.stderr) == ("8\n", "")
+    assert measured.run.collect_index.exists()
+
+
+def test_what_an_older_version_remembered_wrongly_heals(measured: Folder) -> None:
+    """It took a file that it could not read once for damage; no file has changed since."""
+    collect(measured.run)
+    whole = measured.tables()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Blocks, "read", _damaged)
+        assert collect_anew(measured.run).points == 0
+    record = json.loads(measured.run.collect_index.read_text())
+    assert record["format"].startswith("4 ")
+    assert collect(measured.run).points == 0  # remembered: as damage it is
+    measured.run.collect_index.write_text(json.dumps({**record, "format": f"3 {__version__}"}))
+    assert collect(measured.run).points == 8
+    assert measured.tables() == whole
+
+
+def collect_anew(run: RunDir) -> Report:
+    """Collect without what was remembered."""
+    run.collect_index.unlink()
+    return collect(run)
+
+
+def _damaged(_blocks: Blocks, path: Path, _offset: int, _length: int) -> bytes:
+    raise ResultsError(f"{path}: cannot be read (Too many open files)")
+
+
 # --- other versions --------------------------------------------------------------------------
 
 
@@ -493,7 +582,7 @@ def reseal(shard: ShardPath, change: Callable[[dict[str, str]], dict[str, str]])
     found = shards.read(shard)
     columns: tuple[str, ...] = ()
     lines = []
-    with shards.Blocks() as blocks:
+    with Blocks() as blocks:
         for row in found.rows:
             cells = change({k: v for k, v in row.items() if not k.startswith("_")})
             crc = cells.pop("row_crc")
@@ -531,7 +620,7 @@ def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
 
 def rewrite_layers(shard: ShardPath, columns: list[str]) -> None:
     """Give a shard's layer rows other columns, with places and checksums that fit."""
-    rows = list(shards.parse_block(shard.layers.read_bytes(), LAYER_COLUMNS))[1:]
+    rows = list(parse_block(shard.layers.read_bytes(), LAYER_COLUMNS))[1:]
     blocks = {}
     at = len(",".join(columns)) + 1
     text = ",".join(columns) + "\n"

@@ -6,20 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
-from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards
+from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import ShardPath
-from hpcsweep.store.shards import Blocks, ShardWriter
+from hpcsweep.store.shards import ShardWriter
 from resultsfolder import commit, layer_of, row_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcsweep.point import Point
 
 
@@ -61,7 +62,7 @@ def test_what_is_committed_can_be_read(full: ShardPath, points: list[Point]) -> 
     assert [row["point_id"] for row in found.rows] == [point.point_id for point in points]
     assert (found.problems, found.torn, found.left_out) == ([], False, 0)
     layers, samples = blocks_of(full, found.rows[3])
-    rows = list(shards.parse_block(layers, LAYER_COLUMNS))
+    rows = list(parse_block(layers, LAYER_COLUMNS))
     assert [(row["point_id"], row["layer"]) for row in rows] == [
         (points[3].point_id, "conv1"),
         (points[3].point_id, "fc"),
@@ -196,43 +197,6 @@ def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
     assert shards.read(full).rows[1]["new"] == "b"
 
 
-@pytest.mark.parametrize(
-    ("offset", "length"), [(-1, 10), (10**15, 10), (0, 10**15), (0, -5), (10**30, 1), (3, 10**30)]
-)
-def test_a_place_that_does_not_exist_is_damage(full: ShardPath, offset: int, length: int) -> None:
-    """A damaged row may name any place; nobody asks for a petabyte."""
-    with Blocks() as blocks, pytest.raises(ResultsError, match="damaged"):
-        blocks.read(full.layers, offset, length)
-
-
-def test_blocks_end_with_a_line_and_hold_no_nul_bytes(full: ShardPath) -> None:
-    """What a file system leaves of data that never reached the disk."""
-    whole = full.layers.read_bytes()
-    full.layers.write_bytes(whole[:300] + b"\0" * 40 + whole[340:])
-    with Blocks() as blocks:
-        with pytest.raises(ResultsError, match="damaged"):
-            blocks.read(full.layers, 0, len(whole))
-        with pytest.raises(ResultsError, match="damaged"):
-            blocks.read(full.layers, 0, 20)
-
-
-def _open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-def test_few_files_are_open_however_many_are_read(tmp_path: Path) -> None:
-    """A thousand shards must not exhaust the file descriptors."""
-    paths = [tmp_path / f"{number}.csv" for number in range(40)]
-    for path in paths:
-        path.write_text(f"{path.name}\n")
-    with Blocks(limit=3) as blocks:
-        before = _open_files()
-        for path in paths + paths[::-1]:
-            assert blocks.read(path, 0, path.stat().st_size) == f"{path.name}\n".encode()
-        assert _open_files() <= before + 3
-    assert _open_files() == before
-
-
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
     """Their rows are checked by the checksum of their point."""
     assert shards.layer_columns_of(full) == LAYER_COLUMNS
@@ -240,8 +204,9 @@ def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPa
     full.layers.write_bytes(b"\0" * 10 + whole[10:])
     assert shards.layer_columns_of(full) == LAYER_COLUMNS
     full.layers.unlink()
-    with pytest.raises(ResultsError, match="cannot be read"):
-        shards.layer_columns_of(full)
+    assert shards.layer_columns_of(full) == LAYER_COLUMNS
+    full.layers.mkdir()
+    assert shards.layer_columns_of(full) == ()  # unknown for now
 
 
 def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:

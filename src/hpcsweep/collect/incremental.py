@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
 
 _TAIL: Final = 4096
-_FORMAT: Final = f"3 {__version__}"
+# History. 4: no failure to read a file is remembered any more. 3: the first release; it remembered
+# rows as damaged whose files could not be read once, so its memory is not used.
+_FORMAT: Final = f"4 {__version__}"
 
 Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file
@@ -84,8 +86,8 @@ class Memory:
             elif not seen.same_blocks(shard) or not _grew_from(seen.stamp, stamp):
                 return None
             elif seen.stamp != stamp:
-                if tail_of(shard.overall, seen.read) != seen.tail:  # another file by now
-                    return None
+                if tail_of(shard.overall, seen.read) != seen.tail or seen.tail < 0:
+                    return None  # another file by now, or it could not be read
                 news[name] = seen.read
         return news
 
@@ -153,6 +155,12 @@ def save(run: RunDir, memory: Memory) -> None:
     }
     with suppress(ResultsError), files.replacing(run.collect_index) as file:
         file.write(json.dumps(record, separators=(",", ":")).encode())
+
+
+def forget(run: RunDir) -> None:
+    """Remove the memory: the next collect reads everything again."""
+    with suppress(OSError):
+        run.collect_index.unlink(missing_ok=True)
 
 
 def stamps(run: RunDir) -> Found:

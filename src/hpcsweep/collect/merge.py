@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.catalog.columns import Row
     from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.shards import Shard
 
 VERSION_MIX: Final = "version_mix"
 _NUMERIC: Final = tuple(
@@ -57,6 +58,7 @@ class Entry:
     origin: Origin
     line: bytes
     columns: tuple[str, ...]
+    layer_columns: tuple[str, ...]  # of its shard; empty: unknown
     layers: Place
     samples: Place
     shard: ShardPath | None
@@ -78,6 +80,7 @@ def entry(  # noqa: PLR0913 - a record
     origin: Origin,
     shard: ShardPath | None,
     places: tuple[Place, Place],
+    layer_columns: tuple[str, ...] = (),
 ) -> Entry:
     """Return the entry of a row, which lies in `shard` or in the merged tables."""
     return Entry(
@@ -89,23 +92,33 @@ def entry(  # noqa: PLR0913 - a record
         origin=origin,
         line=line,
         columns=columns,
+        layer_columns=layer_columns,
         layers=places[0],
         samples=places[1],
         shard=shard,
     )
 
 
-def shard_entry(row: Row, columns: tuple[str, ...], shard: ShardPath) -> Entry:
+def shard_entry(row: Row, found: Shard) -> Entry:
     """Return the entry of a shard's row.
 
     Raises:
         ResultsError: a newer hpcsweep wrote it, or its places are no numbers.
 
     """
+    shard = found.path
     origin = Origin(shard.submission, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))
     places = _place(row, "layers"), _place(row, "samples")
-    return entry(row, line=row["_line"], columns=columns, origin=origin, shard=shard, places=places)
+    return entry(
+        row,
+        line=row["_line"],
+        columns=found.columns,
+        origin=origin,
+        shard=shard,
+        places=places,
+        layer_columns=found.layer_columns,
+    )
 
 
 @dataclass

@@ -31,15 +31,16 @@ class Report:
     orphans: int  # points that the sweep no longer has
     missing: int  # points that were submitted, are still in the sweep and have no row
     left_out: list[str]  # a message per row or line that is damaged
-    unreadable: list[str]  # shards that could not be read at all
+    unreadable: list[str]  # shards of which nothing, or not everything (`unread`), could be read
     version_mixes: list[dict[str, Any]]  # per GPU type: rows counted by library versions
     destroyed: list[str] = field(default_factory=list)  # points whose rows are all damaged
-    remedy: str = ""  # the command that measures them again
+    remedy: str = ""  # the command that measures them again, or reads again what is `unread`
     notes: list[str] = field(default_factory=list)
     shards_read: int = 0
     written: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)  # tables that have a header and no row
     seconds: float = 0.0
+    unread: int = 0  # shards with files that cannot be read now, and perhaps the next time
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that ``collect --json`` prints."""
@@ -59,12 +60,17 @@ class Report:
         if self.unreadable:
             names = ", ".join(self.unreadable[:3])
             what = f"{count(len(self.unreadable), 'shard')} could not be read: {names}"
-        again = "delete the damaged files and submit again, which measures only missing points"
+        return DamagedResults(f"{what}; all other rows were merged. {self._advice()}")
+
+    def _advice(self) -> str:
+        """Say what to do about rows that are missing; what may be whole is never to be deleted."""
+        if self.unread and not self.destroyed:
+            return f"Collect again when they can be read: {self.remedy}"
         if self.destroyed:
             again = f"measure the points again: {self.remedy}"
-        return DamagedResults(
-            f"{what}; all other rows were merged. Restore the files from a copy, or {again}"
-        )
+        else:
+            again = "delete the damaged files and submit again, which measures only missing points"
+        return f"Restore the files from a copy, or {again}"
 
     def _head(self) -> str:
         tail = f" ({tally(self.statuses, PointStatus)})" if self.statuses else ""

@@ -10,30 +10,30 @@ from __future__ import annotations
 import csv
 import io
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
 from hpcsweep.collect import merge
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import shards
+from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
-    from hpcsweep.store.rundir import RunDir, ShardPath
+    from hpcsweep.store.rundir import RunDir
 
 _SEAL: Final = COMMIT[-1]
 
 
 class Damaged(Exception):
-    """Rows whose blocks or checksums do not fit, with the reason; nothing was written."""
+    """Rows that cannot be taken, with the reason (`Unread`: for now); nothing was written."""
 
-    def __init__(self, found: list[tuple[Entry, str]]) -> None:
+    def __init__(self, found: list[tuple[Entry, ResultsError]]) -> None:
         super().__init__(f"{len(found)} rows")
         self.found = found
 
@@ -48,11 +48,11 @@ class Extras:
     def and_those_of(self, found: Iterable[Entry]) -> Extras:
         """Return the union with the extra columns in the shards of some rows."""
         headers = {id(entry.columns): entry.columns for entry in found}
-        sources = {entry.shard for entry in found if entry.shard and entry.layers[1]}
+        of_layers = {entry.layer_columns for entry in found if entry.layers[1]}
         known = {*MERGED_COLUMNS, *COMMIT}
         return Extras(
             merge.extra_columns([self.overall, *headers.values()], known),
-            merge.extra_columns([self.layers, *_layer_headers(sources)], LAYER_COLUMNS),
+            merge.extra_columns([self.layers, *of_layers], LAYER_COLUMNS),
         )
 
 
@@ -98,7 +98,7 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
         files.replacing(run.overall) as overall,
         files.replacing(run.samples) as samples,
         files.replacing(run.layers) as layers,
-        shards.Blocks() as blocks,
+        Blocks() as blocks,
     ):
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
@@ -149,12 +149,6 @@ def _write_rows(
     return rows
 
 
-def _layer_headers(sources: Iterable[ShardPath]) -> Iterator[tuple[str, ...]]:
-    for shard in sources:
-        with suppress(ResultsError):  # its rows will be found damaged
-            yield shards.layer_columns_of(shard)
-
-
 def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
     """Return a function that puts cells into the order of `columns`; missing ones are empty."""
     place = {name: index for index, name in enumerate(header)}
@@ -170,18 +164,17 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
 class _Source:
     """Reads the blocks of points from shards, or from the tables of the last collect."""
 
-    def __init__(self, run: RunDir, blocks: shards.Blocks, layer_columns: tuple[str, ...]) -> None:
+    def __init__(self, run: RunDir, blocks: Blocks, layer_columns: tuple[str, ...]) -> None:
         self.layer_columns = layer_columns
-        self.damaged: list[tuple[Entry, str]] = []
+        self.damaged: list[tuple[Entry, ResultsError]] = []
         self._run, self._blocks = run, blocks
-        self._headers: dict[ShardPath, tuple[str, ...]] = {}
 
     def blocks_of(self, found: Entry) -> tuple[bytes, bytes]:
         """Return a point's layer rows, in `layer_columns`, and samples; empty if damaged."""
         try:
             return self._checked(found)
         except ResultsError as error:
-            self.damaged.append((found, str(error)))
+            self.damaged.append((found, error))
             return b"", b""
 
     def _checked(self, found: Entry) -> tuple[bytes, bytes]:
@@ -193,14 +186,14 @@ class _Source:
         sealed = found.columns[-1] == _SEAL
         if sealed and not shards.verify_seal(found.line, layers, samples):
             raise ResultsError(f"{where.overall}: the checksum of {found.point_id} does not fit")
-        return self._fitted(layers, found.shard), samples
+        return self._fitted(layers, found), samples
 
-    def _fitted(self, block: bytes, shard: ShardPath) -> bytes:
+    def _fitted(self, block: bytes, found: Entry) -> bytes:
+        header = found.layer_columns
         if not block:
             return block
-        if shard not in self._headers:
-            self._headers[shard] = shards.layer_columns_of(shard)
-        header = self._headers[shard]
+        if not header:
+            raise Unread(f"{(found.shard or self._run).layers}: its header cannot be read")
         missing = len(self.layer_columns) - len(header)
         if self.layer_columns[: len(header)] == header:
             return block.replace(b"\n", b"," * missing + b"\n") if missing else block
@@ -209,7 +202,7 @@ class _Source:
 
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:
     text = io.StringIO()
-    rows = shards.parse_block(block, header)
+    rows = parse_block(block, header)
     csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n").writerows(
         rows
     )

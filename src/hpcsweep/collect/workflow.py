@@ -20,9 +20,9 @@ from hpcsweep.collect import incremental, merge, tables
 from hpcsweep.collect.incremental import Memory, Seen
 from hpcsweep.collect.orphans import membership, sweep_sha
 from hpcsweep.collect.summary import Report, mix_to_json
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.files import cannot_write
-from hpcsweep.store import ledger, locks, shards
+from hpcsweep.store import locks, shards
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class _Reading:
         self.pool = merge.Pool()
         self.rows: Counter[str] = Counter()  # per point
         self.seen: dict[str, Seen] = dict(memory.shards) if memory else {}
-        self.unopened: dict[str, str] = {}
+        self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
+        self.points_unread: set[str] = set()
         self.extras: Extras = memory.extras if memory else tables.Extras()
 
     def read(self, news: Mapping[str, int]) -> bool:
@@ -102,15 +103,21 @@ class _Reading:
         self._take(added, {})
         return True
 
-    def drop(self, damaged: list[tuple[Entry, str]]) -> None:
-        """Leave out rows whose blocks are damaged."""
+    def drop(self, damaged: list[tuple[Entry, ResultsError]]) -> None:
+        """Leave out rows whose blocks are damaged, or cannot be read now."""
         self.pool.drop(entry for entry, _reason in damaged)
         for entry, reason in damaged:
             self.rows[entry.point_id] -= 1
-            if entry.shard is not None:
+            if entry.shard is None:
+                continue
+            what = f"a row of point {entry.point_id} left out: {reason}"
+            if isinstance(reason, Unread):
+                self.unread.setdefault(incremental.name_of(entry.shard), []).append(what)
+                self.points_unread.add(entry.point_id)
+            else:
                 seen = self.seen[incremental.name_of(entry.shard)]
                 seen.rows, seen.left_out = seen.rows - 1, seen.left_out + 1
-                seen.problems.append(f"a row of point {entry.point_id} left out: {reason}")
+                seen.problems.append(what)
 
     def _take(self, entries: list[Entry], repeated: Mapping[str, int]) -> None:
         for entry in entries:
@@ -123,13 +130,13 @@ class _Reading:
         try:
             part = shards.read(shard, begin)
         except ResultsError as error:
-            self.unopened[name] = str(error)
+            self.unread[name] = [str(error)]
             return []
         before = self.seen.get(name, Seen(stamp)) if begin else Seen(stamp)
         entries, problems = [], [*before.problems, *part.problems]
         for row in part.rows:
             try:
-                entries.append(merge.shard_entry(row, part.columns, shard))
+                entries.append(merge.shard_entry(row, part))
             except ResultsError as error:  # noqa: PERF203 - next to nothing
                 problems.append(
                     f"{shard.overall}: a row of point {row['point_id']} left out: {error}"
@@ -171,7 +178,9 @@ class _Writing:
             report=vars(report),
         )
         memory.place(written)
-        if not reading.unopened:  # else the next collect reads all shards again
+        if reading.unread:  # nothing is remembered that was not read
+            incremental.forget(run)
+        else:
             incremental.save(run, memory)
         files = [str(path) for path in (run.overall, run.layers, run.samples)]
         return replace(report, shards_read=shards_read, written=files)
@@ -192,10 +201,12 @@ class _Writing:
     def _report(self, written: Written, mixes: list[merge.Mix]) -> Report:
         reading, members, winners = self._reading, self._members, written.rows
         measured = {entry.point_id for entry in winners}
-        missing = members.planned - measured
+        missing = members.planned - measured - reading.points_unread
         destroyed = self._destroyed(missing)
         unreadable = [
-            name for name, seen in reading.seen.items() if seen.left_out and not seen.rows
+            name
+            for name, seen in reading.seen.items()
+            if seen.left_out and not seen.rows and name not in reading.unread
         ]
         torn = [name for name, seen in reading.seen.items() if seen.torn]
         return Report(
@@ -208,25 +219,33 @@ class _Writing:
             orphans=len(members.orphans & measured),
             missing=len(missing) - len(destroyed),
             destroyed=destroyed,
-            remedy=_remedy(self._run, destroyed),
+            remedy=_remedy(self._run, destroyed) or self._again(),
             left_out=[
-                *reading.unopened.values(),
+                *(problem for found in reading.unread.values() for problem in found),
                 *(problem for seen in reading.seen.values() for problem in seen.problems),
                 *(f"{reading.found[name][0].overall}: torn last line left out" for name in torn),
             ],
-            unreadable=[str(reading.found[n][0].overall) for n in [*reading.unopened, *unreadable]],
+            unreadable=[str(reading.found[n][0].overall) for n in [*reading.unread, *unreadable]],
+            unread=len(reading.unread),
             version_mixes=[mix_to_json(mix) for mix in mixes],
             notes=members.notes,
             empty=_empty(self._run, written),
         )
 
+    def _again(self) -> str:
+        """Return the command that tries again what could not be read."""
+        return self._run.command("collect") if self._reading.unread else ""
+
     def _destroyed(self, missing: set[str]) -> list[str]:
         """Return the points that have rows, all of which are damaged."""
-        if not missing or not any(seen.left_out for seen in self._reading.seen.values()):
+        reading = self._reading
+        damaged = [reading.found[name][0] for name, seen in reading.seen.items() if seen.left_out]
+        try:
+            keys = [*shards.keys_of(damaged)] if missing else []
+        except Unread:  # since it was read a moment ago; the next collect tells
             return []
-        with suppress(ResultsError):  # a shard that cannot be opened is told as such
-            return sorted(missing & ledger.statuses(self._run).keys())
-        return []
+        measured = {key.point_id for key in keys if key.status is not PointStatus.PROFILED}
+        return sorted(missing & measured)
 
 
 def _remedy(run: RunDir, destroyed: list[str]) -> str:

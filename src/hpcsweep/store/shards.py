@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cells
-from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
+from hpcsweep.store.blocks import cannot_read
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Shard:
 
     path: ShardPath
     columns: tuple[str, ...]
+    layer_columns: tuple[str, ...] = ()  # empty: they cannot be read now
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     left_out: int = 0  # complete lines that are no rows
@@ -195,7 +196,7 @@ def read_keys(path: Path) -> list[Key]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _cannot_read(path, error) from error
+        raise cannot_read(path, error) from error
     end = data.rfind(b"\n") + 1
     keys = []
     for line in data[:end].split(b"\n"):
@@ -218,7 +219,7 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins.
 
     Raises:
-        ResultsError: the file cannot be opened at all.
+        Unread: the file cannot be opened at all.
 
     """
     try:
@@ -229,8 +230,9 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
             file.seek(at)
             data = file.read()
     except OSError as error:
-        raise _cannot_read(shard.overall, error) from error
-    result = Shard(shard, _names(header) if named else SHARD_COLUMNS)
+        raise cannot_read(shard.overall, error) from error
+    columns = _names(header) if named else SHARD_COLUMNS
+    result = Shard(shard, columns, layer_columns_of(shard))
     if not begin and not named and not _HEADER_LINE.startswith(header):
         result.problems.append(f"{shard.overall}: no header; read as the columns of this version")
     for line in data.split(b"\n")[:-1]:
@@ -247,76 +249,18 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     return result
 
 
-class Blocks:
-    """Reads blocks of rows from many files, of which at most `limit` are open at a time."""
-
-    def __init__(self, limit: int = 64) -> None:
-        self._limit = limit
-        self._open: dict[Path, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        for fd in self._open.values():
-            os.close(fd)
-        self._open = {}
-
-    def read(self, path: Path, offset: int, length: int) -> bytes:
-        """Return whole lines from a place in a file; `ResultsError` where they are damaged."""
-        if not length:
-            return b""
-        try:
-            fd = self._descriptor(path)
-            # a damaged row may name any place: never ask for more than there is
-            inside = offset >= 0 and 0 < length <= os.fstat(fd).st_size - offset
-            block = _pread(fd, offset, length) if inside else b""
-        except OSError as error:
-            raise _cannot_read(path, error) from error
-        if len(block) != length or not block.endswith(b"\n") or b"\0" in block:
-            raise ResultsError(f"{path}: the rows at byte {offset} are damaged")
-        return block
-
-    def _descriptor(self, path: Path) -> int:
-        fd = self._open.pop(path, -1)
-        if fd < 0:
-            fd = os.open(path, os.O_RDONLY)
-        self._open[path] = fd  # at the end: the least recently used file is closed first
-        if len(self._open) > self._limit:
-            os.close(self._open.pop(next(iter(self._open))))
-        return fd
-
-
-def _pread(fd: int, offset: int, length: int) -> bytes:
-    """Return `length` bytes: one read takes no more than 2 GiB, and network file systems less."""
-    parts = []
-    while length:
-        part = os.pread(fd, length, offset)
-        if not part:
-            break
-        parts.append(part)
-        offset, length = offset + len(part), length - len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Return the rows of a block by column name."""
-    for values in csv.reader(io.StringIO(block.decode("utf-8", "replace"))):
-        yield dict(zip(columns, values, strict=False))
-
-
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...]:
     """Return the columns of a shard's layer rows: its header, or this version's where it has none.
 
-    Raises:
-        ResultsError: the file cannot be read.
-
+    None, as an empty tuple, where the file cannot be read now.
     """
     try:
         with shard.layers.open("rb") as file:
             names = _names(file.readline())
-    except OSError as error:
-        raise _cannot_read(shard.layers, error) from error
+    except FileNotFoundError:
+        names = ()
+    except OSError:
+        return ()
     return names if {"point_id", "layer"}.issubset(names) else LAYER_COLUMNS
 
 
@@ -366,10 +310,6 @@ def _of_point(line: bytes) -> str:
     """Name the point of a damaged line, where it still begins with one."""
     begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
     return f" (point {line[:_ID].decode()})" if begins else ""
-
-
-def _cannot_read(path: Path, error: OSError) -> ResultsError:
-    return ResultsError(f"{path}: cannot be read ({error.strerror or error})")
 
 
 def verify_seal(line: bytes, layers: bytes, samples: bytes) -> bool:
