@@ -284,3 +284,25 @@ def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged)
 def test_an_unthrottled_measurement_is_taken_once(bench):
     """The column is empty."""
     assert bench.measure(point()).row["throttled_median_ms"] is None
+
+
+@pytest.mark.parametrize("layers", [True, False, "unique"])
+def test_errors_of_convolutions_go_with_their_layer_rows(bench, layers):
+    """Without such rows the error of the output stands alone, and no pass is made for the rest."""
+    done = bench.measure(point(algorithm="gemm", measure={"layers": layers, "numerics": "layers"}))
+    errors = [row["max_rel_error"] for row in done.layers if row["op"] == "conv2d"]
+    assert len(errors) == (2 if layers else 0)
+    assert all(0 < error < 1e-5 for error in errors)
+    assert 0 < done.row["max_rel_error"] < 1e-5
+
+
+@pytest.mark.parametrize("network", ["Unbatched", "OfItsOwn"])
+@pytest.mark.parametrize("layers", [True, False])
+def test_errors_of_convolutions_are_those_of_the_calls_that_have_rows(bench, network, layers):
+    """A call that the shape pass does not take for a convolution of a batch has no error."""
+    settings = {"layers": layers, "numerics": "layers"}
+    done = bench.measure(point(f"tinynets:{network}", measure=settings))
+    asked = [row for row in done.layers if "algorithm_used" in row]
+    assert all(row["max_rel_error"] < 1e-5 for row in asked)
+    assert bool(asked) == layers
+    assert done.row["max_rel_error"] < 1e-5

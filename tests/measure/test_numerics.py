@@ -11,6 +11,7 @@ from torch import nn
 from hpcsweep.measure import models, numerics
 from hpcsweep.measure.numerics import Reference, inaccurate, relative_error
 from measuring import CPU, point
+from tinynets import OfItsOwn
 
 
 def _run(wanted, change=lambda y: y):
@@ -101,10 +102,35 @@ def test_each_convolution_is_held_against_float64_on_its_own_input(mode):
         nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Conv2d(4, 4, 3, stride=2, groups=2)
     )
     image = torch.randn(1, 3, 12, 12)
-    exact = numerics.convolution_errors(net, lambda: net(image))
+    exact = numerics.convolution_errors(net, lambda: net(image), ["0", "1"])
     assert len(exact) == 2
     assert max(exact) < 1e-6
     net[0].register_forward_hook(lambda _m, _i, output: output * 1.01)
-    spoilt = numerics.convolution_errors(net, lambda: net(image))
+    spoilt = numerics.convolution_errors(net, lambda: net(image), ["0", "1"])
     assert spoilt[0] == pytest.approx(0.01, rel=0.1)
     assert spoilt[1] < 1e-6
+
+
+def test_a_convolution_of_its_own_class_is_held_against_itself():
+    """It need not compute what its filters say; float64 runs its own code."""
+    net = OfItsOwn().eval()
+    image = torch.randn(1, 3, 12, 12)
+    errors = numerics.convolution_errors(net, lambda: net(image), ["plain", "own"])
+    assert len(errors) == 2
+    assert all(0 < error < 1e-6 for error in errors)
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_errors_are_told_for_the_calls_that_are_asked_for():
+    """By layer and order; a call that did not come, or cannot run in float64, has none."""
+
+    class Float32Alone(nn.Conv2d):
+        def forward(self, x):
+            return nn.functional.conv2d(x, self.weight.detach().float())
+
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), Float32Alone(3, 3, 1))
+    image = torch.randn(1, 3, 4, 4)
+    first, missing, other = numerics.convolution_errors(net, lambda: net(image), ["0", "0", "1"])
+    assert first < 1e-6
+    assert missing is None
+    assert other is None

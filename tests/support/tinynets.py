@@ -169,3 +169,40 @@ class Dropping(Residual):
     def forward(self, x):
         """Run a pass."""
         return super().forward(nn.functional.dropout(x, training=self.training))
+
+
+class Standardised(nn.Conv2d):
+    """A convolution of its own class, as weight standardisation is: not what its filters say."""
+
+    def forward(self, x):
+        """Convolve with filters of zero mean and twice their size."""
+        filters = 2 * (self.weight - self.weight.mean((1, 2, 3), keepdim=True))
+        return nn.functional.conv2d(x, filters, self.bias, self.stride, self.padding)
+
+
+class OfItsOwn(nn.Module):
+    """A plain convolution, then one of a class of its own."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.plain = nn.Conv2d(3, 4, 3, padding=1)
+        self.own = Standardised(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.own(self.plain(x))
+
+
+class Unbatched(nn.Module):
+    """Calls a convolution on one image of the batch, by keyword, and another on all of it."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.one = nn.Conv2d(3, 4, 1)
+        self.all = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.all(x) + self.one(input=x[0])

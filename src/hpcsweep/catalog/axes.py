@@ -157,7 +157,7 @@ _SETTINGS: Final = (
         doc="time every layer in a separate pass; unique: each distinct convolution alone"),
     Setting("evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"),
     Setting("numerics", "bool", default=True, choices=(True, False, "layers"),
-        doc="compare the output with float64; layers: also that of every convolution"),
+        doc="compare the output with float64; layers: also each layer row of a convolution"),
     _inference_setting("energy", "bool", default=True,
         doc="measure energy: 1.5 more seconds of passes on a GPU with an energy counter"),
     Setting("unsupported", "str", "fallback", choices=("fallback", "skip", "error"),

@@ -90,7 +90,7 @@ class Inference(Workbench):
         timed = self._time(ready)
         proof = self._prove(ready, ready.run)
         artifacts = self._profile(point, ready.run)
-        layer_errors = self._layer_errors(ready)
+        layer_errors = self._layer_errors(ready) if timed.table else []
         error = self._error(ready)
         found = Findings(table=timed.table, proof=proof, error=error, layer_errors=layer_errors)
         median = timed.clean.median
@@ -206,7 +206,8 @@ class Inference(Workbench):
         """Return the error of every convolution call, if they are wanted and there is float64."""
         if ready.point.measure["numerics"] != "layers" or self.device.type == "mps":
             return []
-        return numerics.convolution_errors(ready.model, ready.run)
+        layers = [choice.layer for choice in ready.choices]
+        return numerics.convolution_errors(ready.model, ready.run, layers)
 
     def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error against float64; leaves the network plain."""

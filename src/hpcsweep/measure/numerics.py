@@ -12,6 +12,7 @@ import logging
 import math
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -19,6 +20,7 @@ from torch import nn
 from torch.func import functional_call
 
 from hpcsweep.conv.proof import autograd_graph
+from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.measure import models
 
 if TYPE_CHECKING:
@@ -85,28 +87,52 @@ class Reference:
         (image,) = models.make_inputs(exact, self._device)
         if point.axes["dtype"] not in _LOSSLESS or self._device.type != image_device(network):
             return models.build(models.ModelKey.of(exact), self._device)(image)
-        tensors = [*network.named_parameters(), *network.named_buffers()]
-        return functional_call(network, {name: _double(t) for name, t in tensors}, (image,))
+        return _in_float64(network, image)
 
 
-def convolution_errors(network: nn.Module, run: Callable[[], object]) -> list[float | None]:
-    """Return the error of every convolution call of a pass, in call order.
+def convolution_errors(
+    network: nn.Module, run: Callable[[], object], layers: Sequence[str]
+) -> list[float | None]:
+    """Return the error of the convolution calls of `layers`, which are names in call order.
 
-    Each is held against float64 by the plain framework on the input that the call itself had, so
-    what earlier layers lost does not count.
+    Each call is held against float64 by the framework on the input that the call itself had, so
+    what earlier layers lost does not count. None: the call did not come, or there is no float64.
     """
-    errors: list[float | None] = []
+    errors: dict[str, list[float | None]] = {name: [] for name in layers}
+    calls: list[str] = []  # one at a time, since a layer's own code is called once more inside
 
-    def compare(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def compare(name: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         assert isinstance(module, nn.Conv2d)  # noqa: S101 - hooked on no other
-        errors.append(relative_error([output.double()], [_exact(module, inputs[0].double())]))
+        inputs = list(autograd_graph.tensors_in([args, kwargs]))
+        if not calls and len(inputs) == 1 and inputs[0].dim() == 4:  # as for the shape pass
+            calls.append(name)
+            errors[name].append(_own_error(module, inputs[0].double(), output))
+            calls.clear()
 
     with ExitStack() as hooks:
-        for layer in network.modules():
-            if isinstance(layer, nn.Conv2d):
-                hooks.enter_context(layer.register_forward_hook(compare))
+        for name in errors:
+            module, hook = network.get_submodule(name), partial(compare, name)
+            hooks.enter_context(module.register_forward_hook(hook, with_kwargs=True))
         run()
-    return errors
+    in_order = {name: iter(of_layer) for name, of_layer in errors.items()}
+    return [next(in_order[name], None) for name in layers]
+
+
+def _own_error(layer: nn.Conv2d, x: Tensor, output: object) -> float | None:
+    plain = type(layer) in {nn.Conv2d, ExplicitConv2d}
+    try:
+        wanted = _exact(layer, x) if plain else _in_float64(layer, x)
+    except RuntimeError as error:
+        _log.warning("no float64 reference of a %s: %s", type(layer).__name__, error)
+        return None
+    found = [tensor.double() for tensor in autograd_graph.tensors_in(output)]
+    return relative_error(found, list(autograd_graph.tensors_in(wanted)))
+
+
+def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
+    """Run a module's own code on its parameters in float64."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return functional_call(module, {name: _double(t) for name, t in tensors}, inputs)
 
 
 def _exact(layer: nn.Conv2d, x: Tensor) -> Tensor:
