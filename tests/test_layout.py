@@ -17,7 +17,6 @@ PACKAGE = ROOT / "src/hpcsweep"
 
 # Modules whose tests stand with those of another one, since each is asked for through that one.
 TESTED_WITH = {
-    "catalog/axes": "spec/test_validation",
     "cli": "cli/test_commands",
     "cli/common": "cli/test_commands",
     "cli/machine": "cli/test_commands",
@@ -31,7 +30,6 @@ TESTED_WITH = {
     "conv/errors": "conv/test_swap",
     "conv/operators": "conv/proof/test_forward_pass",
     "conv/proof/profiler_events": "conv/proof/test_forward_pass",
-    "conv/reference/family": "conv/reference/test_backend",
     "errors": "docs/test_documentation",
     "measure/bench_api": "measure/test_bench",
     "measure/noop": "node/test_supervisor",
