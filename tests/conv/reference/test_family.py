@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,49 +13,15 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv import swap
-from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference.backend import FAMILIES
-from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
-from hpcsweep.conv.reference.windows import pad_fully
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure.inference import Inference
-from hpcsweep.node import verify
-from hpcsweep.spec import sweep_file
-from measuring import point
+from loops import Loops
+from paths import SUPPORT
 from references import BACKEND, PLAIN, error, operands, truth
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class Loops(OperatorFamily):
-    """Multiplies and adds, one filter tap after the other."""
-
-    def convolve(self, x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-        """Sum the products of shifted images and filter taps; groups, stride and dilation are 1."""
-        x = pad_fully(x, shape)
-        out = x.new_zeros(shape.output_size)
-        for i in range(shape.kernel_h):
-            for j in range(shape.kernel_w):
-                image = x[:, None, :, i : i + shape.out_h, j : j + shape.out_w]
-                out = out + (image * weight[None, :, :, i, j, None, None]).sum(2)
-        return out
-
-    def unsupported(self, shape: ConvShape, device_type: str) -> str | None:
-        """Refuse groups, strides and dilations."""
-        return "groups" if shape.groups > 1 else needs_unit_steps(shape, "a loop")
-
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want products and sums by element."""
-        never = (*CONVOLUTIONS, *PRODUCTS)
-        return Expected(must=(("aten::mul",), ("aten::sum",)), must_not=never)
-
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want the same of both."""
-        wanted = Expected(must=(("aten::mul",),), must_not=(*CONVOLUTIONS, *PRODUCTS))
-        return {Way.DATA: wanted, Way.FILTER: wanted}
 
 
 @pytest.fixture
@@ -94,14 +63,19 @@ def test_a_new_algorithm_is_swapped_in_and_proven_both_ways(loops: str) -> None:
     assert all(call.seen for call in (*forward.calls, *backward))
 
 
-def test_a_new_algorithm_goes_from_a_sweep_file_to_a_verdict(loops: str, tmp_path: Path) -> None:
-    """The file may name it, and `verify` proves it."""
-    path = tmp_path / "sweep.yaml"
-    path.write_text("workload: inference\naxes: {model: [resnet18], algorithm: [loops]}\n")
-    sweep_file.load(str(path))  # a name that nobody knows is refused
-    (finding,) = verify.verify(
-        [point("tinynets:small_vgg", algorithm=loops, input_size=16)], Inference("cpu")
+def test_a_new_algorithm_goes_from_a_sweep_file_to_a_verdict(tmp_path: Path) -> None:
+    """The file may name it, and `hpcsweep verify` proves it, in a process of its own."""
+    axes = "model: ['tinynets:small_vgg'], input_size: [16], algorithm: [loops]"
+    (tmp_path / "sweep.yaml").write_text(f"workload: inference\naxes: {{{axes}}}\n")
+    code = "import loops; loops.add(); from hpcsweep.cli import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "verify", "sweep.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert finding.proven
-    assert {row["algorithm_used"] for row, _ in finding.explicit} == {"loops"}
-    assert "calls ran: 2 loops" in verify.text([finding])
+    assert done.returncode == 0, done.stderr
+    assert "calls ran: 2 loops" in done.stdout
+    assert done.stdout.endswith("proven: 1 of 1 points\n")
