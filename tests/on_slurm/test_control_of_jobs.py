@@ -67,7 +67,7 @@ def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: D
     cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
     done = desk.run("cancel", "s", f"{submission.id}:1")
     assert f"{submission.id}: cancelled chunks 1;" in done.stdout, done.stderr
-    assert "nothing is live" in desk.run("cancel", "s", f"{submission.id}:1").stdout
+    assert "nothing is queued or running" in desk.run("cancel", "s", f"{submission.id}:1").stdout
     told = desk.run("status", "s").stdout
     assert f"{submission.id}:1 cancelled: by `hpcsweep cancel`" in told
     assert "1 running" in told

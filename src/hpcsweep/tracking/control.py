@@ -80,7 +80,7 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
     told = [*_cancel_here(wanted), *_cancel_in_slurm(wanted)]
     yield from told
     if not told:
-        yield f"{run.name}: nothing is live"
+        yield f"{run.name}: nothing is queued or running"
 
 
 def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
@@ -89,14 +89,14 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
     for submission in live:
         if wanted[submission] is not None:
             raise UsageError(
-                f"{submission.id} runs on this machine, and ends as a whole: "
-                f"hpcsweep cancel {submission.run.name} {submission.id}"
+                f"{submission.id}: a run on this machine can be cancelled only as a whole: "
+                f"{submission.run.command('cancel', submission.id)}"
             )
     for submission in live:
         who = ledger.runner(submission)
         if who and who.is_alive():
             os.kill(who.pid, signal.SIGTERM)
-            yield f"{submission.id}: told process {who.pid} to finish; what was measured stays"
+            yield f"{submission.id}: asked process {who.pid} to finish; results are kept"
         elif who:
             yield f"{submission.id}: runs on {who.host}; cancel it there (process {who.pid})"
 
@@ -120,8 +120,8 @@ def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterato
             text = slurm.task_list(chunks)
             submission.append_job(Cancelled(cancelled=text, at=journal.now()))
             yield (
-                f"{submission.id}: cancelled chunks {text}; current points are finished if the "
-                "site's KillWait allows, and submit sends the others again"
+                f"{submission.id}: cancelled chunks {text}; results are kept, a point that "
+                "runs is finished if the site's KillWait allows, and submit sends the rest again"
             )
 
 
@@ -148,27 +148,25 @@ def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
     submissions = run.submissions()
     if not submissions:
         raise UsageError(f"{run.name}: nothing was submitted yet")
+    newest = submissions[-1]
     if what is None:
-        return submissions[-1], None
+        return newest, None
     name, colon, chunk = what.rpartition(":")
     if colon and chunk.isdecimal():
         return _chunk(_submission(run, name), int(chunk))
     if any(what == submission.id for submission in submissions):
         return _submission(run, what), None
-    if what.isdecimal() and (len(what) < _SHORTEST_PREFIX or int(what) < _chunks(submissions[-1])):
-        return _chunk(submissions[-1], int(what))
+    short = len(what) < _SHORTEST_PREFIX
+    if what.isdecimal() and (short or int(what) < newest.read_manifest().chunks):
+        return _chunk(newest, int(what))
     if len(what) >= _SHORTEST_PREFIX and _ID_CHARACTERS.issuperset(what):
         return find_point(run, what)
     return _submission(run, what), None
 
 
-def _chunks(submission: SubmissionDir) -> int:
-    return submission.read_manifest().chunks
-
-
 def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
     """Return an existing chunk; `UsageError` says which there are."""
-    last = _chunks(submission) - 1
+    last = submission.read_manifest().chunks - 1
     if number > last:
         has = f"chunks 0 to {last}" if last else "chunk 0 alone"
         raise UsageError(
@@ -187,12 +185,10 @@ def _submission(run: RunDir, name: str) -> SubmissionDir:
 
 def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
     """Return the latest attempt's log; if there is none, the latest output of a job."""
-    shard_list = (
-        submission.run.shards_of(submission.id) if chunk is None else submission.attempts(chunk)
-    )
-    found = [submission.log(shard.chunk, shard.attempt) for shard in shard_list]
+    attempts = submission.run.shards_of(submission.id)
+    own = (submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None})
     outputs = _outputs(submission).items()
-    return _newest(found) or _newest(path for of, path in outputs if chunk in {of, None})
+    return _newest(own) or _newest(path for of, path in outputs if chunk in {of, None})
 
 
 def _outputs(submission: SubmissionDir) -> dict[int, Path]:
