@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv import swap
@@ -13,6 +14,7 @@ from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.shape import ConvShape
 from profiled import BACKEND, FORWARD_CALLS, X, forward, forward_net, forward_proof
 
 if TYPE_CHECKING:
@@ -137,3 +139,17 @@ def test_hooks_are_gone_after_the_pass_even_if_it_fails(net: ForwardNet) -> None
     for module in net.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("algorithm", OPERATORS)
+@torch.inference_mode()
+def test_an_output_of_one_pixel_contradicts_nobody(algorithm: str, batch: int) -> None:
+    """Torch runs some products of one column as other products; what was asked for is one."""
+    shape = ConvShape(batch, 32, 2, 2, 48, 3, 3, 2, 2, 1, 1)
+    net = nn.Sequential(nn.Conv2d(32, 48, 3, stride=2, padding=1, bias=False)).eval()
+    swap.swap(net)
+    picked = swap.assign(net, [("0", shape)], algorithm, "fallback", BACKEND)
+    x = torch.randn(shape.input_size)
+    (call,) = forward_pass.prove(net, lambda: net(x), picked, BACKEND).calls
+    assert call.problem is None

@@ -125,7 +125,7 @@ def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: boo
         library_calls=library_calls,
         kernels=[kernel.name for one in inside for kernel in one.kernels],
         telling=list(dict.fromkeys(shown)),
-        products=[size for one in inside if (size := _product_size(one))],
+        products=[size for one in inside if not _in_a_product(one) and (size := _product_size(one))],
     )
 
 
@@ -145,9 +145,17 @@ def _first_of_each_name(events: Iterable[Any]) -> list[Any]:
 
 def _tells(event: Any) -> bool:  # noqa: ANN401
     """Say whether an operator is worth showing: telling, and nothing inside it is more so."""
-    if not matches(event.name, _TELLING):
+    if not matches(event.name, _TELLING) or _in_a_product(event):
         return False
+    if matches(event.name, PRODUCTS):
+        return True
     return not any(matches(inner.name, _TELLING) for inner in descendants(event))
+
+
+def _in_a_product(event: Any) -> bool:  # noqa: ANN401
+    """Say whether a product is how torch runs another: `addmm_` for each image of a `baddbmm_`."""
+    parent = event.cpu_parent
+    return parent is not None and (matches(parent.name, PRODUCTS) or _in_a_product(parent))
 
 
 def _operation(event: Any) -> Operation:  # noqa: ANN401
