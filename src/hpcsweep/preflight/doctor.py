@@ -32,17 +32,13 @@ _DEEP: Final = "hpcsweep.measure.machine.torch_report"
 
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
     """Check this machine, the results folder, and the profile if one is given."""
-    findings = [_python(), *_packages(), folders.writable(results), _load(), _device()]
+    python = Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")
+    findings = [python, *_packages(), folders.writable(results), _load(), _device()]
     if deep:
         findings += _torch()
     if profile is not None:
         findings += _profile(profile, results)
     return findings
-
-
-def _python() -> Finding:
-    version = platform.python_version()
-    return Finding("ok", "python", f"{version} at {sys.executable}")
 
 
 def _packages() -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from hpcsweep.slurm.states import Meaning, State, state_of
 from hpcsweep.slurm.text import SEPARATOR, moment, number, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
 _MANY: Final = 1000  # more job ids than this make a command line too long
@@ -74,7 +74,8 @@ def queue(
     answer = ask("squeue", *options, timeout=timeout, harmless="Invalid job id specified")
     if isinstance(answer, CouldNotAsk):
         return answer
-    found = [_queued(row) for row in rows(answer, _QUEUE.count(SEPARATOR) + 1)]
+    read = [_read("squeue", row) for row in rows(answer, _QUEUE.count(SEPARATOR) + 1)]
+    found = [job for group in read for job in group]
     return found if job_ids is None else _asked_for(found, ids)
 
 
@@ -107,7 +108,7 @@ def attempts(
     answer = ask("sacct", *options, *fields, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    found = [_accounted(row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
+    found = [_read("sacct", row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
     return sorted(_asked_for((job for group in found for job in group), ids), key=_age)
 
 
@@ -164,41 +165,26 @@ def _age(job: JobState) -> tuple[float, float]:
     )
 
 
-def _queued(row: list[str]) -> JobState:
-    job, state, reason, nodes, submitted, started, ended = row
+def _read(source: str, row: Sequence[str]) -> list[JobState]:
+    """Read a row of squeue, or of sacct, where one row holds all waiting tasks of an array."""
+    job, state, reason, nodes, submitted, started, ended, *code = row
     known = state_of(state)
-    return JobState(
-        id=parse_id(job),
-        state=known,
-        source="squeue",
-        reason=reason if reason != "None" else "",
-        nodes=nodes,
-        submitted=moment(submitted),
-        started=None if _waits(known) else moment(started),  # before, it is a forecast
-        ended=moment(ended) if known.over else None,  # before, it is the end of its time limit
-    )
-
-
-def _accounted(row: list[str]) -> list[JobState]:
-    """Read a row of sacct; one row holds all waiting tasks of an array."""
-    job, state, reason, nodes, submitted, started, ended, code = row
-    known = state_of(state)
-    told = JobState(
-        id=JobId(job),
-        state=known,
-        source="sacct",
-        reason=reason if _waits(known) and reason != "None" else "",  # otherwise an old one
-        nodes="" if nodes == "None assigned" else nodes,
-        submitted=moment(submitted),
-        started=moment(started),
-        ended=moment(ended),
-        exit_code=number(code),  # of `CODE:SIGNAL`
-    )
-    return [replace(told, id=one) for one in parse_id(job).expand()]
-
-
-def _waits(state: State) -> bool:
-    return state.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+    waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+    told = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
+    return [
+        JobState(
+            id=one,
+            state=known,
+            source=source,
+            reason=reason if told else "",
+            nodes="" if nodes == "None assigned" else nodes,
+            submitted=moment(submitted),
+            started=None if waits else moment(started),  # before, squeue has a forecast
+            ended=moment(ended) if known.over else None,  # before, it is the end of the time limit
+            exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
+        )
+        for one in parse_id(job).expand()
+    ]
 
 
 def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:

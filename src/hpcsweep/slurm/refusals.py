@@ -82,18 +82,13 @@ _TABLE: Final = (
 def refusal(printed: str, script: str) -> SchedulerError:
     """Turn what sbatch printed into the error to raise."""
     said = _said(printed)
+    later = "run the same command again later to send the rest"
     if BUSY.search(printed):
-        return LimitReached(
-            f"{script}: Slurm takes no more jobs now (MaxJobCount, all users together); "
-            "run the same command again later to send the rest",
-            "MaxJobCount",
-        )
+        text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
+        return LimitReached(text, "MaxJobCount")
     if limit := _LIMIT.search(printed):
-        return LimitReached(
-            f"{script}: your limit on jobs in the system is reached ({limit[0]}); "
-            "run the same command again later to send the rest",
-            limit[0],
-        )
+        text = f"{script}: your limit on jobs in the system is reached ({limit[0]}); {later}"
+        return LimitReached(text, limit[0])
     if _UNREACHABLE.search(printed):
         maybe = "timed out" in printed
         return Unanswered(f"{script}: {said}; try again later", maybe_accepted=maybe)

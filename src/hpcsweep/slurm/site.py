@@ -88,7 +88,7 @@ class Partition:
     settings: Mapping[str, str] = field(repr=False)  # everything, verbatim
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Qos:
     """A quality of service; None stands for no limit."""
 
@@ -97,7 +97,7 @@ class Qos:
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Association:
     """What a user may do under one account, and in one partition if one is given."""
 
@@ -138,14 +138,10 @@ def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
 
 def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
     """Return every QOS; some sites do not let users ask."""
-    fields = ("Name", "MaxWall", "Flags")
-    answer = _sacctmgr("qos", fields, timeout=timeout)
+    answer = _sacctmgr("qos", ("Name", "MaxWall", "Flags"), timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    return [
-        Qos(name=name, max_wall_s=duration(wall), flags=_names(flags))
-        for name, wall, flags in answer
-    ]
+    return [Qos(name, duration(wall), _names(flags)) for name, wall, flags in answer]
 
 
 def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Association] | CouldNotAsk:
@@ -156,13 +152,7 @@ def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Associa
     if isinstance(answer, CouldNotAsk):
         return answer
     return [
-        Association(
-            account=account,
-            partition=partition,
-            qos=_names(qualities),
-            default_qos=default,
-            max_wall_s=duration(wall),
-        )
+        Association(account, partition, _names(qualities), default, duration(wall))
         for account, partition, qualities, default, wall in answer
     ]
 

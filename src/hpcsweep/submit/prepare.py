@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import math
 import shutil
 import socket
 import subprocess
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.point import Point
-    from hpcsweep.spec.profile import Profile
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.store.rundir import RunDir, SubmissionDir
     from hpcsweep.submit.request import Request
@@ -130,14 +130,6 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
         )
 
 
-def chunk_limits(profile: Profile) -> packing.Limits:
-    """Return how large a chunk of a profile may be."""
-    seconds = _FILL * profile.time_seconds if profile.time_seconds else float("inf")
-    if profile.chunk_minutes:
-        seconds = min(seconds, 60.0 * profile.chunk_minutes)
-    return packing.Limits(seconds, profile.max_points_per_chunk)
-
-
 def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
     """Return the points that are measured, queued or running, for a request."""
     return ledger.read(run, queue, profiled=request.profile.wrapper != "none")
@@ -176,9 +168,12 @@ def chunks(
     request: Request, points: Iterable[Point], seconds_of: estimate.Estimator
 ) -> Iterable[chunk_file.Chunk]:
     """Return points in chunks: one for each worker here, or within the profile's limits."""
-    if request.profile.in_slurm:
-        return packing.pack(points, seconds_of, chunk_limits(request.profile))
-    return packing.share(points, seconds_of, request.workers)
+    profile = request.profile
+    if not profile.in_slurm:
+        return packing.share(points, seconds_of, request.workers)
+    by_time = _FILL * (profile.time_seconds or math.inf)
+    seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
+    return packing.pack(points, seconds_of, packing.Limits(seconds, profile.max_points_per_chunk))
 
 
 def _provenance(request: Request) -> dict[str, Any]:
