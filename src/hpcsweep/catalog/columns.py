@@ -110,7 +110,7 @@ _SEED_LAYERS = _group(
     ("stride", "str", "vertical stride, or `HxW` if the strides differ"),
     ("padding", "str", "vertical padding, or `HxW` if the paddings differ"),
     *_TIME_SEED,
-    ("percentage", "float", "share of the layer pass; rows sum to 100, but not with `layers: unique`"),
+    ("percentage", "float", "share of the layer pass; rows sum to 100, but for `layers: unique`"),
 )
 
 _IDENTITY = _group(

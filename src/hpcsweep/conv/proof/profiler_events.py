@@ -125,7 +125,7 @@ def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: boo
         library_calls=library_calls,
         kernels=[kernel.name for one in inside for kernel in one.kernels],
         telling=list(dict.fromkeys(shown)),
-        products=[size for one in inside if not _in_a_product(one) and (size := _product_size(one))],
+        products=[size for one in inside if (size := _product_size(one))],
     )
 
 
@@ -167,7 +167,7 @@ def _operation(event: Any) -> Operation:  # noqa: ANN401
 
 def _product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN401
     """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
-    if not matches(event.name, PRODUCTS):
+    if not matches(event.name, PRODUCTS) or _in_a_product(event):
         return None
     adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))  # to their first operand
     operands = list(event.input_shapes or ())[adds : 2 + adds]
