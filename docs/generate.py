@@ -134,7 +134,7 @@ def commands() -> str:
 
 def all_commands(parent: click.Context | None = None) -> Iterator[click.Context]:
     """Return a context for the program and each of its commands, groups before their members."""
-    context = parent or click.Context(program, info_name="hpcsweep")
+    context = parent or click.Context(program, info_name="hpcsweep", **program.context_settings)
     yield context
     group = context.command
     for name, command in group.commands.items() if isinstance(group, click.Group) else ():

@@ -71,7 +71,7 @@ def parse(command: str) -> tuple[click.Command, list[str], click.Context]:
     """
     words = [word for word in shlex.split(command, comments=True)[1:] if word != "..."]
     found: click.Command = main
-    context = click.Context(main, info_name="hpcsweep")
+    context = click.Context(main, info_name="hpcsweep", **main.context_settings)
     while isinstance(found, click.Group):
         rest = found.make_parser(context).parse_args(words)[1]
         if not rest:
