@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Masks = tuple[int, ...]  # one, or one for each of the rows that were joined
 
 _NEUTRAL: Final[Masks] = (-1,)  # every bit
-_REMEMBERED: Final = 10_000  # masks that a walk keeps the answers for
+_REMEMBERED: Final = 200_000  # answers that a walk keeps
 _UNNAMED: Final = object()  # stands for all values that no condition names
 
 
@@ -168,7 +168,7 @@ class Grid:
         """Yield, in order, rows of all dimensions but the last, and the last one's kept rows."""
         *outer, last = self.dims
 
-        @lru_cache(_REMEMBERED)
+        @lru_cache(_REMEMBERED // max(1, len(last.counts)))
         def kept(masks: Masks) -> dict[Masks, bool]:
             return {more: self.keeps(joined(masks, more)) for more in last.counts}
 

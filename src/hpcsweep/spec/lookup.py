@@ -22,6 +22,8 @@ PROFILES: Final = "cluster_profiles"
 TEMPLATES: Final = "jobs/templates"
 SUFFIXES: Final = (".yaml", ".yml")
 
+# unlike the methods of Path, these are False for a name that no file can have
+_exists, _is_file = os.path.exists, os.path.isfile
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
@@ -86,17 +88,3 @@ def _files(folder: Path) -> Iterator[Path]:
     except OSError:
         return
     yield from (path for path in entries if path.suffix in SUFFIXES and path.is_file())
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
