@@ -37,7 +37,7 @@ def _states(one: Sweep) -> set[str]:
 
 def a_node_is_killed(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Cut the power: slurmd, steps and jobs die at once; the node boots when it was missed."""
-    one = surviving.sweep(lab, folder / "killed", "partition: v100\n")
+    one = surviving.sweep(lab, folder / "killed", "partition: v100\n", sleep_ms=600)
     one.begin(rows=4)
     lab.kill("v100n1")
     # on a busy machine some chunks were done before the power went
@@ -52,7 +52,7 @@ def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep
 
     Slurm begins one again on another node; the other is cancelled, and its sweep submitted again.
     """
-    long = {"points": 45, "chunk": 45, "sleep_ms": 300}
+    long = {"points": 45, "chunk": 45, "sleep_ms": 600}
     pair = {
         name: surviving.sweep(lab, folder / name, "partition: l40s\n", **long)
         for name in ("lives", "given up")
@@ -81,7 +81,7 @@ def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep
 
 def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Send a running task back to the queue, as an administrator does."""
-    one = surviving.sweep(lab, folder / "requeued", "partition: mi250\n")
+    one = surviving.sweep(lab, folder / "requeued", "partition: mi250\n", sleep_ms=600)
     one.begin(rows=4)
     lab.run("scontrol", "requeue", str(one.running()[0].id))
     one.finish()
@@ -90,7 +90,8 @@ def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
 
 def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Cancel an array of which one task runs and two wait behind the throttle."""
-    one = surviving.sweep(lab, folder / "cancelled", "partition: mi250\narray_throttle: 1\n")
+    site = "partition: mi250\narray_throttle: 1\n"
+    one = surviving.sweep(lab, folder / "cancelled", site, sleep_ms=600)
     one.begin(rows=2)
     assert {job.state.name for job in one.jobs()} == {"RUNNING", "PENDING"}, one.jobs()
     lab.run("scancel", *{str(job.id.job) for job in one.jobs()})
@@ -113,7 +114,7 @@ def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
 
 def tasks_are_preempted(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Take the node from two sweeps by a job of higher priority: requeued, cancelled for good."""
-    node, slow = "constraint: gpul40s\n", {"points": 40, "chunk": 20, "sleep_ms": 600}
+    node, slow = "constraint: gpul40s\n", {"points": 40, "chunk": 20, "sleep_ms": 1000}
     pair = {
         "back": surviving.sweep(lab, folder / "back", f"partition: low\n{node}", **slow),
         "out": surviving.sweep(lab, folder / "out", f"partition: lowcancel\n{node}", **slow),
