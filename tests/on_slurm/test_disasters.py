@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Story = Callable[[Lab, Path], dict[str, Sweep]]
 
+POINT_MS = 600  # long enough for a disaster to strike in the middle, also on a busy machine
 L40S = Lock()  # two stories want this node for themselves
 
 
@@ -37,7 +38,7 @@ def _states(one: Sweep) -> set[str]:
 
 def a_node_is_killed(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Cut the power: slurmd, steps and jobs die at once; the node boots when it was missed."""
-    one = surviving.sweep(lab, folder / "killed", "partition: v100\n", sleep_ms=600)
+    one = surviving.sweep(lab, folder / "killed", "partition: v100\n", sleep_ms=POINT_MS)
     one.begin(rows=4)
     lab.kill("v100n1")
     # on a busy machine some chunks were done before the power went
@@ -52,7 +53,7 @@ def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep
 
     Slurm begins one again on another node; the other is cancelled, and its sweep submitted again.
     """
-    long = {"points": 45, "chunk": 45, "sleep_ms": 600}
+    long = {"points": 45, "chunk": 45, "sleep_ms": POINT_MS}
     pair = {
         name: surviving.sweep(lab, folder / name, "partition: l40s\n", **long)
         for name in ("lives", "given up")
@@ -81,7 +82,7 @@ def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep
 
 def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Send a running task back to the queue, as an administrator does."""
-    one = surviving.sweep(lab, folder / "requeued", "partition: mi250\n", sleep_ms=600)
+    one = surviving.sweep(lab, folder / "requeued", "partition: mi250\n", sleep_ms=POINT_MS)
     one.begin(rows=4)
     lab.run("scontrol", "requeue", str(one.running()[0].id))
     one.finish()
@@ -91,7 +92,7 @@ def a_running_task_is_requeued(lab: Lab, folder: Path) -> dict[str, Sweep]:
 def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Cancel an array of which one task runs and two wait behind the throttle."""
     site = "partition: mi250\narray_throttle: 1\n"
-    one = surviving.sweep(lab, folder / "cancelled", site, sleep_ms=600)
+    one = surviving.sweep(lab, folder / "cancelled", site, sleep_ms=POINT_MS)
     one.begin(rows=2)
     assert {job.state.name for job in one.jobs()} == {"RUNNING", "PENDING"}, one.jobs()
     lab.run("scancel", *{str(job.id.job) for job in one.jobs()})
@@ -187,7 +188,7 @@ def test_a_node_that_was_killed_is_avoided_from_now_on(series: Series):
     """The sweep grows: its new point goes to another node."""
     one = series.sweeps("killed")["killed"]
     grown = replace(one, points=one.points + 1)
-    grown.desk.spec(surviving.SPEC.format(points=grown.points, sleep_ms=200), "s.yaml")
+    grown.desk.spec(surviving.SPEC.format(points=grown.points, sleep_ms=POINT_MS), "s.yaml")
     grown.profile("any", "partition: gpu\nconstraint: 'gpu2v100|mi250'\n")
     assert "excludes v100n1 (NODE_FAIL" in "".join(grown.finish())
     (_, second) = grown.run.submissions()
