@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from pathlib import Path
 
 from hpcsweep.catalog.columns import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
@@ -158,7 +157,7 @@ def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Poin
             "samples_offset": at["samples"],
             "samples_bytes": len(samples),
         }
-        parts["overall"].append(shards._sealed(row, zlib.crc32(samples, zlib.crc32(block))))  # noqa: SLF001
+        parts["overall"].append(shards._sealed(row, block, samples))  # noqa: SLF001
         parts["layers"].append(block)
         parts["samples"].append(samples)
         at = {"layers": at["layers"] + len(block), "samples": at["samples"] + len(samples)}

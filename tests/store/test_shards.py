@@ -12,7 +12,7 @@ import pytest
 
 import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
-from hpcsweep.store import shards
+from hpcsweep.store import seals, shards
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import ShardPath
 from hpcsweep.store.shards import ShardWriter
@@ -84,16 +84,12 @@ def test_a_shard_that_is_not_there_has_no_points(shard: ShardPath) -> None:
     assert shards.read_keys(shard.overall) == []
 
 
-def test_the_checksum_covers_row_layers_and_samples(full: ShardPath) -> None:
-    """One changed byte anywhere is noticed."""
-    row = shards.read(full).rows[0]
-    layers, samples = blocks_of(full, row)
-    line = row["_line"]
-    assert shards.verify_seal(line, layers, samples)
-    assert not shards.verify_seal(line.replace(b"resnet18", b"resnet50"), layers, samples)
-    assert not shards.verify_seal(line, layers.replace(b"1.5", b"1.4"), samples)
-    assert not shards.verify_seal(line, layers, samples.replace(b"2.25", b"2.24"))
-    assert not shards.verify_seal(line[:-1], layers, samples)
+def sealed(shard: ShardPath) -> list[bool]:
+    """Return which rows of a shard have a checksum that fits."""
+    return [
+        seals.fits(row["_line"], seals.OURS, *blocks_of(shard, row))
+        for row in shards.read(shard).rows
+    ]
 
 
 def test_an_attempt_has_one_writer(full: ShardPath) -> None:
@@ -109,7 +105,7 @@ def test_a_failed_point_needs_no_layers(shard: ShardPath, points: list[Point]) -
     (row,) = shards.read(shard).rows
     assert (row["status"], row["layer_rows"]) == ("oom", "0")
     assert row["status_reason"] == "3 GB over, said torch"
-    assert shards.verify_seal(row["_line"], b"", b"")
+    assert seals.fits(row["_line"], seals.OURS, b"", b"")
 
 
 @pytest.mark.parametrize("cut", [1, 2, 17, 100])
@@ -167,12 +163,13 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(
 def test_without_its_header_a_shard_is_read_as_the_columns_of_today(
     full: ShardPath, points: list[Point]
 ) -> None:
-    """And it says so; the checksums still guard the cells."""
+    """As the checksums of its rows prove; and it says so."""
     whole = full.overall.read_bytes()
     full.overall.write_bytes(whole[whole.index(b"\n") + 1 :])
     found = shards.read(full)
     assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
-    assert found.problems == [f"{full.overall}: no header; read as the columns of this version"]
+    words = "the header is damaged; the checksums of the rows prove which columns it had"
+    assert found.problems == [f"{full.overall}: {words}"]
 
 
 @pytest.mark.parametrize("left", [0, 1, 30])
@@ -186,27 +183,64 @@ def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
     assert found.torn is bool(left)
 
 
+def rewritten(shard: ShardPath, names: list[str], cell: bytes, *, sealed: bool) -> None:
+    """Write a shard again as a version with one more column would have, before the last five."""
+    rows = shards.read(shard).rows
+    heads = seals.Heads((*SHARD_COLUMNS[:-5], *names, *SHARD_COLUMNS[-5:]), LAYER_COLUMNS)
+    lines = [seals.header(heads.columns)]
+    for row in rows:
+        cells = row["_line"].split(b",")
+        text = b",".join([*cells[:-5], cell, *cells[-5:-1], b""])
+        crc = seals.seal(text, heads, *blocks_of(shard, row)) if sealed else b"00000000"
+        lines.append(text + crc + b"\n")
+    shard.overall.write_bytes(b"".join(lines))
+
+
 def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
-    """Schema versions that add columns stay readable."""
-    lines = full.overall.read_text().splitlines()
-    lines = [
-        f"{line.rpartition(',')[0]},{more},0"
-        for line, more in zip(lines, ["new", *"abcdefgh"], strict=True)
-    ]
-    full.overall.write_text("\n".join(lines) + "\n")
-    assert shards.read(full).rows[1]["new"] == "b"
+    """Schema versions that add columns stay readable; the checksum covers their header."""
+    rewritten(full, ["new"], b"7", sealed=True)
+    assert shards.read(full).rows[1]["new"] == "7"
+    assert shards.read(full).problems == []
+
+
+def test_columns_that_no_row_proves_are_not_believed(full: ShardPath) -> None:
+    """A header of an unknown version, or a damaged one: its rows are left out, each by name."""
+    points = [row["point_id"] for row in shards.read(full).rows]
+    rewritten(full, ["new"], b"7", sealed=False)
+    found = shards.read(full)
+    assert (found.rows, found.left_out, found.size) == ([], 1 + len(points), 0)
+    header, *lines = found.problems
+    assert "no row proves which columns it had" in header
+    assert [line.partition("(point ")[2][:16] for line in lines] == points
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b"median_ms", b"mediao_ms"), (b"q1_ms", b"q3_ms"), (b"row_crc\n", b"row_crc\r\n")],
+)
+def test_a_damaged_header_costs_no_row(full: ShardPath, before: bytes, after: bytes) -> None:
+    """One flipped bit renamed a column; a carriage return switched the checksum off."""
+    whole = shards.read(full)
+    full.overall.write_bytes(full.overall.read_bytes().replace(before, after, 1))
+    found = shards.read(full)
+    assert [{**row, "_at": 0} for row in found.rows] == [{**row, "_at": 0} for row in whole.rows]
+    assert found.columns == SHARD_COLUMNS
+    (problem,) = found.problems
+    assert problem.startswith(f"{full.overall}: the header is damaged; the checksums")
 
 
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
-    """Their rows are checked by the checksum of their point."""
-    assert shards.layer_columns_of(full) == LAYER_COLUMNS
+    """As the checksums prove."""
+    assert shards.read(full).layer_columns == LAYER_COLUMNS
     whole = full.layers.read_bytes()
     full.layers.write_bytes(b"\0" * 10 + whole[10:])
-    assert shards.layer_columns_of(full) == LAYER_COLUMNS
+    found = shards.read(full)
+    assert found.layer_columns == LAYER_COLUMNS
+    assert found.problems[0].startswith(f"{full.layers}: the header is damaged")
     full.layers.unlink()
-    assert shards.layer_columns_of(full) == LAYER_COLUMNS
+    assert shards.read(full).layer_columns == LAYER_COLUMNS
     full.layers.mkdir()
-    assert shards.layer_columns_of(full) == ()  # unknown for now
+    assert shards.read(full).layer_columns is None  # unknown for now
 
 
 def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:
@@ -235,8 +269,7 @@ with ShardWriter(shard) as writer:
     found = shards.read(shard)
     assert [row["point_id"] for row in found.rows] == [points[0].point_id]
     assert (found.torn, found.problems) == (False, [])
-    layers, samples = blocks_of(shard, found.rows[0])
-    assert shards.verify_seal(found.rows[0]["_line"], layers, samples)
+    assert sealed(shard) == [True]
 
 
 def test_a_killed_writer_loses_nothing_that_it_committed(shard: ShardPath) -> None:
@@ -256,9 +289,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == -signal.SIGKILL
-    rows = shards.read(shard).rows
-    assert len(rows) == 3
-    assert all(shards.verify_seal(row["_line"], *blocks_of(shard, row)) for row in rows)
+    assert sealed(shard) == [True] * 3
 
 
 def test_a_row_never_has_a_key_that_no_column_takes(shard: ShardPath, points: list[Point]) -> None:

@@ -58,7 +58,7 @@ class Entry:
     origin: Origin
     line: bytes
     columns: tuple[str, ...]
-    layer_columns: tuple[str, ...]  # of its shard; empty: unknown
+    layer_columns: tuple[str, ...] | None  # of its shard; None: they could not be read
     layers: Place
     samples: Place
     shard: ShardPath | None
@@ -80,7 +80,7 @@ def entry(  # noqa: PLR0913 - a record
     origin: Origin,
     shard: ShardPath | None,
     places: tuple[Place, Place],
-    layer_columns: tuple[str, ...] = (),
+    layer_columns: tuple[str, ...] | None = (),
 ) -> Entry:
     """Return the entry of a row, which lies in `shard` or in the merged tables."""
     return Entry(

@@ -11,14 +11,15 @@ import csv
 import io
 import os
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
 from hpcsweep.collect import merge
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import shards
+from hpcsweep.store import seals
 from hpcsweep.store.blocks import Blocks, parse_block
+from hpcsweep.store.seals import Heads
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
     from hpcsweep.store.rundir import RunDir
-
-_SEAL: Final = COMMIT[-1]
 
 
 class Damaged(Exception):
@@ -48,7 +47,7 @@ class Extras:
     def and_those_of(self, found: Iterable[Entry]) -> Extras:
         """Return the union with the extra columns in the shards of some rows."""
         headers = {id(entry.columns): entry.columns for entry in found}
-        of_layers = {entry.layer_columns for entry in found if entry.layers[1]}
+        of_layers = {entry.layer_columns or () for entry in found if entry.layers[1]}
         known = {*MERGED_COLUMNS, *COMMIT}
         return Extras(
             merge.extra_columns([self.overall, *headers.values()], known),
@@ -183,17 +182,16 @@ class _Source:
         samples = self._blocks.read(where.samples, *found.samples)
         if found.shard is None:
             return layers, samples
-        sealed = found.columns[-1] == _SEAL
-        if sealed and not shards.verify_seal(found.line, layers, samples):
+        if layers and found.layer_columns is None:
+            raise Unread(f"{where.layers}: its header cannot be read")
+        heads = Heads(found.columns, found.layer_columns or ())
+        if not seals.fits(found.line, heads, layers, samples):
             raise ResultsError(f"{where.overall}: the checksum of {found.point_id} does not fit")
-        return self._fitted(layers, found), samples
+        return self._fitted(layers, heads.layers), samples
 
-    def _fitted(self, block: bytes, found: Entry) -> bytes:
-        header = found.layer_columns
+    def _fitted(self, block: bytes, header: tuple[str, ...]) -> bytes:
         if not block:
             return block
-        if not header:
-            raise Unread(f"{(found.shard or self._run).layers}: its header cannot be read")
         missing = len(self.layer_columns) - len(header)
         if self.layer_columns[: len(header)] == header:
             return block.replace(b"\n", b"," * missing + b"\n") if missing else block

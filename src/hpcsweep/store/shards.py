@@ -2,11 +2,11 @@
 
 The commit protocol. A shard has one writer. For each point it writes the layer rows, the raw
 samples, and last the overall row, each block with one `write()`. The overall row holds the places
-of its blocks and ends in a checksum over them and itself; a point without such a row has not been
-measured. So a kill at any moment loses at most the point that was being measured, and readers need
-no lock: they take complete rows and name what they leave out. `fsync` runs at most once a second
-and at the end; it guards against a machine that dies, since a killed process loses nothing that it
-wrote.
+of its blocks and ends in a checksum over headers, blocks and itself (`store.seals`); a point
+without such a row has not been measured. So a kill at any moment loses at most the point that was
+being measured, and readers need no lock: they take complete rows and name what they leave out.
+`fsync` runs at most once a second and at the end; it guards against a machine that dies, since a
+killed process loses nothing that it wrote.
 
 A line is a row: cells never hold line breaks (`columns.cell`).
 """
@@ -17,14 +17,15 @@ import csv
 import io
 import os
 import time
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cells
 from hpcsweep.files import cannot_write
+from hpcsweep.store import seals
 from hpcsweep.store.blocks import cannot_read
+from hpcsweep.store.seals import Heads
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ _ID: Final = 16
 _HEX: Final = frozenset(b"0123456789abcdef")
 _STATUS: Final = {status.encode(): status for status in PointStatus}
 _SYNC_SECONDS: Final = 1.0
-_HEADER: Final = b"point_id,"
-_HEADER_LINE: Final = ",".join(SHARD_COLUMNS).encode() + b"\n"
+_HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
 
 
 class ShardWriter:
@@ -86,8 +86,7 @@ class ShardWriter:
             "samples_offset": self._files["samples"].append(sample_block),
             "samples_bytes": len(sample_block),
         }
-        crc = zlib.crc32(sample_block, zlib.crc32(layer_block))
-        self._files["overall"].append(_sealed(full, crc))
+        self._files["overall"].append(_sealed(full, layer_block, sample_block))
         if time.monotonic() - self._synced >= _SYNC_SECONDS:
             self.sync()
 
@@ -177,7 +176,7 @@ class Shard:
 
     path: ShardPath
     columns: tuple[str, ...]
-    layer_columns: tuple[str, ...] = ()  # empty: they cannot be read now
+    layer_columns: tuple[str, ...] | None  # empty: nothing proves them; None: unread for now
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     left_out: int = 0  # complete lines that are no rows
@@ -216,25 +215,23 @@ def keys_of(found: Iterable[ShardPath]) -> Iterator[Key]:
 def read(shard: ShardPath, begin: int = 0) -> Shard:
     """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
 
-    A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins.
+    A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins. Rows
+    whose columns nothing proves are left out (`store.seals`).
 
     Raises:
         Unread: the file cannot be opened at all.
 
     """
-    try:
-        with shard.overall.open("rb") as file:
-            header = file.readline()
-            named = header.startswith(_HEADER) and header.endswith(b"\n")
-            at = max(begin, len(header) if named else 0)
-            file.seek(at)
-            data = file.read()
-    except OSError as error:
-        raise cannot_read(shard.overall, error) from error
-    columns = _names(header) if named else SHARD_COLUMNS
-    result = Shard(shard, columns, layer_columns_of(shard))
-    if not begin and not named and not _HEADER_LINE.startswith(header):
-        result.problems.append(f"{shard.overall}: no header; read as the columns of this version")
+    head, data = _content(shard.overall, begin)
+    layer_columns = layer_columns_of(shard)
+    written = Heads(seals.names_in(head), layer_columns or ())
+    certain = seals.is_known(written.columns, layer_columns or seals.OURS.layers)
+    heads = written if certain else _prove(shard, written)
+    result = Shard(shard, heads.columns, None if layer_columns is None else heads.layers)
+    if not begin and heads != written:
+        result.problems.append(_about_headers(shard, written, heads))
+        result.left_out = int(not heads.columns)
+    at = max(begin, len(head))
     for line in data.split(b"\n")[:-1]:
         row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
@@ -245,23 +242,46 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
             result.problems.append(f"{shard.overall}: {what} left out: {problem}")
         at += len(line) + 1
     result.torn = bool(data) and not data.endswith(b"\n")
-    result.size = at
+    result.size = at if result.columns else 0  # where nothing is proven, more rows may prove it
     return result
 
 
-def layer_columns_of(shard: ShardPath) -> tuple[str, ...]:
-    """Return the columns of a shard's layer rows: its header, or this version's where it has none.
+def _content(path: Path, begin: int) -> tuple[bytes, bytes]:
+    """Return the header (empty where the file begins with a row) and the bytes after `begin`."""
+    try:
+        with path.open("rb") as file:
+            head = file.readline()
+            if not head.endswith(b"\n") or _of_point(head):
+                head = b""
+            file.seek(max(begin, len(head)))
+            return head, file.read()
+    except OSError as error:
+        raise cannot_read(path, error) from error
 
-    None, as an empty tuple, where the file cannot be read now.
+
+def _prove(shard: ShardPath, written: Heads) -> Heads:
+    """Return the headers that the rows prove; without columns where they prove none."""
+    head, data = _content(shard.overall, 0)
+    lines = data.split(b"\n")[:-1]
+    if not head and not lines and _HEADER_LINE.startswith(data):  # its writer was killed there
+        return written
+    if heads := seals.proven(shard, written, lines):
+        return heads
+    return Heads(written.columns if seals.is_known(written.columns) else ())
+
+
+def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
+    """Return the columns of a shard's layer rows, as its header names them; None: unknown for now.
+
+    A file that is gone has those of today.
     """
     try:
         with shard.layers.open("rb") as file:
-            names = _names(file.readline())
+            return seals.names_in(file.readline())
     except FileNotFoundError:
-        names = ()
+        return LAYER_COLUMNS
     except OSError:
-        return ()
-    return names if {"point_id", "layer"}.issubset(names) else LAYER_COLUMNS
+        return None
 
 
 def _line(values: Iterable[str]) -> bytes:
@@ -278,19 +298,15 @@ def _block(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> byte
     return buffer.getvalue().encode()
 
 
-def _sealed(row: Row, crc: int) -> bytes:
-    """Return the row's line with the checksum over blocks and line as its last cell."""
+def _sealed(row: Row, layers: bytes, samples: bytes) -> bytes:
+    """Return the row's line with the checksum as its last cell."""
     text = _line(cells(row, SHARD_COLUMNS[:-1]))[:-1] + b","
-    return text + f"{zlib.crc32(text, crc):08x}\n".encode()
-
-
-def _names(head: bytes) -> tuple[str, ...]:
-    return tuple(head.decode("utf-8", "replace").rstrip("\n").split(","))
+    return text + seals.seal(text, seals.OURS, layers, samples) + b"\n"
 
 
 def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
-    if b"\0" in line:
-        return None, "NUL bytes"
+    if not columns or b"\0" in line:
+        return None, "NUL bytes" if columns else "nothing proves which columns it has"
     try:
         values = next(csv.reader([line.decode()], strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
@@ -306,14 +322,16 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
     return row, ""
 
 
+def _about_headers(shard: ShardPath, written: Heads, heads: Heads) -> str:
+    """Say which header is damaged, and what that means for the rows."""
+    of_rows = heads.columns != written.columns
+    path, columns = (shard.overall, heads.columns) if of_rows else (shard.layers, heads.layers)
+    if not columns:
+        return f"{path}: the header is damaged, and no row proves which columns it had"
+    return f"{path}: the header is damaged; the checksums of the rows prove which columns it had"
+
+
 def _of_point(line: bytes) -> str:
     """Name the point of a damaged line, where it still begins with one."""
     begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
     return f" (point {line[:_ID].decode()})" if begins else ""
-
-
-def verify_seal(line: bytes, layers: bytes, samples: bytes) -> bool:
-    """Say whether the checksum that ends a row's line fits its blocks and its own text."""
-    text, comma, seal = line.rpartition(b",")
-    crc = zlib.crc32(text + comma, zlib.crc32(samples, zlib.crc32(layers)))
-    return f"{crc:08x}".encode() == seal

@@ -1,0 +1,158 @@
+"""The law of damage: a byte that is flipped, or the end of a file that is cut off, anywhere.
+
+Every row that is intact is in the tables, none is there that was not written, and every point that
+is missing is named by collect, or counts as not measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import resultsfolder
+from hpcsweep.collect.workflow import collect
+from hpcsweep.store import ledger
+from paths import LAYOUT_1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcsweep.store.rundir import RunDir, ShardPath
+
+FILES = ("overall", "layers", "samples")
+STATUSES = ("ok", "oom", "ok")
+Content = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[RunDir]:
+    """Return a results folder with one shard of three rows, the second without layers."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        folder = resultsfolder.make(Path(path))
+        points = folder.points[: len(STATUSES)]
+        folder.submit("a", points)
+        shard = folder.shard("a")
+        with resultsfolder.shards.ShardWriter(shard) as writer:
+            for number, (point, status) in enumerate(zip(points, STATUSES, strict=True)):
+                resultsfolder.commit(writer, point, shard, status=status, mean_ms=1.5 + number)
+        yield folder.run
+
+
+def content_of(shard: ShardPath) -> Content:
+    """Return the files of a shard."""
+    return {name: getattr(shard, name).read_bytes() for name in FILES}
+
+
+def tables(run: RunDir) -> dict[str, list[bytes]]:
+    """Return the lines of the merged tables."""
+    return {name: getattr(run, name).read_bytes().splitlines() for name in FILES}
+
+
+def intact(whole: Content, found: Content) -> set[bytes]:
+    """Return the ids of the points whose line and blocks are where they were, as they were."""
+    ids, at = set(), whole["overall"].index(b"\n") + 1
+    for line in whole["overall"][at:].splitlines(keepends=True):
+        places = [int(cell) for cell in line.rsplit(b",", 5)[1:5]]
+        blocks = zip(("layers", "samples"), places[::2], places[1::2], strict=True)
+        same = found["overall"][at : at + len(line)] == line and found["overall"][at - 1] == 10
+        if same and all(whole[n][a : a + size] == found[n][a : a + size] for n, a, size in blocks):
+            ids.add(line[:16])
+        at += len(line)
+    return ids
+
+
+def check(run: RunDir, whole: Content, found: Content) -> None:
+    """Collect a shard that was damaged, and check the law."""
+    (shard,) = run.shards()
+    collect(run)
+    before = tables(run)
+    try:
+        for name in FILES:
+            getattr(shard, name).write_bytes(found[name])
+        run.collect_index.unlink()
+        report = collect(run)
+        after, statuses = tables(run), ledger.statuses(run)
+    finally:
+        for name in FILES:
+            getattr(shard, name).write_bytes(whole[name])
+        run.collect_index.unlink(missing_ok=True)
+    for name in FILES:
+        assert after[name][0] == before[name][0], "a column was invented"
+        assert set(after[name]) <= set(before[name]), "a row was invented"
+    ids_before, ids = ({line_id(line) for line in t["overall"][1:]} for t in (before, after))
+    assert intact(whole, found) <= ids, "an intact row was left out"
+    for point_id in (ids_before - ids) & {key.encode() for key in statuses}:
+        assert point_id.decode() in report.destroyed, f"{point_id!r} counts as measured, unnamed"
+        assert report.error() is not None
+
+
+def line_id(line: bytes) -> bytes:
+    """Return the id of a row of the merged table, the one cell of 16 hex digits."""
+    (found,) = {c for c in line.split(b",") if len(c) == 16 and set(c) <= set(b"0123456789abcdef")}
+    return found
+
+
+def flipped(whole: Content, name: str, at: int, bit: int) -> Content:
+    """Return the files with one bit of one of them changed."""
+    text = bytearray(whole[name])
+    text[at % len(text)] ^= 1 << bit
+    return {**whole, name: bytes(text)}
+
+
+@given(name=st.sampled_from(FILES), at=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_one_flipped_bit_costs_the_row_that_it_hits(
+    run: RunDir, name: str, at: int, bit: int
+) -> None:
+    """In a header it costs none."""
+    whole = content_of(run.shards()[0])
+    check(run, whole, flipped(whole, name, at, bit))
+
+
+@given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_one_flipped_bit_in_a_header_costs_no_row(run: RunDir, at: int, bit: int) -> None:
+    """Also where it turns one column's name into another's."""
+    whole = content_of(run.shards()[0])
+    for name in FILES:
+        check(run, whole, flipped(whole, name, at % whole[name].index(b"\n"), bit))
+
+
+@given(name=st.sampled_from(FILES), at=st.integers(0, 10_000))
+def test_a_file_that_was_cut_costs_the_rows_that_were_cut(run: RunDir, name: str, at: int) -> None:
+    """Those before stay."""
+    whole = content_of(run.shards()[0])
+    check(run, whole, {**whole, name: whole[name][: at % len(whole[name])]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_every_byte_of_a_shard_obeys_the_law(run: RunDir, name: str) -> None:
+    """One after the other: one of its bits flipped, and the file cut there."""
+    whole = content_of(run.shards()[0])
+    for at in range(len(whole[name])):
+        check(run, whole, flipped(whole, name, at, at % 8))
+        check(run, whole, {**whole, name: whole[name][:at]})
+
+
+@given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_header_of_the_first_release_is_proven_too(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bit: int
+) -> None:
+    """Its rows have checksums without the header; there was one header only."""
+    run = resultsfolder.RunDir(tmp_path_factory.mktemp("old") / "demo")
+    shutil.copytree(LAYOUT_1 / "demo", run.path)
+    collect(run)
+    before = tables(run)
+    for shard in run.shards():
+        for path in (shard.overall, shard.layers):
+            text = bytearray(path.read_bytes())
+            text[at % text.index(b"\n")] ^= 1 << bit
+            path.write_bytes(bytes(text))
+    collect(run)
+    assert tables(run) == before
