@@ -9,10 +9,10 @@ import pytest
 
 import docscripts
 from docscripts import DOCS
-from hpcsweep.spec import expansion as plan
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.spec.axis_values import MAX_VALUES
 from hpcsweep.spec.constraints import MAX_POINTS
+from hpcsweep.spec.expansion import expand
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_every_sweep_of_the_documentation_loads_and_has_points(
     """A newcomer copies them."""
     path = tmp_path / "example.yaml"
     path.write_text(example)
-    expansion = plan.expand(sweep_file.load(path))
+    expansion = expand(sweep_file.load(path))
     assert len(expansion) == sum(1 for _ in expansion) > 0
 
 
