@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,9 +14,12 @@ from hypothesis import HealthCheck, settings
 import lanes
 from localruns import Desk
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+# What a person has set for hpcsweep, or Slurm for the job that runs the tests, is not theirs.
+for _name in [name for name in os.environ if name.startswith(("HPCSWEEP_", "SLURM_", "SBATCH_"))]:
+    if _name != "HPCSWEEP_GOLDEN":  # writes tests/golden anew
+        del os.environ[_name]
+# Nor are the profiles and sweeps in a person's configuration folder.
+os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir()) / "hpcsweep-tests-config")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: test processes share the cores
 # Hundreds of processes are started; none of them has to compile what another one has.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

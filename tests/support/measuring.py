@@ -8,6 +8,8 @@ from hpcsweep import catalog
 from hpcsweep.conv.reference import backend
 from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.training import network
+from hpcsweep.measure.training.trainer import Trainer
 from hpcsweep.point import Point
 
 CPU = torch.device("cpu")
@@ -58,3 +60,9 @@ def training(model="tinynets:Residual", *, measure=None, **axes):
     settings = {**catalog.setting_defaults("training"), "warmup": 1, "iterations": 3}
     settings |= {"layers": False, "evidence": False, "numerics": False}
     return Point("training", values | axes, settings | (measure or {}), "fedcba9876543210")
+
+
+def make_trainer(point, steps=10):
+    """Return a trainer of ten classes on the CPU."""
+    model = network.build(point, 10, CPU)
+    return Trainer(point, CPU, model, model, steps)

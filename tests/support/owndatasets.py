@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
@@ -148,3 +150,19 @@ def damaged(point):
         return image, label
 
     return _loaders(point, train=Images(point, spoil=spoil))
+
+
+class Slow(loaders.Synthetic):
+    """Synthetic images, each of which takes a few milliseconds."""
+
+    def __getitem__(self, index):
+        """Wait, then return an image and its label."""
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+def slow(point):
+    """Return as many images as the epochs need; a training on them can be interrupted."""
+    count = point.axes["batch_size"] * point.axes["steps_per_epoch"]
+    train, val = (Slow(point, n, 4, seed) for seed, n in enumerate((count, 4)))
+    return loaders.loaders(point, train, val, 4, "slow")

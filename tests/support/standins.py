@@ -7,7 +7,11 @@ calls that a GPU would get.
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
+from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -15,8 +19,20 @@ from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import swap
 from hpcsweep.conv.shape import ConvShape
 
+SOURCES = Path(__file__).parent / "native"
 EXPLICIT = [name for name in ALGORITHMS if name not in {"auto", "autotune"}]
 FALLBACK = swap.FALLBACK
+
+
+def compile_library(name, folder, *options):
+    """Compile native/NAME.c to a shared library; skip where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    target = folder / f"lib{name}_standin.so"
+    command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", *options]
+    subprocess.run([*command, "-o", target, SOURCES / f"{name}.c", "-lm"], check=True)
+    return target
 
 
 class StandIn:

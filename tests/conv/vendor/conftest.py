@@ -13,8 +13,7 @@ from hpcsweep.conv.vendor.cudnn import Cudnn
 from hpcsweep.conv.vendor.cudnn_library import CudnnLibrary
 from hpcsweep.conv.vendor.miopen import Miopen
 from hpcsweep.conv.vendor.miopen_library import MiopenLibrary
-from nativelib import compile_library
-from standins import StandIn
+from standins import StandIn, compile_library
 
 
 def _wheel_files(name):

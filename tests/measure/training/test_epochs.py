@@ -10,8 +10,7 @@ from torch import nn
 
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.training.epochs import evaluate, next_steps
-from measuring import training
-from trainers import make_trainer
+from measuring import make_trainer, training
 
 
 def test_evaluation_leaves_the_network_training_and_unchanged():

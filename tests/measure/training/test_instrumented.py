@@ -8,8 +8,7 @@ from hpcsweep.measure.data import loaders
 from hpcsweep.measure.machine import memory
 from hpcsweep.measure.training import instrumented
 from hpcsweep.measure.training.phases import PHASES
-from measuring import CPU, training
-from trainers import make_trainer
+from measuring import CPU, make_trainer, training
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import torch
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.training import layer_pass
-from measuring import training
-from trainers import make_trainer
+from measuring import make_trainer, training
 
 
 def test_layers_forward_then_convolutions_backward_then_the_rest():

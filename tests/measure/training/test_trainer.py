@@ -10,8 +10,7 @@ import torch
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.training.epochs import next_steps
 from hpcsweep.measure.training.trainer import Score
-from measuring import CPU, training
-from trainers import make_trainer
+from measuring import CPU, make_trainer, training
 
 
 def _losses(trainer, opened, count):
