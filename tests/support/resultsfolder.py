@@ -124,9 +124,9 @@ def make(path: Path, text: str = SWEEP) -> Folder:
 
 def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
     """Return a sweep's points: those for a GPU, or rehearsed on the CPU."""
+    file = path / "demo.yaml"
+    file.write_text(text)
     if (text, gpu) not in _EXPANDED:
-        file = path / "demo.yaml"
-        file.write_text(text)
         where = {"gpu": gpu} if gpu else {"rehearse": "cpu"}
         _EXPANDED[text, gpu] = list(expansion.expand(sweep_file.load(file), **where))
     return _EXPANDED[text, gpu]
