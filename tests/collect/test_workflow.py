@@ -21,10 +21,11 @@ from hpcsweep import __version__
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS, SHARD_COLUMNS
 from hpcsweep.collect.workflow import collect
 from hpcsweep.errors import Busy, DamagedResults, ResultsError
-from hpcsweep.store import seals, shards
+from hpcsweep.store import ledger, seals, shards
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Heads
+from hpcsweep.tracking import status
 from localruns import Desk
 from resultsfolder import SWEEP, commit
 
@@ -169,6 +170,34 @@ def test_ok_beats_everything_and_later_beats_earlier(folder: Folder) -> None:
     assert [ms[p.point_id] for p in points[:4]] == ["3", "1", "1", "1"]
     assert report.duplicates == 5
     assert "5 points with several rows" in report.text()
+
+
+def test_the_later_round_counts_whatever_the_clock_said(folder: Folder) -> None:
+    """The clock went back before the second submission; both orders of collecting agree."""
+    point = folder.points[0]
+    folder.submit("a-earlier-name", [point], round=1)
+    folder.measure(folder.shard("s1"), [point], status="crashed")
+    collect(folder.run)
+    folder.measure(folder.shard("a-earlier-name"), [point], status="oom")
+    assert collect(folder.run).statuses == {"oom": 1}
+    folder.run.collect_index.unlink()
+    assert collect(folder.run).statuses == {"oom": 1}
+    assert ledger.statuses(folder.run) == {point.point_id: "oom"}
+    (found,) = status.read(folder.run.path.parent, [])
+    assert found.profiles[0].counts() == {"oom": 1}
+
+
+def test_a_manifest_that_comes_back_changes_which_row_counts(folder: Folder) -> None:
+    """Until then its name says where it stands among the others; nothing of that is remembered."""
+    point = folder.points[0]
+    earlier = folder.submit("a-earlier-name", [point], round=1)
+    folder.measure(folder.shard("s1"), [point], status="crashed")
+    folder.measure(folder.shard("a-earlier-name"), [point], status="oom")
+    manifest = earlier.manifest.read_bytes()
+    earlier.manifest.unlink()
+    assert collect(folder.run).statuses == {"crashed": 1}
+    earlier.manifest.write_bytes(manifest)
+    assert collect(folder.run).statuses == {"oom": 1}
 
 
 def test_what_is_submitted_and_has_no_row_is_missing(folder: Folder) -> None:

@@ -58,6 +58,21 @@ def test_shards_are_found_in_one_order_and_nothing_else_is(run: RunDir) -> None:
     assert [shard.attempt for shard in attempts] == [0, 9, 10]
 
 
+def test_submissions_and_shards_are_ordered_by_round_not_by_the_clock(run: RunDir) -> None:
+    """A submission whose manifest cannot be read stands behind the one before it by name."""
+    for name, number in (("d", 0), ("a", 1), ("b", None), ("c", 3), ("e", 2)):
+        submission = run.submission(name)
+        submission.path.mkdir(parents=True)
+        if number is None:
+            submission.manifest.write_text("{half")
+        else:
+            submission.write_manifest(Manifest(id=name, round=number))
+        submission.shards.mkdir(parents=True)
+        submission.shards.joinpath("0.0.overall.csv").touch()
+    assert [submission.id for submission in run.submissions()] == list("dabec")
+    assert [shard.submission for shard in run.shards()] == list("dabec")
+
+
 def test_a_run_without_shards_has_none(run: RunDir) -> None:
     """Not even a folder."""
     assert run.shards() == []

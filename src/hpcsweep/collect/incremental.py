@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.collect.merge import Entry
     from hpcsweep.collect.tables import Written
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.rundir import Age, RunDir
 
 _TAIL: Final = 4096
 # History. 4: no failure to read a file is remembered any more. 3: the first release; it remembered
@@ -69,14 +69,19 @@ class Memory:
     planned: list[str]
     shards: dict[str, Seen]
     extras: Extras
+    rounds: dict[str, int]  # of submissions
     repeated: dict[str, int]
     report: dict[str, Any]
     rows: list[list[int]] = field(default_factory=list)  # shard, byte, lengths of both blocks
     tables: list[Stamp] = field(default_factory=list)
 
-    def news(self, found: Found) -> dict[str, int] | None:
-        """Return the shards to read and from which byte; None: read everything again."""
-        if not self.shards.keys() <= found.keys():
+    def news(self, found: Found, ages: Mapping[str, Age]) -> dict[str, int] | None:
+        """Return the shards to read and from which byte; None: read everything again.
+
+        `ages` are those of the submissions; where one changed, other rows may count.
+        """
+        same = self.rounds.items() <= rounds_of(ages).items()
+        if not same or not self.shards.keys() <= found.keys():
             return None
         news: dict[str, int] = {}
         for name, (shard, stamp) in found.items():
@@ -123,7 +128,8 @@ class Memory:
         for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
             shard = shards[number]
             cells = dict(zip(columns, next(csv.reader([line.decode()])), strict=True))
-            origin = Origin(shard.submission, shard.attempt, shard.chunk, at)
+            age = self.rounds[shard.submission], shard.submission
+            origin = Origin(age, shard.attempt, shard.chunk, at)
             places = (layers_at, layers), (samples_at, samples)
             yield merge.entry(
                 cells, line=line, columns=columns, origin=origin, shard=None, places=places
@@ -201,6 +207,11 @@ def tail_of(path: Path, end: int) -> int:
 def _grew_from(before: Stamp, now: Stamp) -> bool:
     """Say whether a file is as it was, or longer."""
     return before == now or (bool(before and now) and before[0] == now[0] and before[1] < now[1])
+
+
+def rounds_of(ages: Mapping[str, Age]) -> dict[str, int]:
+    """Return the round of each submission."""
+    return {name: number for name, (number, _name) in ages.items()}
 
 
 def name_of(found: ShardPath | Origin) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.rundir import Age, ShardPath
     from hpcsweep.store.shards import Shard
 
 VERSION_MIX: Final = "version_mix"
@@ -40,10 +40,14 @@ Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 class Origin:
     """Where a row was written; of two rows, the one with the larger origin is later."""
 
-    submission: str
+    age: Age  # of its submission
     attempt: int
     chunk: int
     at: int  # byte in the shard
+
+    @property
+    def submission(self) -> str:
+        return self.age[1]
 
 
 @dataclass(eq=False, slots=True)
@@ -99,7 +103,7 @@ def entry(  # noqa: PLR0913 - a record
     )
 
 
-def shard_entry(row: Row, found: Shard) -> Entry:
+def shard_entry(row: Row, found: Shard, age: Age) -> Entry:
     """Return the entry of a shard's row.
 
     Raises:
@@ -107,7 +111,7 @@ def shard_entry(row: Row, found: Shard) -> Entry:
 
     """
     shard = found.path
-    origin = Origin(shard.submission, shard.attempt, shard.chunk, row["_at"])
+    origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))
     places = _place(row, "layers"), _place(row, "samples")
     return entry(

@@ -62,7 +62,7 @@ def _collect(run: RunDir) -> Report:
     manifests = [submission.read_manifest() for submission in run.submissions()]
     found = incremental.stamps(run)
     memory = incremental.load(run)
-    news = memory.news(found) if memory else None
+    news = memory.news(found, run.ages()) if memory else None
     if memory and news is not None:
         if not news and memory.planned == _planned(run, manifests):
             before = Report(**memory.report)
@@ -81,6 +81,7 @@ class _Reading:
 
     def __init__(self, run: RunDir, found: Found, memory: Memory | None) -> None:
         self.run, self.found, self._memory = run, found, memory
+        self.ages = run.ages()
         self.pool = merge.Pool()
         self.rows: Counter[str] = Counter()  # per point
         self.seen: dict[str, Seen] = dict(memory.shards) if memory else {}
@@ -134,9 +135,10 @@ class _Reading:
             return []
         before = self.seen.get(name, Seen(stamp)) if begin else Seen(stamp)
         entries, problems = [], [*before.problems, *part.problems]
+        age = self.ages.get(shard.submission, (0, shard.submission))
         for row in part.rows:
             try:
-                entries.append(merge.shard_entry(row, part))
+                entries.append(merge.shard_entry(row, part, age))
             except ResultsError as error:  # noqa: PERF203 - next to nothing
                 problems.append(
                     f"{shard.overall}: a row of point {row['point_id']} left out: {error}"
@@ -174,6 +176,7 @@ class _Writing:
             planned=self._planned,
             shards=reading.seen,
             extras=reading.extras,
+            rounds=incremental.rounds_of(reading.ages),
             repeated=repeated,
             report=vars(report),
         )

@@ -55,7 +55,7 @@ class Manifest:
     gpu: str = ""
     rehearsal: bool = False
     sample: int | None = None
-    round: int = 0  # submissions of the sweep before this one
+    round: int = 0  # larger than that of every submission of the sweep before this one
     created_at: str = ""  # UTC, ISO 8601
     host: str = ""
     user: str = ""
@@ -87,6 +87,15 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object, as the file holds it."""
         return {**typed_json.write(self), "run": self.run.to_json()}
+
+
+def round_of(path: Path, default: int) -> int:
+    """Return the round alone; `default` where the manifest cannot be read or is damaged."""
+    try:
+        found = files.read_json(path).get("round")
+    except ResultsError:
+        return default
+    return found if type(found) is int and found >= 0 else default
 
 
 def write(path: Path, manifest: Manifest) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from hpcsweep.store.jobs_file import Entry
     from hpcsweep.store.manifest import Manifest
 
+Age = tuple[int, str]  # round and id of a submission
+
 # what a shard is made of, and what is being written; the rest of a folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
@@ -87,13 +89,25 @@ class RunDir:
 
     def submissions(self) -> list[SubmissionDir]:
         """Return every submission that was recorded, oldest first."""
-        found = sorted(self.submissions_dir.glob("*/manifest.json"))
-        return [SubmissionDir(path.parent) for path in found]
+        found = {path.parent.name for path in self.submissions_dir.glob("*/manifest.json")}
+        return [self.submission(name) for name in self.ages() if name in found]
+
+    def ages(self) -> dict[str, Age]:
+        """Return what orders submissions, and so their rows, by id; the oldest comes first.
+
+        The round counts, not the time in the id, since a clock may have gone back. Where no
+        manifest can be read, a submission stands behind the one before it by id.
+        """
+        ages: dict[str, Age] = {}
+        last = 0
+        for name in sorted({*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}):
+            last = manifest.round_of(self.submission(name).manifest, last)
+            ages[name] = last, name
+        return dict(sorted(ages.items(), key=lambda item: item[1]))
 
     def shards(self) -> list[ShardPath]:
-        """Return every shard in a stable order, by listing (a stat may lie on NFS)."""
-        folders = sorted(_listdir(self.shards_dir))
-        return [shard for folder in folders for shard in self.shards_of(folder)]
+        """Return every shard, those of the oldest submission first."""
+        return [shard for submission in self.ages() for shard in self.shards_of(submission)]
 
     def shards_of(self, submission_id: str) -> list[ShardPath]:
         """Return the shards of one submission, by chunk and attempt."""

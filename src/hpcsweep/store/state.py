@@ -85,7 +85,10 @@ class AttemptState(Word):
 
 
 def rank(status: PointStatus) -> int:
-    """Return what decides between two rows of a point: the higher one counts, else the later."""
+    """Return what decides between two rows of a point: the higher one counts, else the later.
+
+    Which row is later is for `RunDir.ages` to say, and within a submission for its attempts.
+    """
     if status is PointStatus.OK:
         return 2
     return 0 if status is PointStatus.PROFILED else 1
