@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import nn
 
+import tinynets
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.backend import Expected, Gradient, Way
 from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.proof.evidence import Evidence, Operation, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
-from hpcsweep.measure import models
+from hpcsweep.measure import coverage, models
 from hpcsweep.measure.bench_api import Unsupported
-from hpcsweep.measure.convolutions import call_cells, choose, coverage_cells, joined
+from hpcsweep.measure.convolutions import call_cells, choose
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point, policy
 
@@ -35,35 +36,7 @@ def test_the_frameworks_choice_runs_on_its_own_layers(network):
     assert isinstance(net[0], ExplicitConv2d)
     choices = choose(net, shapes, "auto", policy("fallback"), BACKEND)
     assert type(net[0]) is nn.Conv2d
-    cells = coverage_cells(choices, ())
-    assert (cells["backend"], cells["algorithm_used"], cells["conv_fallbacks"]) == (
-        "framework",
-        "auto",
-        0,
-    )
-
-
-def test_coverage_is_by_work_and_by_time(network):
-    """A network that Winograd can do only in part says how small the part is."""
-    net, shapes = network
-    choices = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
-    cells = coverage_cells(choices, [3.0, 1.0])
-    first, second = (shape.flops for _, shape in shapes.convolutions)
-    assert cells["algorithm_coverage_pct"] == pytest.approx(100 * first / (first + second))
-    assert cells["algorithm_coverage_time_pct"] == 75.0
-    assert (cells["conv_calls"], cells["conv_fallbacks"]) == (2, 1)
-    assert "stride" in cells["fallback_reason"]
-    assert set(cells["algorithm_used"].split("+")) == {"winograd", "auto"}
-    assert set(cells["backend"].split("+")) == {"reference", "framework"}
-    assert cells["workspace_bytes"] > 0
-
-
-def test_coverage_by_time_needs_a_layer_pass(network):
-    """Without layer times the cell is empty, not zero."""
-    net, shapes = network
-    choices = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    assert coverage_cells(choices, ())["algorithm_coverage_time_pct"] is None
-    assert coverage_cells((), ())["algorithm_coverage_pct"] is None
+    assert [(c.backend, c.used, c.fallback) for c in choices] == [("framework", "auto", False)] * 2
 
 
 def test_a_map_gives_each_layer_its_own(network):
@@ -71,7 +44,7 @@ def test_a_map_gives_each_layer_its_own(network):
     net, shapes = network
     choices = choose(net, shapes, {"0": "fft", "default": "gemm"}, policy("fallback"), BACKEND)
     assert [choice.used for choice in choices] == ["fft", "gemm"]
-    assert coverage_cells(choices, ())["algorithm_coverage_pct"] == 100
+    assert all(choice.as_requested for choice in choices)
 
 
 def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
@@ -87,7 +60,8 @@ def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(netw
     """On a CPU: it is counted, with its reason, and not covered."""
     net, shapes = network
     algorithm = {"0": "autotune", "default": "gemm"}
-    cells = coverage_cells(choose(net, shapes, algorithm, policy("fallback"), BACKEND), ())
+    choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
+    cells = coverage.cells(algorithm, shapes, choices)
     assert cells["algorithm_used"] == "auto+gemm"
     assert cells["conv_fallbacks"] == 1
     assert cells["algorithm_coverage_pct"] < 100
@@ -118,13 +92,6 @@ def test_gradients_of_two_kinds_are_told_as_both(network):
     (cells,) = call_cells([choice], [Evidence("0")])
     assert (cells["backend"], cells["algorithm_used"]) == ("reference+framework", "gemm+auto")
     assert (cells["fallback_reason"], cells["workspace_bytes"]) == ("no counterpart", 8)
-    assert coverage_cells([call], [3.0, 1.0], [choice])["algorithm_coverage_time_pct"] == 75
-
-
-def test_names_are_joined_by_frequency():
-    """The commonest first; nothing for nothing."""
-    assert joined(["a", "b", "b"]) == "b+a"
-    assert joined([]) is None
 
 
 def test_a_network_without_convolutions_has_no_choices():
@@ -141,3 +108,13 @@ def test_the_root_module_may_be_the_convolution():
     (choice,) = choose(net, shapes, "gemm", policy("error"), BACKEND)
     assert choice.used == "gemm"
     assert models.make_inputs(point(), CPU)[0].shape[1] == 3
+
+
+@pytest.mark.parametrize(("kind", "error"), [("skip", Unsupported), ("error", AlgorithmError)])
+def test_a_convolution_that_nobody_swaps_cannot_run_as_asked_either(kind, error):
+    """The policy is about it as well, and the message names it; `auto` asks for nothing."""
+    net = tinynets.OtherKinds().eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    with pytest.raises(error, match=r"2 of 3 convolutions .* up: conv_transpose2d that is no call"):
+        choose(net, shapes, "gemm", policy(kind), BACKEND)
+    assert len(choose(net, shapes, "auto", policy(kind), BACKEND)) == 1

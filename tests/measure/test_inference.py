@@ -306,3 +306,33 @@ def test_errors_of_convolutions_are_those_of_the_calls_that_have_rows(bench, net
     assert all(row["max_rel_error"] < 1e-5 for row in asked)
     assert bool(asked) == layers
     assert done.row["max_rel_error"] < 1e-5
+
+
+def test_the_row_says_how_much_of_a_network_no_backend_can_run(bench):
+    """By work and by the time in the layer rows; times are good, the label is not all of it."""
+    done = bench.measure(point("tinynets:OtherKinds", algorithm="gemm"))
+    row, by_op = done.row, {layer["op"]: layer["mean_ms"] for layer in done.layers}
+    assert row["algorithm_coverage_pct"] == pytest.approx(29.7, rel=0.01)
+    others = by_op["convtranspose2d"] + by_op["conv1d"]
+    share = 100 * by_op["conv2d"] / (by_op["conv2d"] + others)
+    assert row["algorithm_coverage_time_pct"] == pytest.approx(share)
+    assert (row["conv_calls"], row["conv_fallbacks"]) == (3, 2)
+    assert row["algorithm_uncovered"].startswith("52.7 % conv1d (line)")
+    assert {"uncovered", "fallback"} <= set(row["flags"].split(";"))
+    assert "algorithm_absent" not in row["flags"].split(";")
+    assert "aten::convolution" in done.proof.outside
+
+
+def test_a_row_of_an_algorithm_that_nothing_ran_is_not_valid(bench):
+    """It has the times of the fallback under another name."""
+    row = bench.measure(point("tinynets:Volume", algorithm="gemm")).row
+    assert row["algorithm_coverage_pct"] == 0
+    assert "algorithm_absent" in row["flags"].split(";")
+    assert row["valid"] is False
+
+
+def test_a_path_that_the_shape_pass_did_not_take_is_found_by_the_profiler(bench):
+    """Then the share of the work is unknown, but the row says so."""
+    row = bench.measure(point("tinynets:Turning", algorithm="gemm", measure={"layers": False})).row
+    assert row["algorithm_uncovered"].startswith("the profiler saw aten::")
+    assert "uncovered" in row["flags"].split(";")

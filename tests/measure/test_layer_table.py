@@ -87,3 +87,11 @@ def test_networks_without_layers_leave_everything_to_the_rest():
     """No call at all: the rest is the pass."""
     (row,) = LayerTable(Timed((), (), "host"), PASSES, PASSES).rows(POINT, ())
     assert (row["layer"], row["mean_ms"]) == ("__other__", pytest.approx(11))
+
+
+def test_layers_that_convolve_otherwise_have_their_own_means():
+    """Transposed and one-dimensional ones, in order; plain ones are not among them."""
+    calls = shape_pass(tinynets.OtherKinds().eval(), torch.zeros(1, 3, 16, 16)).calls
+    table = LayerTable(Timed(calls, [[1.0], [2.0], [3.0]], "host"), [7.0], [7.0])
+    assert table.convolution_means() == [1.0]
+    assert table.other_convolution_means() == [2.0, 3.0]

@@ -199,3 +199,45 @@ def test_formulas_agree_with_the_counter(module, shape):
 def test_other_modules_have_no_formula():
     """Normalisation and activation count nothing by this convention."""
     assert shapes.analytic_flops(nn.ReLU(), ((1, 3),), ((1, 3),)) is None
+
+
+@pytest.mark.parametrize("on_meta", [True, False])
+@pytest.mark.parametrize(
+    ("network", "outside"),
+    [
+        ("Residual", []),
+        ("Functional", [("", "conv2d", 2 * 16 * 16 * 4 * 4 * 9)]),
+        (
+            "OtherKinds",
+            [
+                ("up", "conv_transpose2d", 2 * 16 * 16 * 4 * 4 * 4),
+                ("line", "conv1d", 2 * 1022 * 4 * 4 * 3),
+            ],
+        ),
+        ("Volume", [("conv", "conv3d", 2 * 3 * 16 * 16 * 2 * 27)]),
+        ("Unbatched", [("one", "conv2d", 2 * 16 * 16 * 3 * 4)]),
+    ],
+)
+def test_convolutions_that_no_plain_call_makes_are_told(network, outside, on_meta):
+    """Functions, other kinds and other shapes of input: where, which operator, how much work."""
+    image = torch.zeros(1, 3, 16, 16)
+    found = shapes._record(getattr(tinynets, network)().eval(), image, on_meta=on_meta)
+    assert [(one.layer, one.operator, one.flops) for one in found.outside] == outside
+    inside = sum(call.flops for call in found.calls if call.conv is not None)
+    assert inside + sum(one.flops for one in found.outside) == found.flops - _linear(found)
+
+
+def _linear(found):
+    return sum(call.flops for call in found.calls if call.op == "linear")
+
+
+def test_a_layer_of_its_own_class_has_the_work_that_was_counted():
+    """The formula of the class that it derives from need not be its own."""
+
+    class Twice(nn.Conv2d):
+        def forward(self, x):
+            return super().forward(x) + super().forward(x)
+
+    (call,) = _shapes_of(nn.Sequential(Twice(3, 4, 1)), 8).calls
+    assert call.conv is not None
+    assert call.flops == 2 * call.conv.flops == call.convolution_flops

@@ -199,7 +199,7 @@ def test_the_words_of_a_cell_decide_nothing() -> None:
 def test_times_in_doubt_are_told_with_the_flag() -> None:
     """The proof stands; the comparison of times may not."""
     row = {"flags": "very_noisy;fallback", "max_rel_error": 0.0, "median_ms": 2.0}
-    row |= {"conv_fallbacks": 0, "algorithm_coverage_pct": None}
+    row |= {"conv_calls": 0, "conv_fallbacks": 0, "algorithm_coverage_pct": None}
     default = {"flags": "shared_cpu", "median_ms": 1.0}
     finding = Finding(point(NET, algorithm="gemm"), row, default=default)
     assert finding.proven
@@ -238,3 +238,36 @@ def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: Infere
         assert float(line[2]) >= 0
         assert float(line[3]) < 1e-5
         assert line[5].endswith("x")
+
+
+@pytest.mark.parametrize(
+    ("network", "told", "ran"),
+    [
+        ("Functional", "92.3 % conv2d", "1 of 2"),
+        ("OtherKinds", "52.7 % conv1d (line); 17.6 % conv_transpose2d (up)", "1 of 3"),
+        ("Volume", "100 % conv3d (conv)", "0 of 1"),
+        ("OfItsOwn", "57.1 % conv2d (own)", "1 of 2"),
+    ],
+)
+def test_convolutions_that_no_backend_runs_are_not_proven(
+    bench: Inference, network: str, told: str, ran: str
+) -> None:
+    """They are named with their share; the framework's own choice is proven all the same."""
+    points = [point(f"tinynets:{network}", algorithm=name) for name in ("gemm", "auto")]
+    explicit, default = found(bench, *points)
+    assert not explicit.proven
+    assert f"no back-end can run all of it: {told}" in explicit.problems
+    assert "uncovered" in explicit.row["flags"].split(";")
+    assert default.proven
+    assert "uncovered" not in default.row["flags"].split(";")
+    screen = verify.text([explicit, default])
+    assert f"NOT PROVEN: no back-end can run all of it: {told}" in screen
+    assert ran in screen
+    assert screen.endswith("proven: 1 of 2 points")
+
+
+def test_an_algorithm_that_no_convolution_ran_is_not_proven(bench: Inference) -> None:
+    """Every call fell back, each for a reason; nothing contradicts, and nothing is shown."""
+    (finding,) = found(bench, point("tinynets:Attention", algorithm="winograd"))
+    assert finding.problems == ["no convolution ran the algorithm"]
+    assert not finding.row["valid"]

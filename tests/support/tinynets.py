@@ -206,3 +206,59 @@ class Unbatched(nn.Module):
     def forward(self, x):
         """Run a pass."""
         return self.all(x) + self.one(input=x[0])
+
+
+class Functional(nn.Module):
+    """Convolves by a function with filters of its own, which is most of its work."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.filters = nn.Parameter(torch.randn(4, 4, 3, 3))
+
+    def forward(self, x):
+        """Run a pass."""
+        return nn.functional.conv2d(self.conv(x), self.filters, padding=1)
+
+
+class OtherKinds(nn.Module):
+    """A plain convolution, one that is transposed, and one of one dimension."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.up = nn.ConvTranspose2d(4, 4, 2, stride=2)
+        self.line = nn.Conv1d(4, 4, 3)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.line(self.up(self.conv(x)).flatten(2))
+
+
+class Volume(nn.Module):
+    """A convolution of three dimensions and no other."""
+
+    def __init__(self):
+        """Make the layer."""
+        super().__init__()
+        self.conv = nn.Conv3d(1, 2, 3, padding=1)
+
+    def forward(self, x):
+        """Take the channels for depth."""
+        return self.conv(x[:, None])
+
+
+class Turning(nn.Module):
+    """Convolves by a function, but not on the meta device."""
+
+    def __init__(self):
+        """Make the layer."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        """Run a pass."""
+        y = self.conv(x)
+        return y if y.is_meta else y + nn.functional.conv2d(x, self.conv.weight)

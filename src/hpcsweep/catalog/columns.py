@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A reader accepts every version that is listed here, and refuses a newer major version.
 # 1.0  first release
-# 1.1  the checksum of a row covers the headers of its shard; the columns are those of 1.0
+# 1.1  the checksum of a row covers the headers of its shard; `algorithm_uncovered`
 SCHEMA_VERSION: Final = "1.1"
 
 STOP_REASONS: Final[Mapping[str, str]] = {
@@ -36,7 +36,9 @@ FLAGS: Final[Mapping[str, str]] = {
     "few_samples": "fewer than 10 samples",
     "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",
     "algorithm_mismatch": "the profiler saw another algorithm than the requested one",
+    "algorithm_absent": "no convolution at all ran the requested algorithm",
     "fallback": "some convolutions ran another algorithm than the requested one",
+    "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
     "shared_cpu": "several workers measured on this machine at the same time",
     "throttled": "the GPU ran below 75 % of its default clock, or reported throttling",
     "shared_gpu": "another process was on the same GPU",
@@ -54,6 +56,7 @@ DOUBTFUL: Final = frozenset(
     {
         "very_noisy",
         "algorithm_mismatch",
+        "algorithm_absent",
         "shared_cpu",
         "throttled",
         "shared_gpu",
@@ -139,8 +142,9 @@ _ALGORITHM = _group(
     ("algorithm_evidence", "str", "where the proof comes from: profiler, api, none"),
     ("algorithm_coverage_pct", "float", "share of convolution FLOPs in the requested algorithm"),
     ("algorithm_coverage_time_pct", "float", "share of their time in the requested algorithm"),
-    ("conv_calls", "int", "convolution calls in a pass"),
-    ("conv_fallbacks", "int", "convolution calls that ran another algorithm than requested"),
+    ("algorithm_uncovered", "str", "what no back-end can run: share of FLOPs, operator, layer"),
+    ("conv_calls", "int", "convolutions in a pass, whoever calls them"),
+    ("conv_fallbacks", "int", "convolutions that ran another algorithm than requested"),
     ("fallback_reason", "str", "most frequent reason of the fallbacks"),
     ("workspace_bytes", "int", "largest workspace of a convolution"),
     ("algorithm_setup_ms", "float", "time to choose: support, plans, compilation; less if known"),
@@ -388,7 +392,7 @@ SHARD_COLUMNS: Final = (
 
 # Columns of shards and of layer rows that schema 1.0 did not have: name each one that is added.
 # No checksum covers the headers of 1.0, so they must stay known (`store.seals`).
-LATER: Final[frozenset[str]] = frozenset()
+LATER: Final = frozenset({"algorithm_uncovered"})
 
 # Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")

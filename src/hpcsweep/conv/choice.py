@@ -42,7 +42,8 @@ FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 class LayerChoice:
     """What one convolution call runs, and why it is not what was asked for.
 
-    `fallback` says that the request could not be met; `reason` is then never empty.
+    `fallback` says that the request could not be met; `reason` is then never empty. `swappable` is
+    false for a layer that computes by code of its own.
     """
 
     layer: str
@@ -53,6 +54,7 @@ class LayerChoice:
     reason: str | None = None
     fallback: bool = False
     workspace_bytes: int | None = None
+    swappable: bool = True
 
     @property
     def as_requested(self) -> bool:
@@ -129,14 +131,14 @@ def check(algorithm: Algorithm) -> None:
             raise UnknownAlgorithm(name)
 
 
-def requested(algorithm: Algorithm, layer: str, shape: ConvShape) -> str:
-    """Return the name that a request has for one call."""
+def requested(algorithm: Algorithm, layer: str, shape: ConvShape | None = None) -> str:
+    """Return the name that a request has for one call; without a shape its layer alone counts."""
     if isinstance(algorithm, str):
         return algorithm
     matching = [
         pattern
         for pattern in algorithm
-        if pattern != DEFAULT and _matches(pattern, layer, shape.unique_key)
+        if pattern != DEFAULT and _matches(pattern, layer, shape.unique_key if shape else layer)
     ]
     if matching:
         return algorithm[min(matching, key=_specificity)]

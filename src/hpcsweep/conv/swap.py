@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -175,7 +175,8 @@ def _decide(model: nn.Module, assigned: _Assignment, shape: ConvShape) -> LayerC
     if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
         return picked
     reason = f"{type(module).__name__} is not a plain nn.Conv2d"
-    return choices.refused(assigned.layer, shape, picked.requested, reason)
+    refused = choices.refused(assigned.layer, shape, picked.requested, reason)
+    return replace(refused, swappable=False)
 
 
 @contextmanager

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.conv import choice, swap
+from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
+from hpcsweep.measure import coverage
 from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import nn
 
@@ -53,34 +54,19 @@ def choose(
     try:
         most = settings["workspace_mib"] * _MIB
         policy = settings["unsupported"]
+        _refuse_outside(shapes, algorithm, policy)
         return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)
     except CannotRun as error:
         raise Unsupported(str(error)) from error
 
 
-def coverage_cells(
-    choices: Sequence[LayerChoice],
-    mean_ms: Sequence[float],
-    gradients: Sequence[GradientChoice] = (),
-) -> Row:
-    """Return the columns that say how much of a point ran the algorithm that was asked for.
-
-    `mean_ms` are the times of the calls in the layer pass, those of `gradients` last; empty without
-    such a pass.
-    """
-    calls: list[Choice] = [*choices, *gradients]
-    reasons = Counter(c.reason for c in calls if c.reason)
-    workspaces = [c.workspace_bytes for c in calls if c.workspace_bytes is not None]
-    return {
-        "backend": joined(c.backend for c in choices),
-        "algorithm_used": joined(c.used for c in choices),
-        "algorithm_coverage_pct": _share(choices, [c.shape.flops for c in choices]),
-        "algorithm_coverage_time_pct": _share(calls, mean_ms),
-        "conv_calls": len(choices),
-        "conv_fallbacks": sum(c.fallback for c in choices),
-        "fallback_reason": reasons.most_common(1)[0][0] if reasons else None,
-        "workspace_bytes": max(workspaces, default=None),
-    }
+def _refuse_outside(shapes: Shapes, algorithm: Algorithm, policy: str) -> None:
+    """Treat convolutions that nobody can swap as the policy says of those that cannot run."""
+    missed = coverage.unmet(algorithm, shapes.outside)
+    if missed and policy != swap.FALLBACK:
+        refused = [(one.layer, coverage.reason(one)) for one in missed]
+        kind = CannotRun if policy == swap.SKIP else AlgorithmError
+        raise kind(refused, len(shapes.convolutions) + len(shapes.outside))
 
 
 def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Row]:
@@ -95,21 +81,6 @@ def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Ro
         }
         for choice, proof in zip(choices, proofs, strict=True)
     ]
-
-
-def _share(choices: Sequence[Choice], weights: Sequence[float]) -> float | None:
-    """Return the share of the request by weight; None without weights."""
-    total = sum(weights)
-    if not total:
-        return None
-    pairs = zip(choices, weights, strict=True)
-    return 100 * sum(weight for c, weight in pairs if c.as_requested) / total
-
-
-def joined(names: Iterable[str]) -> str | None:
-    """Return distinct names joined by `+`, the commonest first; None without any."""
-    counted = Counter(names)
-    return "+".join(name for name, _ in counted.most_common()) or None
 
 
 def _device_type(model: nn.Module) -> str:

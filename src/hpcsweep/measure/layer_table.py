@@ -54,6 +54,11 @@ class LayerTable:
         pairs = zip(self._timed.calls, self._of_calls, strict=True)
         return [summary.mean for call, summary in pairs if call.conv is not None]
 
+    def other_convolution_means(self) -> list[float]:
+        """Return the means of the layers that convolve and are no such call, in order."""
+        pairs = zip(self._timed.calls, self._of_calls, strict=True)
+        return [summary.mean for call, summary in pairs if not call.conv and call.convolutions]
+
     def overall_cells(self) -> Row:
         """Return the columns that compare the layer pass with the clean pass.
 
@@ -83,6 +88,10 @@ class IsolatedTable:
     def convolution_means(self) -> list[float]:
         """Return the means of the convolution calls, in order."""
         return [summary.mean for summary in self._of_calls]
+
+    def other_convolution_means(self) -> list[float]:
+        """Return nothing: only convolution calls are timed."""
+        return []
 
     def overall_cells(self) -> Row:
         """Return what isolated convolutions say about the pass: their sum over it."""

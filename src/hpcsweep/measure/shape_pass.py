@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape, layout_of
@@ -29,8 +29,11 @@ from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
+    Size = Sequence[int]
     Sizes = tuple[tuple[int, ...], ...]
 
 # Looked at as one layer even where a torch version calls a child.
@@ -46,8 +49,20 @@ _SIZE_COMPLAINTS: Final = (
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """One run of an operator such as `conv2d` or `conv_transpose1d`, in the innermost module."""
+
+    layer: str
+    operator: str
+    flops: int
+
+
+@dataclass(frozen=True)
 class Call:
-    """One layer call of a pass; sizes are of the tensors in and out, `key` names equal work."""
+    """One layer call of a pass; sizes are of the tensors in and out, `key` names equal work.
+
+    `conv` is the shape of a call of an `nn.Conv2d`; `convolutions` are all that ran inside a call.
+    """
 
     layer: str
     op: str
@@ -58,14 +73,24 @@ class Call:
     bytes_min: int
     key: str
     conv: ConvShape | None = None
+    convolutions: tuple[Convolution, ...] = ()
+
+    @property
+    def convolution_flops(self) -> int:
+        """The operations of the convolutions inside."""
+        return sum(one.flops for one in self.convolutions)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the shape pass found: calls in order, and floating-point operations of all."""
+    """What the shape pass found: calls in order, and floating-point operations of all.
+
+    `outside` are the convolutions that are no part of a call that has a `conv`.
+    """
 
     calls: tuple[Call, ...]
     flops: int
+    outside: tuple[Convolution, ...] = ()
 
     @property
     def bytes_min(self) -> int:
@@ -77,6 +102,17 @@ class Shapes:
         """Layer and shape of the 2-D convolution calls, in order."""
         return [(call.layer, call.conv) for call in self.calls if call.conv is not None]
 
+    @property
+    def convolution_calls(self) -> list[Call]:
+        """Those calls."""
+        return [call for call in self.calls if call.conv is not None]
+
+    @property
+    def convolution_flops(self) -> int:
+        """The operations of all convolutions of the pass, whoever calls them."""
+        inside = sum(call.convolution_flops for call in self.convolution_calls)
+        return inside + sum(one.flops for one in self.outside)
+
 
 @dataclass
 class _Frame:
@@ -86,25 +122,52 @@ class _Frame:
     inputs: list[Tensor]
     flops_before: int
     calls_before: int
+    convolutions_before: int
     has_children: bool = False
     flops_of_children: int = 0
 
 
 @dataclass
 class _Recorder:
-    counter: FlopCounterMode
     device: torch.device
     layout: str
+    counter: FlopCounterMode = field(init=False)
     stack: list[_Frame] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     no_layers: set[str] = field(default_factory=set)
+    convolutions: list[Convolution] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        operators = (torch.ops.aten.convolution, torch.ops.aten._convolution)  # noqa: SLF001
+        formulas = dict.fromkeys(operators, self.convolved)
+        self.counter = FlopCounterMode(display=False, custom_mapping=formulas)
+
+    def convolved(
+        self,
+        x: Size,
+        weight: Size,
+        _bias: object,
+        _stride: object,
+        _padding: object,
+        _dilation: object,
+        transposed: bool,  # noqa: FBT001
+        *_: object,
+        out_shape: Size,
+        **_named: object,
+    ) -> int:
+        """Note a convolution, and count its operations as the counter would."""
+        flops = int(conv_flop_count(list(x), list(weight), list(out_shape), transposed=transposed))
+        operator = f"conv{'_transpose' if transposed else ''}{len(weight) - 2}d"
+        layer = self.stack[-1].name if self.stack else ""
+        self.convolutions.append(Convolution(layer, operator, flops))
+        return flops
 
     def enter(self, name: str, args: object, kwargs: object) -> None:
         if self.stack:
             self.stack[-1].has_children = True
         inputs = list(tensors_in([args, kwargs]))
         flops = self.counter.get_total_flops()
-        self.stack.append(_Frame(name, inputs, flops, len(self.calls)))
+        self.stack.append(_Frame(name, inputs, flops, len(self.calls), len(self.convolutions)))
 
     def leave(self, module: nn.Module, output: object) -> None:
         frame = self.stack.pop()
@@ -146,10 +209,9 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
 
 
 def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
-    counter = FlopCounterMode(display=False)
     # convolutions on the meta device forget the layout, which everywhere else they pass on
     layout = layout_of(image, *model.parameters())
-    recorder = _Recorder(counter, image.device, layout)
+    recorder = _Recorder(image.device, layout)
     with ExitStack() as hooks:
         for name, module in _outside_atomic(model):
             hooks.enter_context(
@@ -162,14 +224,16 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
                 module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output))
             )
         # older counters see nothing in inference mode
-        with torch.inference_mode(mode=False), torch.no_grad(), counter:
+        with torch.inference_mode(mode=False), torch.no_grad(), recorder.counter:
             if on_meta:
                 functional_call(model, _on_meta(model), (torch.empty_like(image, device="meta"),))
             else:
                 model(image)
     # a module that is a layer in one call only can have no timer, which would also see the others
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
-    return Shapes(calls, counter.get_total_flops())
+    inside = {id(one) for call in calls if call.conv for one in call.convolutions}
+    outside = tuple(one for one in recorder.convolutions if id(one) not in inside)
+    return Shapes(calls, recorder.counter.get_total_flops(), outside)
 
 
 def _outside_atomic(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -202,7 +266,7 @@ def _on_meta(model: nn.Module) -> dict[str, Tensor]:
 
 def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | None:
     """Return the operations of a convolution or linear layer; None for any other module."""
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+    if type(module) in {nn.Conv1d, nn.Conv2d, nn.Conv3d}:
         per_output = math.prod(module.kernel_size) * module.in_channels // module.groups
         return 2 * math.prod(outputs[0]) * per_output
     if isinstance(module, nn.Linear):
@@ -234,6 +298,7 @@ def _call(
         bytes_min=sum(t.numel() * t.element_size() for t in (*frame.inputs, *parameters, *outputs)),
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,
+        convolutions=tuple(recorder.convolutions[frame.convolutions_before :]),
     )
 
 

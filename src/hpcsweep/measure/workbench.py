@@ -17,7 +17,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.errors import first_line
-from hpcsweep.measure import convolutions, numerics, profilers, work
+from hpcsweep.measure import convolutions, coverage, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT
 from hpcsweep.measure.machine import framework, memory, provenance
@@ -154,12 +154,11 @@ class Workbench:
         """Return a point's rows; `cells` are the workload's own, `flags` its first and its last."""
         table = found.table
         first, last = flags
-        raised = [*first, *self._telemetry.flags(), *self._doubts(ready, found), *last]
+        covered = self._coverage_cells(ready, found)
+        raised = [*first, *self._telemetry.flags(), *self._doubts(ready, found, covered), *last]
         row: Row = {
             **cells,
-            **convolutions.coverage_cells(
-                ready.choices, table.convolution_means() if table else (), ready.gradients
-            ),
+            **covered,
             **(table.overall_cells() if table else {}),
             **work.amount_cells(ready.model, ready.shapes),
             "algorithm_setup_ms": ready.setup_ms,
@@ -175,7 +174,19 @@ class Workbench:
             of_call["max_rel_error"] = error
         return Measured(row, table.rows(ready.point, about) if table else [], samples, found.proof)
 
-    def _doubts(self, ready: Ready, found: Findings) -> list[str]:
+    def _coverage_cells(self, ready: Ready, found: Findings) -> Row:
+        """Return what part of the convolutions ran the algorithm, and what else ran."""
+        algorithm, times = ready.point.axes["algorithm"], None
+        if found.table:
+            table = found.table
+            times = coverage.Times(table.convolution_means(), table.other_convolution_means())
+        cells = coverage.cells(algorithm, ready.shapes, ready.choices, ready.gradients, times)
+        cells["algorithm_uncovered"] = cells["algorithm_uncovered"] or coverage.unforeseen(
+            algorithm, ready.shapes, found.proof.outside
+        )
+        return cells
+
+    def _doubts(self, ready: Ready, found: Findings, covered: Row) -> list[str]:
         """Return the flags about instruments, algorithms and the machine's sharing."""
         axes = ready.point.axes
         precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes.get("amp", ""), axes["dtype"])
@@ -183,7 +194,9 @@ class Workbench:
         reasons = {
             "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
             "algorithm_mismatch": any(call.problem is not None for call in found.proof.calls),
-            "fallback": any(choice.fallback for choice in ready.calls),
+            "algorithm_absent": coverage.is_absent(axes["algorithm"], ready.choices),
+            "fallback": covered["conv_fallbacks"] or any(c.fallback for c in ready.gradients),
+            "uncovered": covered["algorithm_uncovered"] is not None,
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
             "inaccurate": numerics.inaccurate(found.error, precision, tf32=axes["tf32"]),
         }

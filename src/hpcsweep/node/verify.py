@@ -6,8 +6,9 @@ in it, how far the output is from float64. The framework's own default is measur
 network and input, to compare time and error.
 
 A point is *proven* when the profiler saw every convolution call, none of them contradicts the
-algorithm that it claims, and the output is as exact as its type allows. A fallback is no
-contradiction: it is counted, with the reason.
+algorithm that it claims, no convolution ran that is beyond all back-ends, and the output is as
+exact as its type allows. A fallback is no contradiction: it is counted, with the reason. But where
+an algorithm was asked for and every convolution fell back, nothing is proven.
 """
 
 from __future__ import annotations
@@ -102,7 +103,12 @@ class Finding:
         unseen = len(self.evidence) - self.seen
         if unseen:
             found.append(f"{unseen} calls that the profiler did not see")
-        if "inaccurate" in self.row["flags"].split(";"):
+        if self.row.get("algorithm_uncovered"):
+            found.append(f"no back-end can run all of it: {self.row['algorithm_uncovered']}")
+        flags = self.row["flags"].split(";")
+        if "algorithm_absent" in flags:
+            found.append("no convolution ran the algorithm")
+        if "inaccurate" in flags:
             found.append(f"output is {_short(self.row['max_rel_error'])} from float64")
         return found
 
@@ -190,14 +196,14 @@ def _cells(finding: Finding) -> tuple[str, ...]:
     name = _label(finding.point.axes["algorithm"])
     if finding.refusal is not None:
         return (name, finding.refusal)
-    calls = finding.convolutions
+    calls = finding.row["conv_calls"]
     fallbacks = finding.row["conv_fallbacks"]
     covered = finding.row["algorithm_coverage_pct"]
     return (
         name,
-        f"{len(calls) - fallbacks} of {len(calls)}",
+        f"{calls - fallbacks} of {calls}",
         "" if covered is None else f"{covered:.0f} %",
-        f"{finding.seen} of {len(calls)}",
+        f"{finding.seen} of {len(finding.convolutions)}",
         _short(finding.row["max_rel_error"]),
         _short(finding.default.get("max_rel_error")),
         f"{finding.row['median_ms']:.4g}",
@@ -235,7 +241,7 @@ def _compared(finding: Finding) -> tuple[tuple[str, Row], tuple[str, Row]]:
 
 def _doubts(row: Row) -> list[str]:
     """Return the flags that put a time in doubt."""
-    timing = columns.DOUBTFUL - {"algorithm_mismatch", "inaccurate"}
+    timing = columns.DOUBTFUL - {"algorithm_mismatch", "algorithm_absent", "inaccurate"}
     return [flag for flag in row.get("flags", "").split(";") if flag in timing]
 
 
