@@ -54,13 +54,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: lanes.rank(item.nodeid))
 
 
-def pytest_collection_finish() -> None:
-    """Take what was imported out of garbage collection: each point that is measured begins with it.
+@pytest.fixture(autouse=True, scope="module")
+def _what_is_loaded_is_no_garbage() -> None:
+    """Take what is there out of garbage collection: each point that is measured begins with one.
 
     With torch, pandas and all tests loaded a collection takes a quarter of a second, else nothing.
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let what is left be collected when the process ends; some libraries complain otherwise."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -87,11 +87,16 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool((found - wanted).abs().max() < 1e-5 * wanted.abs().max().clamp(min=1))
 
 
-@pytest.fixture
-def resnet() -> nn.Module:
-    """Return a small but whole network."""
+@pytest.fixture(scope="module")
+def _drawn() -> nn.Module:
     torch.manual_seed(0)
     return get_model("resnet18", weights=None).eval()
+
+
+@pytest.fixture
+def resnet(_drawn: nn.Module) -> nn.Module:
+    """Return a small but whole network."""
+    return copy.deepcopy(_drawn)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_a_workload_that_this_version_lacks_is_refused():
 
 def test_a_worker_measures_over_its_pipe():
     """A real worker process: hello with the environment, then a row, layers and samples."""
-    replies = _worker({"gpu": "cpu"}, [point(), point("tinynets:Hungry"), point("alexnet")])
+    replies = _worker({"gpu": "cpu"}, [point(), point("tinynets:Hungry"), point(launch="graph")])
     assert replies[0]["env"]["software"]["torch"] == torch.__version__
     assert [reply["status"] for reply in replies[1:]] == ["ok", "oom", "unsupported"]
     assert len(replies[1]["layers"]) == 7

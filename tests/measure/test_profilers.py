@@ -16,7 +16,6 @@ from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
 from hpcsweep.measure.bench_api import Unsupported
 from hpcsweep.measure.inference import Inference
-from localruns import Desk
 from measuring import point
 
 QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
@@ -120,20 +119,3 @@ def test_the_nvtx_range_of_a_step_holds_its_backward_kernels():
         model(image).sum().backward()
         torch.cuda.synchronize()
     assert any("convolution_backward" in event.key for event in seen.key_averages())
-
-
-def test_artifacts_lie_beside_the_shard_of_a_real_run(tmp_path):
-    """The supervisor tells the worker where; the merged table links them."""
-    desk = Desk(tmp_path)
-    desk.spec(
-        "workload: inference\n"
-        "axes: {model: [resnet18], input_size: [32]}\n"
-        "measure: {warmup: 0, iterations: 1, layers: false, numerics: false, evidence: false,"
-        " profile: [cprofile]}\n"
-    )
-    done = desk.run("submit", "sweep.yaml", "--cluster", "local")
-    assert done.returncode == 0, done.stderr
-    (row,) = desk.rows()
-    (submission,) = desk.sweep().submissions()
-    assert row["artifacts"] == f"{row['point_id']}.cprofile.txt;{row['point_id']}.cprofile.pstats"
-    assert all((submission.shards / name).exists() for name in row["artifacts"].split(";"))

@@ -110,26 +110,6 @@ def test_empty_and_unlike_image_folders_are_told(root):
         loaders.open_data(wanted)
 
 
-def test_an_unreadable_image_is_a_row_with_one_line(tmp_path):
-    """Found while training, in a loader process: the other points run."""
-    desk = Desk(tmp_path)
-    folder = diskdata.images(tmp_path / "data")
-    (folder / "val" / "class1" / "3.png").write_bytes(b"no image")
-    desk.spec(
-        "workload: training\n"
-        "axes: {model: [resnet18], input_size: [32], batch_size: [2], steps_per_epoch: [1],"
-        " dataset: [imagefolder, synthetic], num_workers: [1]}\n"
-        "measure: {warmup: 1, iterations: 1, layers: false, evidence: false, numerics: false}\n"
-    )
-    env = {environment.DATA: str(folder)}
-    done = desk.run("submit", "sweep.yaml", "--cluster", "local", **env)
-    assert done.returncode == 3, done.stderr
-    bad, good = desk.rows()
-    assert (bad["status"], good["status"]) == ("error", "ok")
-    assert bad["status_reason"].endswith("3.png is no image that can be read")
-    assert len(bad["status_reason"]) < 200
-
-
 def test_a_misspelt_data_set_is_told_before_anything_runs(tmp_path):
     """With file, line, key and the nearest name."""
     desk = Desk(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 
 import pytest
@@ -11,9 +10,7 @@ from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.training.workload import Training
-from localruns import Desk
 from measuring import training
-from paths import SUPPORT
 
 # what the row says of a factory, after its name
 COMPLAINTS = {
@@ -87,32 +84,3 @@ def test_a_module_that_does_not_even_load_is_named(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"dataset 'brokendata:make': cannot import: SyntaxError"):
         loaders.open_data(training(dataset="brokendata:make"))
     assert "brokendata" not in sys.modules
-
-
-SWEEP = """
-workload: training
-axes:
-  model: ["tinynets:Residual"]
-  dataset: ["owndatasets:raises", "owndatasets:damaged", "owndatasets:no_class", "owndatasets:good"]
-  input_size: [16]
-  batch_size: [4]
-  steps_per_epoch: [5]
-  num_workers: [1]
-  num_threads: [1]
-measure: {warmup: 1, iterations: 2, layers: false, evidence: false, numerics: false}
-"""
-
-
-def test_a_bad_data_set_costs_its_own_point_alone(tmp_path):
-    """From loader processes, too, the row has the line; the next point runs."""
-    desk = Desk(tmp_path)
-    done = desk.run("submit", desk.spec(SWEEP), "--cluster", "local", PYTHONPATH=str(SUPPORT))
-    assert done.returncode == 3, done.stderr
-    assert desk.run("collect").returncode == 0
-    with desk.sweep().overall.open(newline="") as file:
-        rows = {row["dataset"].partition(":")[2]: row for row in csv.DictReader(file)}
-    assert rows.pop("good")["status"] == "ok"
-    for name, row in rows.items():
-        assert row["status"] == "error"
-        assert row["status_reason"].startswith(f"UsageError: dataset 'owndatasets:{name}': ")
-        assert COMPLAINTS[name] in row["status_reason"]

@@ -58,7 +58,7 @@ def test_one_time_has_no_deviation():
     assert found.row()["ci95_lo_ms"] is None
 
 
-@pytest.mark.parametrize("n", [6, 7, 10, 20, 31, 100, 999, 5000])
+@pytest.mark.parametrize("n", [6, 7, 10, 20, 31, 100, 999])
 def test_the_median_interval_covers_95_percent_and_no_rank_less_would(n):
     """The rank is the exact binomial one: one step inwards would cover too little."""
     rank = stats.median_rank(n)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 
@@ -17,8 +16,8 @@ from hpcsweep.errors import UsageError
 from hpcsweep.measure.training import checkpoints, epochs
 from hpcsweep.measure.training.trainer import Result
 from hpcsweep.measure.training.workload import Training
-from localruns import Desk
 from measuring import training
+from paths import SUPPORT
 
 LOSSES = ("epochs_train_loss", "epochs_val_loss", "epochs_train_accuracy", "val_loss_before")
 NAME = "fedcba9876543210"
@@ -238,40 +237,32 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(folder, monkeypat
 
 SLOW = """\
 workload: training
-axes: {model: ["tinynets:Residual"], dataset: ["owndatasets:slow"], input_size: [16],
-       batch_size: [4], epochs: [6], steps_per_epoch: [6], deterministic: [true], num_threads: [1]}
+axes: {model: ["tinynets:Residual"], dataset: ["owndatasets:slow"], input_size: [16], batch_size: [4],
+       epochs: [4], steps_per_epoch: [6], deterministic: [true], num_threads: [1], lr: [0.01]}
 measure: {warmup: 1, iterations: 1, layers: false, evidence: false, numerics: false, save_every: 1}
 """
 
 
-def test_a_worker_that_is_killed_goes_on_with_the_same_losses(tmp_path):
+def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch):
     """SIGKILL in the middle of an epoch, through the supervisor, as when memory runs out."""
-    path = {"PYTHONPATH": os.pathsep.join(os.sys.path)}
-    whole, broken = Desk(tmp_path / "whole"), Desk(tmp_path / "broken")
-    for desk in (whole, broken):
-        desk.folder.mkdir()
-        desk.spec(SLOW)
-    assert whole.run("submit", "sweep.yaml", "--cluster", "local", **path).returncode == 0
-    os.environ["PYTHONPATH"], before = path["PYTHONPATH"], os.environ.get("PYTHONPATH")
-    try:
-        running = broken.start("submit", "sweep.yaml", "--cluster", "local")
-        _wait_for(lambda: list(broken.results.glob("sweep/shards/*/*.epoch2.pt")))
-        (worker,) = [
-            child
-            for child in psutil.Process(running.pid).children(recursive=True)
-            if "hpcsweep.node.worker" in child.cmdline()
-        ]
-        worker.send_signal(signal.SIGKILL)
-        running.communicate(timeout=120)
-    finally:
-        os.environ.pop("PYTHONPATH")
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
-    (expected,), (found,) = whole.rows(), broken.rows()
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    desk.spec(SLOW)
+    running = desk.start("submit", "sweep.yaml", "--cluster", "local")
+    _wait_for(lambda: list(desk.results.glob("sweep/shards/*/*.epoch2.pt")))
+    (worker,) = [
+        child
+        for child in psutil.Process(running.pid).children(recursive=True)
+        if "hpcsweep.node.worker" in child.cmdline()
+    ]
+    worker.send_signal(signal.SIGKILL)
+    axes = {"dataset": "owndatasets:slow", "epochs": 4, "steps_per_epoch": 6, "deterministic": True}
+    whole = Training("cpu").measure(training(**axes)).row
+    running.communicate(timeout=120)
+    (found,) = desk.rows()
     assert found["status"] == "ok", found["status_reason"]
     assert int(found["resumed_epoch"]) >= 2
     for name in LOSSES[:3]:
-        assert json.loads(found[name]) == json.loads(expected[name])
+        assert json.loads(found[name]) == whole[name]
 
 
 def _wait_for(condition):

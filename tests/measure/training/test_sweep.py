@@ -6,6 +6,10 @@ import csv
 import json
 import math
 
+import pytest
+
+import diskdata
+from hpcsweep import environment
 from localruns import Desk
 from paths import SUPPORT
 
@@ -22,28 +26,93 @@ axes:
 include:
   - {model: "tinynets:Residual", dataset: "nowhere:make", input_size: 16}
   - {model: "tinynets:Residual", amp: fp16, input_size: 16}
-measure: {warmup: 1, iterations: 2, layers: true}
+  - {model: "tinynets:Residual", dataset: "owndatasets:damaged", input_size: 16, num_workers: 1}
+  - {model: "tinynets:Residual", dataset: "owndatasets:no_class", input_size: 16, num_workers: 1}
+  - {model: "tinynets:Residual", dataset: "owndatasets:good", input_size: 16, num_workers: 1}
+  - {model: "tinynets:Residual", dataset: imagefolder, input_size: 16, num_workers: 1}
+measure: {warmup: 1, iterations: 2, layers: true, profile: [cprofile]}
 """
 
 
-def test_a_training_sweep_runs_from_file_to_table(tmp_path):
-    """Lists and losses that are no numbers survive the shards; every point has its status."""
-    desk = Desk(tmp_path)
-    path = str(SUPPORT)
-    done = desk.run("submit", desk.spec(SWEEP), "--cluster", "local", PYTHONPATH=path)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Return a desk where the sweep was run, and what the command said."""
+    desk = Desk(tmp_path_factory.mktemp("training"))
+    folder = diskdata.images(desk.folder / "data")
+    (folder / "val" / "class1" / "3.png").write_bytes(b"no image")
+    env = {"PYTHONPATH": str(SUPPORT), environment.DATA: str(folder)}
+    done = desk.run("submit", desk.spec(SWEEP), "--cluster", "local", **env)
+    assert desk.run("collect").returncode == 0, done.stderr
+    return desk, done
+
+
+@pytest.fixture(scope="module")
+def rows(ran):
+    """Return the rows of the table by data set; of the two learning rates, the last one's."""
+    with ran[0].sweep().overall.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _of(rows, **cells):
+    (row,) = [r for r in rows if all(r[name] == value for name, value in cells.items())]
+    return row
+
+
+def test_a_training_sweep_runs_from_file_to_table(ran, rows):
+    """Every point has its status, and the command's exit code says that some failed."""
+    desk, done = ran
     assert done.returncode == 3, done.stderr
-    assert desk.run("collect").returncode == 0
-    with desk.sweep().overall.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["status"] for row in rows] == ["error", "unsupported", "ok", "ok"]
-    unknown, refused, good, diverged = rows
+    statuses = [row["status"] for row in rows]
+    assert (len(rows), statuses.count("ok"), statuses.count("error")) == (8, 3, 4)
+    table = desk.run("report").stdout
+    assert "training, ms of a step (3 ok, 1 unsupported, 4 error)" in table
+    assert "needs a GPU" in _of(rows, amp="fp16")["status_reason"]
+
+
+def test_lists_and_losses_that_are_no_numbers_survive_the_shards(rows):
+    """A training that diverges keeps its times."""
+    good, diverged = (_of(rows, lr=rate) for rate in ("0.01", "1e+30"))
     assert len(json.loads(good["epochs_val_accuracy"])) == 2
     assert (good["learning_valid"], diverged["learning_valid"]) == ("true", "false")
     assert not all(map(math.isfinite, json.loads(diverged["epochs_train_loss"])))
-    assert "dataset 'nowhere:make': cannot import" in unknown["status_reason"]
-    assert "needs a GPU" in refused["status_reason"]
-    with desk.sweep().layers.open(newline="") as file:
+
+
+def test_layers_of_both_directions_reach_the_table(ran):
+    """And the rest of the pass, which is of both."""
+    with ran[0].sweep().layers.open(newline="") as file:
         directions = {row["direction"] for row in csv.DictReader(file)}
     assert directions == {"forward", "backward", ""}
-    table = desk.run("report").stdout
-    assert "training, ms of a step (2 ok, 1 unsupported, 1 error)" in table
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        ("nowhere:make", "UsageError: dataset 'nowhere:make': cannot import"),
+        (
+            "owndatasets:damaged",
+            "UsageError: dataset 'owndatasets:damaged': training image 5 raised ValueError",
+        ),
+        ("owndatasets:no_class", "UsageError: dataset 'owndatasets:no_class': "),
+        ("imagefolder", "UsageError: dataset 'imagefolder': "),
+    ],
+)
+def test_a_bad_data_set_costs_its_own_point_alone(rows, dataset, reason):
+    """From loader processes, too, the row has one line; the next point runs."""
+    bad = _of(rows, dataset=dataset)
+    assert bad["status"] == "error"
+    assert bad["status_reason"].startswith(reason)
+    assert len(bad["status_reason"]) < 250
+    assert _of(rows, dataset="owndatasets:good")["status"] == "ok"
+    if dataset == "imagefolder":
+        assert bad["status_reason"].endswith("3.png is no image that can be read")
+    if dataset == "owndatasets:no_class":
+        assert "has label 2; classes are 0 to 1" in bad["status_reason"]
+
+
+def test_artifacts_lie_beside_the_shard_of_a_real_run(ran, rows):
+    """The supervisor tells the worker where; the merged table links them."""
+    (submission,) = ran[0].sweep().submissions()
+    row = _of(rows, dataset="owndatasets:good")
+    names = row["artifacts"].split(";")
+    assert names == [f"{row['point_id']}.cprofile.{kind}" for kind in ("txt", "pstats")]
+    assert all((submission.shards / name).exists() for name in names)
