@@ -237,8 +237,8 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(folder, monkeypat
 
 SLOW = """\
 workload: training
-axes: {model: ["tinynets:Residual"], dataset: ["owndatasets:slow"], input_size: [16], batch_size: [4],
-       epochs: [4], steps_per_epoch: [6], deterministic: [true], num_threads: [1], lr: [0.01]}
+axes: {model: ["tinynets:Residual"], dataset: ["owndatasets:slow"], input_size: [16], lr: [0.01],
+       batch_size: [4], epochs: [4], steps_per_epoch: [6], deterministic: [true], num_threads: [1]}
 measure: {warmup: 1, iterations: 1, layers: false, evidence: false, numerics: false, save_every: 1}
 """
 
