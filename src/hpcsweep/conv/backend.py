@@ -25,6 +25,7 @@ _ANYWHERE: Final = "reference.backend"
 # what the column `backend` says of the reference back-end, and of the framework's own layers
 REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
+_MIB: Final = 1 << 20
 
 
 class Way(Enum):
@@ -85,6 +86,9 @@ class Backend(Protocol):
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the algorithm can do the shape, else the reason in a few words."""
 
+    def limit_workspace(self, most: float) -> None:
+        """Say how many bytes of scratch memory a call may take, where asking could take more."""
+
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of scratch memory that a call needs; None is unknown."""
 
@@ -103,6 +107,11 @@ class Backend(Protocol):
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return how the gradients of a layer that runs the algorithm are computed."""
+
+
+def too_large(workspace: int, most: float) -> str:
+    """Return the reason why an algorithm with a workspace does not run, both in bytes."""
+    return f"a workspace of {workspace / _MIB:.1f} MiB; {most / _MIB:g} MiB are allowed"
 
 
 def choose(device_type: str) -> Backend:

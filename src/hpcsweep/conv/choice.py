@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import FRAMEWORK
+from hpcsweep.conv.backend import FRAMEWORK, too_large
 from hpcsweep.conv.errors import UnknownAlgorithm
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Algorithm = str | Mapping[str, str]
 
 DEFAULT: Final = "default"
-_MIB: Final = 1 << 20
 _WILD: Final = re.compile(r"\[[^]]*\]|[*?]")
 FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 
@@ -186,8 +185,7 @@ def decide(  # noqa: PLR0913 - what a decision depends on
         return refused(layer, shape, name, reason)
     workspace = backend.workspace_bytes(name, shape)
     if workspace is not None and workspace > most_workspace:
-        allowed = f"{most_workspace / _MIB:g} MiB are allowed"
-        return refused(layer, shape, name, f"a workspace of {workspace / _MIB:.1f} MiB; {allowed}")
+        return refused(layer, shape, name, too_large(workspace, most_workspace))
     return LayerChoice(layer, shape, name, name, backend.name, workspace_bytes=workspace)
 
 

@@ -14,10 +14,12 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Way
+from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import cell
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library
+from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.cudnn import Cudnn
 from hpcsweep.conv.vendor.cudnn_library import CudnnError
 from hpcsweep.conv.vendor.driver import NotSupported
@@ -94,6 +96,67 @@ def test_a_device_that_a_try_broke_is_an_error_and_no_answer(backend, fake, monk
     fake.fail("cudnnConvolutionForward", 5000)
     with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
         backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+
+
+@pytest.mark.parametrize("status", [2002, 4000, 4003, 5000])
+def test_any_status_at_planning_is_an_answer_for_that_layer(backend, fake, status):
+    """With function, status and words; and the layers beside it are asked as if nothing was."""
+    asking = "cudnnGetConvolutionForwardWorkspaceSize"
+    fake.fail(asking, status)
+    reason = backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    wanted = "" if status // 1000 == 2 else "failed when planned: "  # a refused parameter answers
+    assert reason.startswith(f"{wanted}{asking}: CUDNN_")
+    fake.forget()
+    assert backend.unsupported("gemm", ConvShape(1, 4, 18, 16, 4, 3, 3)) is None
+
+
+def test_a_gradient_that_cannot_be_planned_is_the_framework_s(backend, fake):
+    """With the reason, in the proof as in the step."""
+    fake.fail("cudnnGetConvolutionBackwardDataWorkspaceSize", 4000)
+    of_input, of_filters = backend.gradients("fft", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    assert (of_input.algorithm, of_filters.algorithm) == (None, "fft")
+    assert of_input.reason.startswith("gradient of the input: failed when planned: cudnnGet")
+    assert "CUDNN_STATUS_INTERNAL_ERROR" in of_input.reason
+
+
+def test_a_device_that_planning_broke_is_an_error_and_no_answer(backend, fake, monkeypatch):
+    """As it is after a try."""
+
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(backend, "_wait", broken)
+    fake.fail("cudnnGetConvolutionForwardWorkspaceSize", 5000)
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
+        backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+
+
+def test_a_handle_that_cannot_be_made_is_no_answer_of_a_layer(fake):
+    """Without a handle the library does no layer at all."""
+    fake.fail("cudnnCreate", 4000)
+    alone = VendorBackend(Cudnn(lambda: fake.library), "cpu")
+    with pytest.raises(LibraryUnusable, match=r"no handle.*CUDNN_STATUS_INTERNAL_ERROR"):
+        alone.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+
+
+def test_what_needs_more_scratch_memory_than_allowed_is_never_tried(backend, fake, monkeypatch):
+    """A try of tens of GB would take them, or fail; the limit comes first, in every direction."""
+    monkeypatch.setattr(backend, "_try", lambda *_: pytest.fail("tried"))
+    layer = nn.Conv2d(4, 4, 3)
+    shape = ConvShape.of(layer, torch.empty(1, 4, 34, 34))
+    model = nn.Sequential(layer)
+    swap.swap(model)
+    calls = [("0", shape)]
+    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend, most_workspace=1000)
+    assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
+    for gradient in backend.gradients("fft", shape):
+        assert gradient.algorithm is None
+        assert gradient.reason.endswith(" MiB; 0.000953674 MiB are allowed")
+    assert not [name for name in fake.calls if name.startswith("cudnnConvolution")]
+    monkeypatch.undo()
+    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend)
+    assert (picked.used, picked.fallback) == ("fft", False)
+    assert [gradient.algorithm for gradient in backend.gradients("fft", shape)] == ["fft", "fft"]
 
 
 def test_the_workspace_is_told_and_limited(backend):

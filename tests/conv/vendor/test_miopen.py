@@ -18,7 +18,6 @@ from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import miopen
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.miopen import Miopen
-from hpcsweep.conv.vendor.miopen_library import MiopenError
 from standins import check_every_algorithm
 
 
@@ -60,10 +59,25 @@ def test_a_solution_is_compiled_before_it_runs_and_only_once(miopen_backend, fak
 
 
 def test_errors_name_function_status_and_words(miopen_backend, fake_miopen):
-    """A typed error, for the row."""
+    """They are the answer for one layer, for its row."""
     fake_miopen.fail("miopenConvolutionForwardGetSolution", 7)
-    with pytest.raises(MiopenError, match="ForwardGetSolution: miopenStatusUnknownError"):
-        miopen_backend.unsupported("gemm", ConvShape(1, 4, 18, 16, 4, 3, 3))
+    reason = miopen_backend.unsupported("gemm", ConvShape(1, 4, 18, 16, 4, 3, 3))
+    asked = "miopenConvolutionForwardGetSolution"
+    assert reason == f"failed when planned: {asked}: miopenStatusUnknownError"
+
+
+def test_a_solution_that_does_not_compile_gives_way_to_the_next(miopen_backend, fake_miopen):
+    """The fastest of an algorithm is not all that there is of it."""
+    fake_miopen.uncompilable(104)
+    shape = ConvShape(1, 4, 18, 16, 4, 3, 3)
+    assert miopen_backend.unsupported("implicit_gemm", shape) is None
+    compiled = "miopenConvolutionForwardCompileSolution"
+    assert fake_miopen.calls.count(compiled) == 2
+    fake_miopen.fail(compiled, 5)
+    reason = miopen_backend.unsupported("direct", shape)
+    assert reason.startswith(f"failed when planned: {compiled}: miopenStatusInternalError")
+    fake_miopen.fail("nothing", 0)
+    assert miopen_backend.unsupported("gemm", shape) is None
 
 
 def test_without_a_gpu_it_says_so(fake_miopen):

@@ -60,6 +60,7 @@ const char *cudnnGetErrorString(int status)
     case NOT_INITIALIZED: return "CUDNN_STATUS_NOT_INITIALIZED";
     case BAD: return "CUDNN_STATUS_BAD_PARAM";
     case NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
+    case 4000: return "CUDNN_STATUS_INTERNAL_ERROR";
     case 5000: return "CUDNN_STATUS_EXECUTION_FAILED";
     }
     return "CUDNN_UNKNOWN_STATUS";

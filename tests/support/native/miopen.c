@@ -3,14 +3,14 @@
  * call order, argument order and error paths are exercised for real.
  *
  * Solutions of a problem: 101 direct, 102 gemm (workspace), 103 winograd (3x3, stride 1 only),
- * 104 implicit GEMM. Written against the declarations of miopen.h, not from its code.
+ * 104 and 105 implicit GEMM. Written against the declarations of miopen.h, not from its code.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID = 2, BAD = 3 };
+enum { OK = 0, INVALID = 2, BAD = 3, INTERNAL = 5 };
 enum { HANDLE = 0x4d49, TENSOR = 0x5445, CONVOLUTION = 0x434f };
 
 typedef struct { int kind; void *stream; } handle;
@@ -23,6 +23,7 @@ static char failing[64];
 static int failure;
 static uint64_t compiled[64];
 static int compiled_count;
+static uint64_t uncompilable;
 static int live;
 static size_t version_major = 3;
 
@@ -35,7 +36,14 @@ static int note(const char *name)
 
 /* for the tests */
 const char *fake_calls(void) { return calls; }
-void fake_forget(void) { calls[0] = 0; failing[0] = 0; compiled_count = 0; version_major = 3; }
+void fake_forget(void)
+{
+    calls[0] = failing[0] = 0;
+    compiled_count = 0;
+    uncompilable = 0;
+    version_major = 3;
+}
+void fake_uncompilable(uint64_t id) { uncompilable = id; }
 void fake_fail(const char *name, int status)
 {
     snprintf(failing, sizeof failing, "%s", name);
@@ -163,8 +171,9 @@ static size_t offer(const tensor *x, const tensor *w, const convolution *c, cons
     solution all[] = {{0.5f, 0, 101, 1},
                       {0.3f, workspace_of(x, w, y), 102, 0},
                       {0.4f, 0, 104, 5},
+                      {0.45f, 0, 105, 5},
                       {0.1f, 0, 103, 3}};
-    size_t count = small ? 4 : 3;
+    size_t count = small ? 5 : 4;
     for (size_t i = 0; out && i < count && i < most; i++) out[i] = all[i];
     return count < most ? count : most;
 }
@@ -238,8 +247,10 @@ static int run(char way, handle *h, const tensor *xd, const void *x, const tenso
                                                  convolution *c, tensor *THIRD, uint64_t id)       \
     {                                                                                              \
         int status = fits(h, X, W, c, Y);                                                          \
+        if (!status) status = note("miopenConvolution" #NAME "CompileSolution");                   \
+        if (!status && id == uncompilable) status = INTERNAL;                                      \
         if (!status) compiled[compiled_count++ % 64] = id;                                         \
-        return status ? status : note("miopenConvolution" #NAME "CompileSolution");                \
+        return status;                                                                             \
     }                                                                                              \
     int miopenConvolution##NAME##Immediate(handle *h, tensor *FIRST, void *p_##FIRST,              \
                                            tensor *SECOND, void *p_##SECOND, convolution *c,       \

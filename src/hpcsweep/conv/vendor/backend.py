@@ -9,6 +9,7 @@ for.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.autograd.profiler import record_function
 
-from hpcsweep.conv.backend import Expected, Gradient, Way, choose
+from hpcsweep.conv.backend import Expected, Gradient, Way, choose, too_large
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
 from hpcsweep.conv.shape import NCHW, NHWC
 from hpcsweep.conv.vendor import operator
-from hpcsweep.conv.vendor.driver import NotSupported, Problem
+from hpcsweep.conv.vendor.driver import LibraryError, NotSupported, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ class VendorBackend:
         """Serve a kind of device, and the operators under the driver's name."""
         self._driver, self._device_type = driver, device_type
         self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
+        self._untried: set[tuple[Problem, int]] = set()
+        self._most_workspace = math.inf
         operator.ENGINES[driver.name] = self
 
     def __deepcopy__(self, _memo: object) -> VendorBackend:
@@ -62,6 +65,10 @@ class VendorBackend:
     def name(self) -> str:
         """What the column `backend` says."""
         return self._driver.name
+
+    def limit_workspace(self, most: float) -> None:
+        """Refuse, before it is tried, what needs more bytes of scratch memory; gradients, too."""
+        self._most_workspace = most
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
@@ -146,7 +153,7 @@ class VendorBackend:
 
     def _run(self, problem: Problem, first: Tensor, second: Tensor, out: Tensor) -> Tensor:
         """Run a plan; `out` is of the problem's layout already."""
-        plan = self._answer(problem)
+        plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
         if isinstance(plan, str):
             way = problem.way.value
             raise NotSupported(f"{self.name} {problem.algorithm} ({way}): {plan}")
@@ -156,21 +163,43 @@ class VendorBackend:
         _queue(plan, (first, second, out, workspace))
         return out
 
-    def _answer(self, problem: Problem) -> Plan | str:
-        """Return the plan of a problem, or why there is none; asked once."""
+    def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
+        """Return the plan of a problem, or why there is none; asked and tried once."""
+        most = self._most_workspace if most_workspace is None else most_workspace
         key = problem, torch.cuda.current_device() if self._device_type == "cuda" else 0
+        answer = self._planned(key)
+        if isinstance(answer, str):
+            return answer
+        if answer.workspace_bytes > most:
+            return too_large(answer.workspace_bytes, most)
+        if key in self._untried:
+            answer = self._answers[key] = self._tried(answer, problem)
+            self._untried.discard(key)
+        return answer
+
+    def _planned(self, key: tuple[Problem, int]) -> Plan | str:
         if key in self._answers:
             self._answers.move_to_end(key)
             return self._answers[key]
-        answer = self._ask(*key)
-        self._answers[key] = answer
+        answer = self._answers[key] = self._ask(*key)
+        if not isinstance(answer, str):
+            self._untried.add(key)
         if len(self._answers) > _MOST_PLANS:
-            self._answers.popitem(last=False)
+            self._untried.discard(self._answers.popitem(last=False)[0])
         return answer
 
     def _ask(self, problem: Problem, device: int) -> Plan | str:
+        """Plan a problem; any status of the library is an answer, unless it broke the device."""
         try:
-            plan = self._driver.plan(problem, device)
+            return self._driver.plan(problem, device)
+        except NotSupported as error:
+            return str(error)
+        except LibraryError as error:
+            self._wait()
+            return f"failed when planned: {error}"
+
+    def _tried(self, plan: Plan, problem: Problem) -> Plan | str:
+        try:
             self._try(plan, problem)
         except NotSupported as error:
             return str(error)

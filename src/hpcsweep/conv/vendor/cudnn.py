@@ -23,7 +23,7 @@ from hpcsweep.conv.vendor.cudnn_library import (
     CudnnLibrary,
     CudnnNotSupported,
 )
-from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, no_gpu
+from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, no_gpu, no_handle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +187,7 @@ class Cudnn(Driver[CudnnLibrary]):
             self.library.call("cudnnCreate", made)
         except CudnnError as error:
             if error.status != library_of.NOT_INITIALIZED:
-                raise
+                raise no_handle("cuDNN", error) from error
             raise no_gpu("cuDNN", "NVIDIA", error) from error
 
     def _workspace(
@@ -200,8 +200,8 @@ class Cudnn(Driver[CudnnLibrary]):
             self.library.call(asking, handle, *described, number, ctypes.byref(size))
         except CudnnBadParameter as error:
             # so it answers, too, where an algorithm has limits of its own
-            refusal = (error.function, error.status, str(error), error.words)
-            raise CudnnNotSupported(*refusal) from error
+            words = error.words or str(error)
+            raise CudnnNotSupported(error.function, error.status, "", words) from error
         return size.value
 
 

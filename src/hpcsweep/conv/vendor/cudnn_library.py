@@ -21,7 +21,7 @@ import torch
 from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import ctypes_tools
-from hpcsweep.conv.vendor.driver import NotSupported
+from hpcsweep.conv.vendor.driver import LibraryError, NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -109,8 +109,8 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-class CudnnError(RuntimeError):
-    """A call of cuDNN failed; the text has its name, the status and cuDNN's own words."""
+class CudnnError(LibraryError):
+    """A call of cuDNN failed."""
 
     def __init__(self, function: str, status: int, name: str, words: str = "") -> None:
         self.function, self.status, self.words = function, status, words

@@ -27,6 +27,10 @@ class NotSupported(RuntimeError):
     """A library's answer to a problem that it does not do; no error."""
 
 
+class LibraryError(RuntimeError):
+    """A call of a library failed; the text has its name, the status and the library's own words."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One convolution in one direction: everything that a plan depends on."""
@@ -130,6 +134,11 @@ class Driver(ABC, Generic[L]):
 
     @abstractmethod
     def _create_handle(self, made: object) -> None: ...
+
+
+def no_handle(library: str, error: Exception) -> LibraryUnusable:
+    """Return the error of a library that does no layer at all, as it makes no handle."""
+    return LibraryUnusable(f"{library} makes no handle here ({error})")
 
 
 def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:

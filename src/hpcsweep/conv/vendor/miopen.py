@@ -28,7 +28,7 @@ from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, no_gpu
 from hpcsweep.conv.vendor.miopen_library import MiopenError, MiopenLibrary, Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hpcsweep.conv.vendor.driver import Problem, Size
 
@@ -104,7 +104,7 @@ class Miopen(Driver[MiopenLibrary]):
     name: ClassVar[str] = NAME
 
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
-        """Find the fastest solution of the algorithm, and compile it."""
+        """Find the fastest solution of the algorithm that compiles."""
         wanted = library_of.ALGORITHMS.get(problem.algorithm)
         if wanted is None:
             known = ", ".join(library_of.ALGORITHMS)
@@ -116,9 +116,8 @@ class Miopen(Driver[MiopenLibrary]):
         fitting = [solution for solution in solutions if solution.algorithm == wanted]
         if not fitting:
             raise NotSupported(_nothing_fits(problem.algorithm, solutions))
-        best = min(fitting, key=lambda solution: solution.time)
-        handle = self.handle(device, 0)
-        self.library.call(f"{function}CompileSolution", handle, *described, best.solution_id)
+        fitting.sort(key=lambda solution: solution.time)
+        best = self._compiled(function, described, device, fitting)
         return MiopenPlan(
             *(f"{function}Immediate", _NAMES[best.algorithm], device, described),
             *(best.workspace_size, self, problem.way is Way.FORWARD, best.solution_id),
@@ -152,6 +151,26 @@ class Miopen(Driver[MiopenLibrary]):
             *(_MOST_SOLUTIONS, ctypes.byref(count), room),
         )
         return list(room[: count.value])
+
+    def _compiled(
+        self,
+        function: str,
+        described: tuple[Descriptor, ...],
+        device: int,
+        solutions: Sequence[Solution],
+    ) -> Solution:
+        """Compile the first solution that can be; where none can, raise the first one's error."""
+        handle, errors = self.handle(device, 0), list[MiopenError]()
+        for solution in solutions:
+            try:
+                self.library.call(
+                    f"{function}CompileSolution", handle, *described, solution.solution_id
+                )
+            except MiopenError as error:  # noqa: PERF203 - compiling takes a second
+                errors.append(error)
+            else:
+                return solution
+        raise errors[0]
 
 
 def _nothing_fits(algorithm: str, solutions: list[Solution]) -> str:

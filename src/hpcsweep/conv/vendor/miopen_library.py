@@ -19,6 +19,7 @@ import torch
 from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import ctypes_tools
+from hpcsweep.conv.vendor.driver import LibraryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,8 +95,8 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-class MiopenError(RuntimeError):
-    """A call of MIOpen failed; the text has its name, the status and MIOpen's own words."""
+class MiopenError(LibraryError):
+    """A call of MIOpen failed."""
 
     def __init__(self, function: str, status: int, words: str) -> None:
         self.function, self.status = function, status
