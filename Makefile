@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-all check docs slurm clean
+.PHONY: demo test test-all prepare check docs slurm clean
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -18,11 +18,13 @@ demo: $(STAMP)
 	$(BIN)/hpcsweep report quickstart
 
 # Several processes share the tests (tests/support/lanes.py); pytest's summary is the last line.
-test: $(STAMP) slurm check
+test: prepare check
 	$(BIN)/python -m pytest -n auto $(PYTEST)
 
-test-all: $(STAMP) slurm check
+test-all: prepare check
 	$(BIN)/python -m pytest -n auto --all $(PYTEST)
+
+prepare: $(STAMP) slurm
 
 check: $(STAMP)
 	$(BIN)/ruff check .
