@@ -6,7 +6,7 @@ import pytest
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice
-from hpcsweep.conv.errors import AlgorithmError, UnknownAlgorithm, Unsupported
+from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.reference.backend import Reference
 from hpcsweep.conv.shape import ConvShape
 
@@ -86,15 +86,3 @@ def test_autotune_without_an_autotuner_falls_back() -> None:
     assert made.reason == "the framework has no autotuner on cpu"
     there = choice.decide("autotune", "stem", SMALL, BACKEND, "cuda")
     assert (there.used, there.reason) == ("autotune", None)
-
-
-@pytest.mark.parametrize("kind", [Unsupported, AlgorithmError])
-def test_a_refusal_names_some_layers_and_counts_the_rest(kind: type) -> None:
-    """Two lines even for a network of hundreds of layers."""
-    error = kind([(f"layer{i}", "fft: stride 2x2") for i in range(40)], 53)
-    text = str(error)
-    assert text.startswith("40 of 53 convolutions cannot run as asked: layer0: fft: stride 2x2; ")
-    assert "layer2: fft: stride 2x2; and 37 more\n" in text
-    assert "layer3" not in text
-    assert "unsupported: fallback" in text
-    assert len(error.refused) == 40

@@ -19,7 +19,7 @@ def test_memory_that_runs_out_is_given_back_after_its_figures_were_taken(bench):
     events = []
     with (
         pytest.raises(OutOfMemory) as caught,
-        bench._told_apart(give_back=lambda: events.append(1)),
+        bench.told_apart(give_back=lambda: events.append(1)),
     ):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore words")
     assert events == [1]
@@ -32,12 +32,12 @@ def test_the_line_that_says_what_is_missing_is_the_reason(bench):
     text = "backend raised:\nNo working C++ compiler found in PATH\nat line 3"
     with (
         pytest.raises(Unsupported, match=r"^No working C\+\+ compiler found in PATH$"),
-        bench._told_apart(["No working C++ compiler found"]),
+        bench.told_apart(["No working C++ compiler found"]),
     ):
         raise RuntimeError(text)
 
 
 def test_other_errors_stay_what_they_are(bench):
     """A text that nobody knows is no finding about the machine."""
-    with pytest.raises(RuntimeError, match=r"^sizes do not fit$"), bench._told_apart():
+    with pytest.raises(RuntimeError, match=r"^sizes do not fit$"), bench.told_apart():
         raise RuntimeError("sizes do not fit")

@@ -78,7 +78,7 @@ class Inference(Workbench):
             OutOfMemory: it did not fit.
 
         """
-        with self._told_apart(give_back=self._forget), torch.inference_mode():
+        with self.told_apart(give_back=self._forget), torch.inference_mode():
             return self._measure(point)
 
     def _measure(self, point: Point) -> Measured:

@@ -87,7 +87,7 @@ class Workbench:
         return provenance.environment(self.device, self._telemetry)
 
     @contextmanager
-    def _told_apart(
+    def told_apart(
         self, cannot: Sequence[str] = (), give_back: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
         """Make `OutOfMemory` and `Unsupported` of what torch raises for them.

@@ -83,7 +83,7 @@ def test_tf32_follows_the_switch_of_torch_and_has_plans_of_its_own(backend, fake
     shape = ConvShape.of(layer, x)
     seen = []
     for allowed in (True, False, True):
-        framework._allow_tf32(allowed=allowed)
+        framework.allow_tf32(allowed=allowed)
         backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
         seen.append(fake.math())
     assert seen == [cudnn_library.DEFAULT_MATH, cudnn_library.FMA_MATH, cudnn_library.DEFAULT_MATH]

@@ -98,7 +98,7 @@ def test_the_real_library_tells_its_version_and_is_loaded_once(real):
     assert real.version == torch.backends.cudnn.version()
     again = CudnnLibrary(real.path)
     assert again.version == real.version
-    assert len(set(cudnn_library._loaded())) == 1
+    assert len(set(cudnn_library.loaded())) == 1
 
 
 def test_a_parameter_that_cudnn_refuses_is_a_typed_error_with_its_words(real):

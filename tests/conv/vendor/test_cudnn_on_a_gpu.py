@@ -48,9 +48,9 @@ def backend():
 
 @pytest.fixture(autouse=True)
 def _full_precision():
-    framework._allow_tf32(allowed=False)
+    framework.allow_tf32(allowed=False)
     yield
-    framework._allow_tf32(allowed=False)
+    framework.allow_tf32(allowed=False)
 
 
 def _layer(spec, dtype=torch.float32, layout=torch.contiguous_format, batch=2):
@@ -68,7 +68,7 @@ def _error(ours, exact):
 def test_the_library_is_the_one_that_torch_loaded():
     """One version, one file in the process."""
     assert cudnn_library.load().version == torch.backends.cudnn.version()
-    assert len(set(cudnn_library._loaded())) == 1
+    assert len(set(cudnn_library.loaded())) == 1
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -108,7 +108,7 @@ def test_float32_is_no_tf32_unless_asked(backend):
     exact = F.conv2d(x.double(), layer.weight.double(), layer.bias.double(), padding=1)
     errors = {}
     for allowed in (False, True):
-        framework._allow_tf32(allowed=allowed)
+        framework.allow_tf32(allowed=allowed)
         with torch.no_grad():
             out = backend.forward("implicit_precomp_gemm", x, layer.weight, layer.bias, shape)
         errors[allowed] = _error(out, exact)

@@ -32,11 +32,16 @@ def test_cifar_is_read_as_it_is_published(root, name, classes):
     images, labels = next(opened.epoch(0))
     assert (tuple(images.shape), images.dtype) == ((8, 3, 48, 48), torch.float32)
     assert all(0 <= label < classes for label in labels.tolist())
-    train, _, _ = downloads.open_cifar(name, 32)
-    file = root / downloads._CIFAR[name][0] / downloads._CIFAR[name][1][0]
-    published = pickle.loads(file.read_bytes())
-    assert train._labels[:8] == published[downloads._CIFAR[name][3]][:8]
-    assert train._images[0].flatten().tolist() == published["data"][0].tolist()
+    _, val, _ = downloads.open_cifar(name, 32)
+    file = {"cifar10": "cifar-10-batches-py/test_batch", "cifar100": "cifar-100-python/test"}[name]
+    published = pickle.loads((root / file).read_bytes())
+    labels = published["labels" if name == "cifar10" else "fine_labels"]
+    assert [label for _, label in val] == labels
+    pixels = torch.tensor(published["data"][0]).view(3, -1).float()
+    scaled = pixels - pixels.mean(1, keepdim=True)
+    found = val[0][0].flatten(1) - val[0][0].flatten(1).mean(1, keepdim=True)
+    spread = scaled.std(1, keepdim=True) / found.std(1, keepdim=True)
+    torch.testing.assert_close(found * spread, scaled, rtol=1e-4, atol=1e-2)
 
 
 def test_validation_images_are_always_the_same_and_training_images_are_not(root):

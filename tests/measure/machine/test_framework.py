@@ -17,7 +17,7 @@ def _switches():
     yield
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = benchmark
-    framework._allow_tf32(allowed=False)
+    framework.allow_tf32(allowed=False)
 
 
 def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):

@@ -201,7 +201,7 @@ def _candidates() -> Iterator[str]:
     if named := os.environ.get(environment.CUDNN):
         yield named
         return
-    yield from _loaded()
+    yield from loaded()
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             files = metadata.files(package) or ()
@@ -212,7 +212,7 @@ def _candidates() -> Iterator[str]:
     yield NAME
 
 
-def _loaded() -> Iterator[str]:
+def loaded() -> Iterator[str]:
     """Return the libcudnn that is in this process already."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()

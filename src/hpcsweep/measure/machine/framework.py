@@ -29,7 +29,7 @@ _NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupp
 def apply(axes: Mapping[str, Any]) -> None:
     """Set threads, TF32 and autotuning as a point wants them, whatever the last one wanted."""
     torch.set_num_threads(axes["num_threads"] or default_threads())
-    _allow_tf32(allowed=axes["tf32"])
+    allow_tf32(allowed=axes["tf32"])
     autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
     torch.backends.cudnn.benchmark = autotune
     torch.backends.cudnn.deterministic = axes.get("cudnn_deterministic", False)
@@ -80,7 +80,7 @@ def is_missing_operator(error: BaseException) -> bool:
     return any(text in str(error) for text in _NO_OPERATOR)
 
 
-def _allow_tf32(*, allowed: bool) -> None:
+def allow_tf32(*, allowed: bool) -> None:
     """Set TF32 of convolutions and matrix products, so that all of torch agrees on it.
 
     Since 2.9 there are newer switches, too; the older ones set both kinds. Where only the newer

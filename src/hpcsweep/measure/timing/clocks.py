@@ -101,7 +101,7 @@ class Cuda:
 
     def delay(self, ms: float) -> None:
         """Queue a spinning kernel of one thread."""
-        torch.cuda._sleep(int(ms * _cycles_per_ms()))  # noqa: SLF001 - torch has no public one
+        torch.cuda._sleep(int(ms * cycles_per_ms()))  # noqa: SLF001 - torch has no public one
 
     def host_now(self) -> float:
         """Return the host's time in milliseconds."""
@@ -109,7 +109,7 @@ class Cuda:
 
 
 @lru_cache(maxsize=1)
-def _cycles_per_ms() -> float:
+def cycles_per_ms() -> float:
     """Return the most cycles that the delay kernel may spin in a millisecond on this device.
 
     A GPU that rests runs at a sixth of its clock, and delays that were measured then would end too

@@ -77,7 +77,7 @@ class Training(Workbench):
         """
         deterministic = framework.determinism(wanted=point.axes["deterministic"])
         try:
-            with self._told_apart(_CANNOT), deterministic:
+            with self.told_apart(_CANNOT), deterministic:
                 return self._measure(point)
         finally:
             if point.axes["compile"] == "inductor":

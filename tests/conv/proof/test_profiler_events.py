@@ -1,0 +1,126 @@
+"""Reading a profiler's events: what is marked, what ran inside, what belongs together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from hpcsweep.conv.choice import LayerChoice
+from hpcsweep.conv.proof import profiler_events
+from hpcsweep.conv.proof.profiler_events import Call, Range, look_into
+from hpcsweep.conv.shape import ConvShape
+
+SHAPE = ConvShape(1, 3, 8, 8, 4, 3, 3)
+
+
+@dataclass
+class Event:
+    """An event as the profiler has them."""
+
+    name: str
+    cpu_children: list[Event] = field(default_factory=list)
+    input_shapes: list[list[int]] = field(default_factory=list)
+    kernels: list[Event] = field(default_factory=list)
+    device_type: object = torch.autograd.DeviceType.CPU
+    cpu_parent: Event | None = None
+
+    def __post_init__(self) -> None:
+        """Be the parent of the children."""
+        for child in self.cpu_children:
+            child.cpu_parent = self
+
+
+def profiled(run) -> list:
+    """Return the events of a run."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        run()
+    return list(seen.events())
+
+
+def test_the_ranges_of_a_call_are_put_together_in_order() -> None:
+    """By their number, whatever the order in which they were opened; names may hold the mark."""
+
+    def run() -> None:
+        for number, layer, wants in ((1, "b|x", True), (0, "a", False), (1, "b|x", True)):
+            mark = Range("mark", number, layer, wants_data=wants)
+            mark.enter()
+            torch.ones(1).add(1)
+            mark.leave()
+
+    found = profiler_events.calls(profiled(run), "mark")
+    assert [(c.layer, c.wants_data, len(c.events)) for c in found] == [
+        ("a", False, 1),
+        ("b|x", True, 2),
+    ]
+    assert profiler_events.ran(found[0], "aten::add")
+    assert not profiler_events.ran(found[0], "aten::bmm")
+
+
+def test_the_copy_of_a_range_on_a_gpus_time_line_does_not_count() -> None:
+    """The profiler draws ranges twice."""
+    assert profiler_events.is_range(Event("mark|0"), "mark")
+    on_gpu = Event("mark|0", device_type=torch.autograd.DeviceType.CUDA)
+    assert not profiler_events.is_range(on_gpu, "mark")
+
+
+def test_calls_are_paired_with_choices_by_layer_and_order() -> None:
+    """Calls of layers that nobody asks for lie between; a call that is missing is None."""
+    calls = [Call(layer, wants_data=True) for layer in "axba"]
+    asked = [LayerChoice(layer, SHAPE, "gemm", "gemm", "reference") for layer in "aba"]
+    assert profiler_events.pair(asked, calls) == [calls[0], calls[2], calls[3]]
+    assert profiler_events.pair([*asked, asked[0]], calls)[3] is None
+
+
+def test_operators_library_calls_and_kernels_are_told_apart() -> None:
+    """A range around a library's call is no operator, and its name is no kernel's."""
+    call = Event("cudnnConvolutionForward:fft", kernels=[])
+    operator = Event("hpcsweep::convolution", [call], kernels=[Event("fft2d_r2c")])
+    seen = look_into([Event("range", [operator, Event("aten::add")])])
+    assert seen.operators == ["hpcsweep::convolution", "aten::add"]
+    assert seen.library_calls == ["cudnnConvolutionForward:fft"]
+    assert seen.kernels == ["fft2d_r2c"]
+    assert [str(one) for one in seen.telling] == ["cudnnConvolutionForward:fft"]
+
+
+def test_an_operator_that_is_looked_at_itself_brings_its_own_kernels() -> None:
+    """Kernels belong to the innermost operator."""
+    operator = Event("aten::bmm", kernels=[Event("sgemm")])
+    assert look_into([operator]).kernels == []
+    assert look_into([operator], themselves=True).kernels == ["sgemm"]
+
+
+@pytest.mark.parametrize(
+    ("all_sizes", "shown"),
+    [
+        (False, ["aten::bmm[2,3,4,5]"]),
+        (True, ["aten::bmm[2,3,4,5]", "aten::bmm[2,3,5,4]"]),
+    ],
+)
+def test_an_operator_is_shown_once_or_once_per_size(all_sizes: bool, shown: list[str]) -> None:  # noqa: FBT001
+    """Really profiled; the sizes are batch, rows, inner and columns."""
+    a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
+
+    def run() -> None:
+        with record_function("range"):
+            product = torch.bmm(a, b)
+            torch.bmm(a, b)
+            torch.bmm(product, b.transpose(1, 2))
+
+    (marked,) = [event for event in profiled(run) if event.name == "range"]
+    seen = look_into([marked], all_sizes=all_sizes)
+    assert [str(one) for one in seen.telling] == shown
+    assert seen.products == [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 5, 4)]
+
+
+def test_sizes_of_a_product_that_adds_are_those_of_its_operands() -> None:
+    """The first argument is what is added to; a transform shows its last two dimensions."""
+    adds = Event("aten::baddbmm_", input_shapes=[[2, 3, 5], [2, 3, 4], [2, 4, 5]])
+    transform = Event("aten::_fft_r2c", input_shapes=[[1, 2, 24, 13]])
+    unknown = Event("aten::mm")
+    seen = look_into([Event("range", [adds, transform, unknown])])
+    shown = ["aten::baddbmm_[2,3,4,5]", "aten::_fft_r2c[24,13]", "aten::mm"]
+    assert [str(one) for one in seen.telling] == shown
+    assert seen.products == [(2, 3, 4, 5)]
