@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import pytest
 import torch
@@ -100,10 +101,39 @@ def test_gradients_run_the_counterpart_or_say_that_they_do_not(backend):
 
     assert run("gemm") == {"data": None, "filter": None}
     assert run("winograd") == {"data": "winograd", "filter": None}
-    assert run("implicit_precomp_gemm") == {"data": "algo_1", "filter": "algo_3"}
+    assert run("implicit_precomp_gemm") == {"data": "algo_1", "filter": "algo_1"}
     assert run("fft", ConvShape(1, 4, 16, 16, 4, 3, 3, 2, 2))["data"] is None
     _, of_filters = backend.gradients("gemm", shape)
     assert of_filters.reason == "cudnn has no gemm for the gradient of the filters"
+
+
+def test_no_gradient_runs_what_cudnn_s_header_calls_non_deterministic(documented_header):
+    """A step with explicit algorithms repeats bit by bit, so nothing has to be refused for it."""
+    pattern = r"CUDNN_CONVOLUTION_BWD_(DATA|FILTER)_ALGO_\w+\s*= (\d+),\s*/\*\*<(.*?)\*/"
+    said = re.findall(pattern, documented_header)
+    wild = {(way, int(number)) for way, number, text in said if "Non-deterministic" in text}
+    if not wild:
+        pytest.skip("the headers of this cuDNN do not say")
+    driver, numbers = Cudnn(cudnn_library.load), {
+        Way.DATA: cudnn_library.BACKWARD_DATA,
+        Way.FILTER: cudnn_library.BACKWARD_FILTER,
+    }  # fmt: skip
+    for way, table in numbers.items():
+        names = {driver.backward_name(way, algorithm) for algorithm in EXPLICIT} - {None}
+        assert not {(way.name, table[name]) for name in names} & wild
+
+
+def test_a_step_calls_no_algorithm_that_adds_in_any_order(backend, fake):
+    """By the library's own log: ALGO_0 and ALGO_3 (numbers 0 and 3) of filters are atomic adds."""
+    layer = nn.Conv2d(4, 4, 3)
+    x = torch.randn(1, 4, 9, 9, requires_grad=True)
+    shape = ConvShape.of(layer, x)
+    for algorithm in EXPLICIT:
+        if backend.unsupported(algorithm, shape) is None:
+            backend.forward(algorithm, x, layer.weight, None, shape).sum().backward()
+    gradients = {call for call in fake.ran if call[0]}
+    assert {way for way, _ in gradients} == {1, 2}
+    assert not gradients & {(1, 0), (2, 0), (2, 3)}
 
 
 def test_cuda_gets_this_back_end(monkeypatch):

@@ -80,6 +80,26 @@ def test_a_solution_that_does_not_compile_gives_way_to_the_next(miopen_backend, 
     assert miopen_backend.unsupported("gemm", shape) is None
 
 
+@pytest.mark.parametrize("switch", ["of cuDNN", "of torch"])
+def test_where_determinism_is_asked_for_it_is_refused_with_the_reason(
+    miopen_backend, monkeypatch, switch
+):
+    """Solutions may add in any order, and MIOpen does not say which do."""
+    shape = ConvShape(1, 4, 18, 16, 4, 3, 3)
+    assert miopen_backend.unsupported("gemm", shape) is None
+    if switch == "of cuDNN":
+        monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    else:
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    reason = miopen_backend.unsupported("gemm", shape)
+    assert reason == "MIOpen does not say which of its solutions are deterministic"
+    for gradient in miopen_backend.gradients("gemm", shape):
+        assert gradient.algorithm is None
+        assert gradient.reason.endswith(reason)
+    monkeypatch.undo()
+    assert miopen_backend.unsupported("gemm", shape) is None
+
+
 def test_without_a_gpu_it_says_so(fake_miopen):
     """Before anything is timed."""
     fake_miopen.fail("miopenCreateWithStream", 5)

@@ -249,7 +249,12 @@ def _problem(way: Way, algorithm: str, shape: ConvShape) -> Problem:
     # the bias is added by torch; a copy costs a tenth of a call
     without_bias = replace(shape, bias=False) if shape.bias else shape
     tf32 = shape.dtype == "float32" and tf32_allowed()
-    return Problem(way, algorithm, without_bias, shape.layout, tf32)
+    return Problem(way, algorithm, without_bias, shape.layout, tf32, determinism_wanted())
+
+
+def determinism_wanted() -> bool:
+    """Say whether a point asks for the same bits every time, by either switch of torch."""
+    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
 
 
 def tf32_allowed() -> bool:

@@ -40,6 +40,7 @@ class Problem:
     shape: ConvShape
     layout: str
     tf32: bool
+    deterministic: bool = False
 
     @property
     def sizes(self) -> tuple[Size, Size, Size]:

@@ -111,6 +111,8 @@ class Miopen(Driver[MiopenLibrary]):
             raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {known})")
         if problem.shape.dtype not in library_of.DATA_TYPES:
             raise NotSupported(f"MIOpen convolves no {problem.shape.dtype}")
+        if problem.deterministic:
+            raise NotSupported("MIOpen does not say which of its solutions are deterministic")
         function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
         solutions = self._solutions(function, described, device)
         fitting = [solution for solution in solutions if solution.algorithm == wanted]
