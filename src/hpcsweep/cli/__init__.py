@@ -5,7 +5,6 @@ Each command imports what it needs when it runs, so that `--help` is instant.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -13,7 +12,7 @@ from typing import NoReturn
 import click
 
 from hpcsweep import __version__, environment
-from hpcsweep.cli import machine, planning, sweeps, tables
+from hpcsweep.cli import machine, planning, streams, sweeps, tables
 from hpcsweep.cli.common import Commands
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
@@ -21,6 +20,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
     debug = "--debug" in sys.argv
+    streams.reopen_closed()
     try:
         sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
     except HpcsweepError as error:
@@ -36,7 +36,7 @@ def run() -> NoReturn:
         misplaced = getattr(error, "option_name", "") == "--debug"
         _fail(_usage(error), error.exit_code, debug=debug and not misplaced)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.discard(sys.stdout)
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
         text = f"unexpected {type(error).__name__}: {error}"
@@ -57,7 +57,8 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
     """Print what was wrong, and exit."""
     if debug:
         raise  # noqa: PLE0704 - called from except clauses only
-    print(f"hpcsweep: {text}", file=sys.stderr)
+    with streams.forgiving():
+        print(f"hpcsweep: {text}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcsweep.cli import streams
 from hpcsweep.cli.common import (
     check_option,
     cluster_option,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 )
 @check_option
 @click.pass_obj
+@streams.forgiving()
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     spec: str,
@@ -143,6 +145,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
 @workers_option
 @check_option
 @click.pass_obj
+@streams.forgiving()
 def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     sweep: str | None,
