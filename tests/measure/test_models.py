@@ -98,6 +98,22 @@ def test_what_does_not_exist_is_named(name, weights, words):
         build_float32(name, weights)
 
 
+def test_weights_that_would_be_downloaded_are_refused(tmp_path, monkeypatch):
+    """By the name of torchvision they are taken from its cache, which a login node fills."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    fetched = []
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *a, **_: fetched.append(a))
+    with pytest.raises(UsageError, match=r"resnet18-f37072fd\.pth is not there.* login node"):
+        build_float32("resnet18", "IMAGENET1K_V1")
+    assert not fetched
+    cached = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    cached.parent.mkdir(parents=True)
+    state = build_float32("resnet18", seed=7).state_dict()
+    torch.save(state, cached)
+    built = build_float32("resnet18", "IMAGENET1K_V1")
+    assert torch.equal(built.fc.weight, state["fc.weight"])
+
+
 def test_weights_of_another_network_are_refused(tmp_path):
     """A state dict that does not fit names the file."""
     torch.save(tinynets.Dicts().state_dict(), tmp_path / "other.pt")

@@ -30,7 +30,8 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
 
     cluster = (clusters or ("local",))[0]
     asked = request_of(sweep_file.load(spec), cluster, Options(sample=sample))
-    bench = torch_bench(asked.sweep.workload, {"gpu": asked.device})
+    run = {"gpu": asked.device, "search_path": asked.search_path}
+    bench = torch_bench(asked.sweep.workload, run)
     findings = list(proof.verify(asked.points(), bench))
     print(proof.text(findings, layers=layers))
     return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code

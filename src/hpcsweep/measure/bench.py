@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep import search_path
 from hpcsweep.errors import Refused
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine import fit, provenance, telemetry
@@ -31,6 +32,7 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
     """
     if workload not in _BENCHES:
         raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(_BENCHES)}")
+    search_path.use(run.get("search_path", ()))
     bench = _BENCHES[workload]
     device = fit.device_for(run)
     if device.type != "cuda":

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
+from hpcsweep import search_path
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def build_float32(
         torch.manual_seed(seed)
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
         model = model.float().eval().requires_grad_(requires_grad=False)
-        if is_path(weights):
-            load_weights(model, Path(weights))
+        if search_path.is_file(weights):
+            load_weights(model, search_path.file(weights))
         elif weights == RANDOM and ":" not in name:
             if enliven:
                 _enliven(model)
@@ -159,7 +160,7 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
         raise UsageError(
             f"model '{name}': torchvision has no such classifier{suggest(name, known)}"
         )
-    if weights == RANDOM or is_path(weights):
+    if weights == RANDOM or search_path.is_file(weights):
         model: nn.Module = models.get_model(name, weights=None, **_EXTRA.get(name, {}))
         return model
     named = models.get_model_weights(name)
@@ -167,8 +168,20 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
     if wanted not in {*named.__members__, "DEFAULT"}:
         allowed = ", ".join(named.__members__)
         raise UsageError(f"weights '{weights}': {name} has {allowed}, a path, or '{RANDOM}'")
+    _check_cache(name, weights, named[wanted].url)
     trained: nn.Module = models.get_model(name, weights=named[wanted])
     return trained
+
+
+def _check_cache(name: str, weights: str, url: str) -> None:
+    """Refuse weights that torchvision would have to download: jobs never download."""
+    file = Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
+    if not file.is_file():
+        get = f"torchvision.models.get_model('{name}', weights='{weights.rpartition('.')[2]}')"
+        raise UsageError(
+            f"weights '{weights}': {file} is not there, and nothing is downloaded here; on a login "
+            f'node run: python -c "import torchvision; {get}" (TORCH_HOME names another folder)'
+        )
 
 
 def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the module has there
@@ -183,7 +196,8 @@ def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the mo
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{axis} '{path}': cannot import '{error.name}'; is its folder on PYTHONPATH here?"
+            f"{axis} '{path}': cannot import '{error.name}'; "
+            "it must lie beside the sweep or be on PYTHONPATH"
         ) from error
     if not hasattr(module, attribute):
         raise UsageError(f"{axis} '{path}': module '{module_name}' has no '{attribute}'")
@@ -195,11 +209,6 @@ def _from_factory(path: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UsageError(f"model '{path}': returned {type(model).__name__}, not a torch.nn.Module")
     return model
-
-
-def is_path(weights: str) -> bool:
-    """Say whether weights are a file, and no name."""
-    return "/" in weights or weights.endswith((".pt", ".pth", ".bin"))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

@@ -31,12 +31,18 @@ class RunSettings:
     point_timeout: float = 600.0  # seconds, for each epoch of a training
     kill_wait: float = 20.0  # seconds between the scheduler's SIGTERM and its SIGKILL
     workers: int = 1
+    search_path: tuple[str, ...] = ()  # folders of what the sweep names without one; absolute
     skip_dominated: bool = False
     known_oom: tuple[dict[str, Any], ...] = ()  # axes of points that ran out of memory
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object; what serves `skip_dominated` alone stands there if it is on."""
+        """Return the JSON object; what serves `skip_dominated` alone stands there if it is on.
+
+        So does the search path, if there is one.
+        """
         record = typed_json.write(self)
+        if not self.search_path:
+            del record["search_path"]
         if not self.skip_dominated:
             del record["skip_dominated"], record["known_oom"]
         return record

@@ -16,7 +16,16 @@ from hpcsweep import slurm
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import cost, launchers, precheck, prepare, progress, request, script
+from hpcsweep.submit import (
+    cost,
+    launchers,
+    own_files,
+    precheck,
+    prepare,
+    progress,
+    request,
+    script,
+)
 from hpcsweep.submit.launchers import arrays, local
 from hpcsweep.text import tally
 from hpcsweep.tracking import bad_nodes, journal
@@ -31,8 +40,10 @@ def run(results: Path, asked: Request, say: Say) -> int:
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.
         SchedulerError: Slurm would refuse the job.
+        SpecError: a network or a file of the user's own is not there.
 
     """
+    own_files.check(asked, say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     expected = cost.of(results, asked)

@@ -159,6 +159,7 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
         point_timeout=request.sweep.point_timeout,
         kill_wait=profile.kill_wait,
         workers=request.workers,
+        search_path=request.search_path,
         skip_dominated=request.options.skip_dominated,
         known_oom=tuple(dict(p.axes) for p in too_large) if request.options.skip_dominated else (),
     )

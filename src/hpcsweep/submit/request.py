@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hpcsweep import search_path
 from hpcsweep.preflight import local_device
 from hpcsweep.spec import expansion
 
@@ -43,6 +44,7 @@ class Request:
     device: str
     rehearsal: bool
     options: Options = DEFAULT
+    search_path: tuple[str, ...] = ()  # where the sweep's own networks and files lie
     again: frozenset[str] = frozenset()  # statuses that do not count as measured
     only: frozenset[str] = frozenset()  # ids of points; empty: all
 
@@ -85,6 +87,7 @@ def make(sweep: Sweep, profile: Profile, options: Options = DEFAULT) -> Request:
         device=device,
         rehearsal=not profile.in_slurm and bool(named) and device not in named,
         options=options,
+        search_path=search_path.of(sweep.path),
     )
 
 

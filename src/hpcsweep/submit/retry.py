@@ -98,6 +98,7 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
             asked,
             device=before.gpu,
             rehearsal=before.rehearsal,
+            search_path=before.run.search_path or asked.search_path,
             again=frozenset(PointStatus),
             only=wanted,
         )

@@ -14,7 +14,16 @@ from hpcsweep import slurm
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.store import ledger, locks, rundir
 from hpcsweep.store.state import FAILED, PointStatus
-from hpcsweep.submit import cost, launchers, precheck, prepare, progress, request, to_slurm
+from hpcsweep.submit import (
+    cost,
+    launchers,
+    own_files,
+    precheck,
+    prepare,
+    progress,
+    request,
+    to_slurm,
+)
 from hpcsweep.text import count, duration, tally
 from hpcsweep.tracking import bad_nodes, journal
 
@@ -53,6 +62,7 @@ class _Submit:
 
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
+    own_files.check(asked, say)
     job = _Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     locked, unlocked = _IN_SLURM if asked.profile.in_slurm else _HERE
     with locks.held(job.run, _LOCKED_BY):
@@ -212,6 +222,8 @@ def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Requ
 
     A profile that has nothing to send may be unfit.
     """
+    for asked in requests:
+        own_files.check(asked, lambda _note: None)  # `submit` tells the notes
     unchecked = [one for one in requests if one.options.check and one.profile.in_slurm]
     cluster = slurm.describe() if unchecked and slurm.available() else None
     for asked in unchecked:

@@ -24,7 +24,7 @@ axes:
   lr: [0.01, 1.0e+30]
   num_threads: [1]
 include:
-  - {model: "tinynets:Residual", dataset: "nowhere:make", input_size: 16}
+  - {model: "tinynets:Residual", dataset: "owndatasets:raises", input_size: 16}
   - {model: "tinynets:Residual", amp: fp16, input_size: 16}
   - {model: "tinynets:Residual", dataset: "owndatasets:damaged", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: "owndatasets:no_class", input_size: 16, num_workers: 1}
@@ -87,7 +87,7 @@ def test_layers_of_both_directions_reach_the_table(ran):
 @pytest.mark.parametrize(
     ("dataset", "reason"),
     [
-        ("nowhere:make", "UsageError: dataset 'nowhere:make': cannot import"),
+        ("owndatasets:raises", "UsageError: dataset 'owndatasets:raises': raised"),
         (
             "owndatasets:damaged",
             "UsageError: dataset 'owndatasets:damaged': training image 5 raised ValueError",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from hpcsweep import environment, files
+from hpcsweep import environment, files, search_path
 from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.training.trainer import Result
 
@@ -65,7 +65,7 @@ class Checkpoints:
         """
         named = self.point.measure["resume_from"]
         if named:
-            path = Path(named).expanduser()
+            path = search_path.file(named)
             state = _read(path)
             if state["trainer"]["epoch"] >= self.point.axes["epochs"]:
                 done = state["trainer"]["epoch"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from hpcsweep import search_path
 from hpcsweep.catalog import AUTO, AUTOTUNE
 from hpcsweep.errors import UsageError, first_line
 from hpcsweep.measure import models
@@ -16,6 +16,7 @@ from hpcsweep.measure.bench_api import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hpcsweep.point import Point
 
@@ -34,7 +35,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
 
     """
     axes = point.axes
-    file = Path(axes["weights"]) if models.is_path(axes["weights"]) else None
+    file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
     weights = models.RANDOM if file else axes["weights"]
     model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
     as_published = file is not None and _loads(model, file)

@@ -1,0 +1,54 @@
+"""Where the networks, data sets and files of the user's own are looked for, here and in a job.
+
+A sweep names them without a machine's path: `mymodel:net`, `weights: w.pt`. `submit` keeps the
+folders in the manifest, as absolute paths: the folder of the sweep, the working directory, and what
+PYTHONPATH names. Whoever measures a point calls `use` with them, so that a job in Slurm, a worker
+here, the rehearsal and `verify` find the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_FILE_SUFFIXES: Final = (".pt", ".pth", ".bin")
+_in_use: list[str] = []  # as `sys.path`, it belongs to the process
+
+
+def of(sweep_file: Path) -> tuple[str, ...]:
+    """Return the folders in which the names of a sweep file are looked for, in order."""
+    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    folders = [sweep_file.parent, Path(), *map(Path, named)]
+    return tuple(dict.fromkeys(str(folder.absolute()) for folder in folders))
+
+
+def use(folders: Sequence[str]) -> None:
+    """Look in these folders from now on, for modules after all other places.
+
+    The working directory, where `python -m` looks first, counts only as one of them: a job has
+    another one.
+    """
+    _in_use[:] = folders
+    if folders and sys.path and sys.path[0] in {"", str(Path.cwd())}:
+        del sys.path[0]
+    sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def file(name: str, folders: Iterable[str] | None = None) -> Path:
+    """Return the file of a name: the first in the folders (those in use), else where it should be.
+
+    Without folders the name stands as it is.
+    """
+    path = Path(name).expanduser()
+    places = [Path(folder) / path for folder in (_in_use if folders is None else folders)]
+    return next((place for place in places if place.is_file()), places[0] if places else path)
+
+
+def is_file(weights: str) -> bool:
+    """Say whether weights are a file, and no name."""
+    return "/" in weights or weights.endswith(_FILE_SUFFIXES)

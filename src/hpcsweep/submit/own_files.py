@@ -1,0 +1,196 @@
+"""Refuses, before anything is written, a sweep whose own networks or files are not there.
+
+A factory is looked up without running it: its module is found as an import would find it, and its
+name is read from the source. What only a job's own Python can know is a note.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep import search_path
+from hpcsweep.errors import SpecError, suggest
+from hpcsweep.spec import document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from importlib.machinery import ModuleSpec
+
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.spec.space import Sweep
+    from hpcsweep.submit.request import Request, Say
+
+_FACTORIES: Final = ("model", "dataset")
+# a module that calls one of these may have names that its source does not show
+_MAKES_NAMES: Final = frozenset({"exec", "globals", "locals", "setattr", "vars"})
+
+
+class _NoModule(Exception):
+    """There is no such module here; the job's Python may have it."""
+
+
+def check(asked: Request, say: Say) -> None:
+    """Refuse a factory, weights or a checkpoint that a job would not find.
+
+    Raises:
+        SpecError: with file, line and key of the sweep, and the nearest name that exists.
+
+    """
+    if asked.sweep.workload == "noop":
+        return
+    for axis in _FACTORIES:
+        for name in filter(_is_factory, _named(asked.sweep, axis)):
+            _check_factory(asked, axis, name, say)
+    for key, names in _files(asked.sweep).items():
+        for name in names:
+            if not search_path.file(name, asked.search_path).is_file():
+                raise _complaint(asked.sweep, key, name, _no_file(name, asked.search_path))
+
+
+def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
+    try:
+        problem = _factory_problem(name, asked.search_path)
+    except _NoModule as missing:
+        if _own_python(asked.profile):
+            say(f"note: {axis} '{name}': {missing}; the job's own Python must have it")
+            return
+        problem = str(missing)
+    if problem:
+        raise _complaint(asked.sweep, axis, name, problem)
+
+
+def _is_factory(name: str) -> bool:
+    return ":" in name
+
+
+def _files(sweep: Sweep) -> dict[str, list[str]]:
+    """Return the files that a sweep names, by the key under which it does."""
+    resumed = sweep.measure.get("resume_from")
+    return {
+        "weights": [*filter(search_path.is_file, _named(sweep, "weights"))],
+        "resume_from": [resumed] if resumed else [],
+    }
+
+
+def _named(sweep: Sweep, axis: str) -> Iterator[str]:
+    """Yield the values of an axis, each once; none where the workload has no such axis."""
+    if axis in sweep.space.defaults:
+        yield from dict.fromkeys(sweep.values(axis))
+
+
+def _own_python(profile: Profile) -> bool:
+    """Say whether the jobs of a profile have a Python, or modules, that are not those here."""
+    own = profile.conda, profile.venv, profile.python, profile.modules, profile.setup
+    return profile.in_slurm and (any(own) or "PYTHONPATH" in profile.env)
+
+
+def _factory_problem(name: str, folders: Sequence[str]) -> str | None:
+    """Return what is wrong with `package.module:factory`."""
+    module, _, attribute = name.partition(":")
+    spec = _find(module, folders)
+    source = Path(spec.origin) if spec.origin else None
+    if source is None or source.suffix != ".py" or not source.is_file():
+        return None  # compiled, or a namespace: only an import can tell
+    try:
+        known = _names_in(ast.parse(source.read_bytes()))
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        return f"{source}{line}: is not Python: {error}"
+    if known is None or attribute in known:
+        return None
+    return f"{source} has no '{attribute}'{suggest(attribute, known)}"
+
+
+def _find(module: str, folders: Sequence[str]) -> ModuleSpec:
+    """Find a module as an import would, without importing it or its packages."""
+    importlib.invalidate_caches()
+    first, *rest = module.split(".")
+    spec = _top(first, folders)
+    found = first
+    for name in rest:
+        inside = spec.submodule_search_locations if spec else None
+        if inside is None:
+            break
+        found = f"{found}.{name}"
+        spec = PathFinder.find_spec(found, list(inside))
+    if spec is None or found != module:
+        where = f"in {' or '.join(folders)}, or where Python looks"
+        raise _NoModule(f"no module '{module}' {where}{suggest(module, _modules(folders))}")
+    return spec
+
+
+def _top(name: str, folders: Sequence[str]) -> ModuleSpec | None:
+    """Find a top-level module: where Python looks, then in the folders."""
+    here = {"", str(Path.cwd())}
+    path = [*(entry for entry in sys.path if entry not in here), *folders]
+    for finder in sys.meta_path:  # an editable install has a finder of its own
+        search = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = search(name, path if finder is PathFinder else None)  # type: ignore[misc]
+        if spec is not None:
+            return spec
+    return None
+
+
+def _modules(folders: Sequence[str]) -> list[str]:
+    """Return the modules that lie in the folders."""
+    files = [path for folder in map(Path, folders) for path in sorted(folder.glob("*.py"))]
+    inits = [path for folder in map(Path, folders) for path in sorted(folder.glob("*/__init__.py"))]
+    inner = [f"{path.parent.name}.{one.stem}" for path in inits for one in path.parent.glob("*.py")]
+    return [*(path.stem for path in files), *(path.parent.name for path in inits), *inner]
+
+
+def _names_in(tree: ast.Module) -> set[str] | None:
+    """Return the names that a module defines; None if its source does not show them all."""
+    found: set[str] = set()
+    for node in _outside_functions(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update((one.asname or one.name).partition(".")[0] for one in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return None if found & {"*", "__getattr__"} or used & _MAKES_NAMES else found
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _outside_functions(child)
+
+
+def _no_file(name: str, folders: Sequence[str]) -> str:
+    places = [(Path(folder) / Path(name).expanduser()).parent for folder in folders]
+    places = list(dict.fromkeys(places))
+    there = [one.name for place in places if place.is_dir() for one in sorted(place.iterdir())]
+    where = " or ".join(map(str, places))
+    return f"no such file in {where}{suggest(Path(name).name, there)}"
+
+
+def _complaint(sweep: Sweep, key: str, name: str, problem: str) -> SpecError:
+    """Return the error with the line at which the sweep names it."""
+    doc = document.read(sweep.path, SpecError)
+    loc = next((loc for loc in _places(doc.data, name) if key in loc), ())
+    error = doc.complaint(loc, f"'{name}': {problem}")
+    assert isinstance(error, SpecError)  # noqa: S101 - as `document.read` was told
+    return error
+
+
+def _places(
+    value: object, name: str, loc: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str | int, ...]]:
+    """Yield where a text stands in plain data."""
+    if value == name:
+        yield loc
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _places(inner, name, (*loc, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _places(inner, name, (*loc, index))

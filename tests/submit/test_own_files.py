@@ -1,0 +1,156 @@
+"""Networks and files of the user's own: a job finds what the sweep names, or submit refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import hpcsweep
+from hpcsweep.errors import SpecError
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store import shards
+from hpcsweep.submit import own_files, prepare, request
+from hpcsweep.submit.launchers import sbatch
+from localruns import Desk
+
+SOURCE = Path(hpcsweep.__file__).parents[1]
+NETWORK = """\
+from torch import nn
+from helper import CHANNELS
+
+def net():
+    return nn.Sequential(nn.Conv2d(3, CHANNELS, 3), nn.Flatten())
+"""
+SWEEP = """\
+workload: inference
+axes:
+  model: ["mymodel:net"]
+  weights: [w.pt]
+  input_size: [8]
+measure: {warmup: 0, iterations: 2, stop: fixed, layers: false, numerics: false, evidence: false}
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a working directory; the sweep and all that it names lie in the folder beside it."""
+    desk = Desk(tmp_path / "work")
+    desk.folder.mkdir()
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "mymodel.py").write_text(NETWORK)
+    (beside / "helper.py").write_text("CHANNELS = 4\n")
+    (beside / "sweep.yaml").write_text(SWEEP)
+    torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)).state_dict(), beside / "w.pt")
+    (desk.folder / "mymodel.py").write_text("raise RuntimeError('not the one beside the sweep')\n")
+    return desk
+
+
+def written(desk: Desk, old: str = "", new: str = "") -> Path:
+    """Return the sweep file, with a change."""
+    path = desk.folder.parent / "beside" / "sweep.yaml"
+    path.write_text(SWEEP.replace(old, new))
+    return path
+
+
+def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk):
+    """From another working directory; what lies in that comes second. A retry finds the same."""
+    done = desk.run_process("submit", written(desk), "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = desk.rows()
+    assert (row["status"], row["weights"]) == ("ok", "w.pt")
+    again = desk.run_process("retry", "sweep", "--status", "ok")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [row["status"] for row in desk.rows()] == ["ok", "ok"]
+
+
+def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """The script runs in the submission's folder, where none of it lies."""
+    monkeypatch.chdir(desk.folder)
+    path = desk.folder / "site.yaml"
+    path.write_text(f"gpu: cpu\nlauncher: sbatch\ntime: 10\npython: {sys.executable}\n")
+    asked = request.make(sweep_file.load("../beside/sweep.yaml"), profile.load(path))
+    submission = prepare.prepare(desk.sweep(), asked).submission
+    assert submission is not None
+    sbatch.write(submission, asked.profile)
+    done = subprocess.run(
+        ["bash", str(submission.script)],
+        cwd=submission.path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (row,) = [row for shard in submission.run.shards() for row in shards.read(shard).rows]
+    assert (row["status"], row["status_reason"]) == ("ok", ""), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (":net", ":nte", (":3: axes.model[0]: 'mymodel:nte': ", "mymodel.py has no", "'net'?")),
+        ("mymodel:", "mymodle:", (":3: ", "no module 'mymodle' in ", "did you mean 'mymodel'?")),
+        ("w.pt", "ww.pt", (":4: axes.weights[0]: 'ww.pt': no such file in ", "'w.pt'?")),
+        ("w.pt]", "w.pt, /no/w.pt]", (":4: axes.weights[1]: '/no/w.pt': no such file in /no",)),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_is_written(
+    desk: Desk, old: str, new: str, words: tuple[str, ...], *, dry: bool
+):
+    """With file, line and key, and the nearest name; exit code 2."""
+    options = ["--dry-run"] if dry else []
+    done = desk.run("submit", written(desk, old, new), *options)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+    assert not list(desk.folder.glob("results/*/submissions/*"))
+
+
+def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
+    """The job could not import it either."""
+    (desk.folder.parent / "beside" / "mymodel.py").write_text("x = 1\ndef net(:\n")
+    done = desk.run("submit", written(desk))
+    assert done.returncode == 2
+    assert "mymodel.py:2: is not Python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if True:\n    net = 3\n",
+        "try:\n    from helper import CHANNELS as net\nexcept ImportError:\n    pass\n",
+        "from helper import *\n",
+        "globals().update(net=3)\n",
+        "def __getattr__(name):\n    return 3\n",
+        "class net:\n    pass\n",
+    ],
+)
+def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: str):
+    """It is read, not run."""
+    (desk.folder.parent / "beside" / "mymodel.py").write_text(source)
+    own_files.check(request.make(sweep_file.load(written(desk)), profile.load("local")), print)
+
+
+def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
+    """A virtual environment may have what this one lacks; a wrong name in a file here is wrong."""
+    path = desk.folder / "site.yaml"
+    path.write_text("gpu: cpu\nlauncher: sbatch\ntime: 10\nvenv: /opt/other\n")
+    said: list[str] = []
+    sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
+    own_files.check(request.make(sweep, profile.load(path)), said.append)
+    assert len(said) == 1
+    assert "'elsewhere:net': no module" in said[0]
+    wrong = sweep_file.load(written(desk, ":net", ":nte"))
+    with pytest.raises(SpecError, match="has no 'nte'"):
+        own_files.check(request.make(wrong, profile.load(path)), said.append)
+
+
+def test_verify_finds_what_a_job_finds(desk: Desk):
+    """The same network from the same folder."""
+    done = desk.run_process("verify", written(desk))
+    assert "mymodel:net" in done.stdout, done.stdout + done.stderr
+    assert "could not run" not in done.stdout
