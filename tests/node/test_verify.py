@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -271,3 +273,15 @@ def test_an_algorithm_that_no_convolution_ran_is_not_proven(bench: Inference) ->
     (finding,) = found(bench, point("tinynets:Attention", algorithm="winograd"))
     assert finding.problems == ["no convolution ran the algorithm"]
     assert not finding.row["valid"]
+
+
+def test_a_library_s_call_without_a_kernel_is_not_proven(bench: Inference) -> None:
+    """Who called the library by a name knows what was asked for, and not what ran."""
+    (finding,) = found(bench, point(NET, algorithm="gemm"))
+    seen = Seen(library_calls=["cudnnConvolutionForward:gemm"])
+    first, second = finding.proof.calls
+    named = replace(finding, proof=Proof((replace(first, seen=seen), second)))
+    assert named.problems == ["1 call of the library of which no kernel was seen"]
+    assert not named.proven
+    kernels = replace(seen, kernels=["sgemm"])
+    assert replace(finding, proof=Proof((replace(first, seen=kernels), second))).proven

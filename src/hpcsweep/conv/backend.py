@@ -42,9 +42,9 @@ class Expected:
 
     Patterns are shell patterns over the names of operators, library calls and kernels. At least one
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are
-    groups as in `must` that count where any kernel was recorded. Where the profiler recorded sizes
-    there has to be a matrix product with inner dimension `inner`, an outer one `outer`, and a batch
-    that is a multiple of `batch`; `products`, if given, is how many of them.
+    groups as in `must` for the names of kernels alone; they count where any was recorded. Where the
+    profiler recorded sizes there has to be a matrix product with inner dimension `inner`, an outer
+    one `outer`, and a batch that is a multiple of `batch`; `products`, if given, is how many.
 
     `inside` names the operator to look into; None: everything in the call counts. `onednn_direct`:
     where oneDNN reported what it ran, that must be its direct algorithm.

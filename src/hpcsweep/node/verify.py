@@ -5,10 +5,11 @@ check on: which layers were swapped, what each call was asked to run and ran, wh
 in it, how far the output is from float64. The framework's own default is measured for the same
 network and input, to compare time and error.
 
-A point is *proven* when the profiler saw every convolution call, none of them contradicts the
-algorithm that it claims, no convolution ran that is beyond all back-ends, and the output is as
-exact as its type allows. A fallback is no contradiction: it is counted, with the reason. But where
-an algorithm was asked for and every convolution fell back, nothing is proven.
+A point is *proven* when the profiler saw every convolution call (and a kernel, where a library was
+called by the name of an algorithm), none of them contradicts the algorithm that it claims, no
+convolution ran that is beyond all back-ends, and the output is as exact as its type allows. A
+fallback is no contradiction: it is counted, with the reason. But where an algorithm was asked for
+and every convolution fell back, nothing is proven.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
 from hpcsweep.conv import choice
-from hpcsweep.conv.proof.evidence import Evidence, Proof, cell
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.point import canonical_json
-from hpcsweep.text import aligned
+from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,6 +104,10 @@ class Finding:
         unseen = len(self.evidence) - self.seen
         if unseen:
             found.append(f"{unseen} calls that the profiler did not see")
+        named = sum(call.source is Source.API for _, call in self.explicit)
+        if named:
+            calls = count(named, "call")
+            found.append(f"{calls} of the library of which no kernel was seen")
         if self.row.get("algorithm_uncovered"):
             found.append(f"no back-end can run all of it: {self.row['algorithm_uncovered']}")
         flags = self.row["flags"].split(";")

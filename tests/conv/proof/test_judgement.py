@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.proof.evidence import Seen
+from hpcsweep.conv.proof.evidence import Evidence, Seen, Source
 from hpcsweep.conv.proof.judgement import contradiction, judge
 from hpcsweep.conv.reference.backend import FAMILIES
 from profiled import forward_proof, step_proof
@@ -85,6 +85,22 @@ def test_a_kernel_that_has_to_be_there_is_missed_only_where_kernels_were_recorde
     expected = Expected(kernels=(("*fft*",),))
     assert contradiction(Seen(kernels=["sgemm"]), expected) == "no *fft*"
     assert contradiction(Seen(), expected) is None
+
+
+@pytest.mark.parametrize("name", ["cudnnConvolutionForward:fft", "aten::_fft_r2c"])
+def test_only_a_kernel_proves_a_kernel(name: str) -> None:
+    """Our own range around the library's call, or an operator, has the name by our own doing."""
+    expected = Expected(kernels=(("*fft*",),))
+    seen = Seen(operators=[name], library_calls=[name], kernels=["sgemm"])
+    assert contradiction(seen, expected) == "no *fft*"
+    assert contradiction(Seen(operators=[name], kernels=["fft2d_r2c_32x32"]), expected) is None
+
+
+def test_copies_and_fillings_are_no_kernels_that_prove_or_disprove() -> None:
+    """A trace that has nothing else has lost the kernels."""
+    filled = Seen(library_calls=["cudnnConvolutionForward:fft"], kernels=["Memset (Device)"])
+    assert contradiction(filled, Expected(kernels=(("*fft*",),))) is None
+    assert Evidence("a", filled).source is Source.API
 
 
 def test_without_recorded_sizes_nothing_is_said_about_products() -> None:

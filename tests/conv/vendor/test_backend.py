@@ -16,7 +16,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.proof import backward_pass, forward_pass
-from hpcsweep.conv.proof.evidence import cell
+from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library
 from hpcsweep.conv.vendor.backend import VendorBackend
@@ -253,6 +253,30 @@ def test_the_kernels_of_a_gradient_are_those_of_its_operator(backend, kernel, fi
     wanted = None if fits else f"filter: ran {kernel}"
     assert [call.problem for call in found] == [wanted, wanted]
     assert all(call.seen.kernels and kernel in cell(call) for call in found)
+
+
+@pytest.mark.parametrize(
+    ("names", "problem", "source"),
+    [
+        (["fft2d_r2c_32x32"], None, Source.PROFILER),
+        (["ampere_sgemm_128x64"], "no *fft*", Source.PROFILER),
+        (["cudnnConvolutionForward:fft"], None, Source.API),  # our range on the GPU's time line
+        (["cudnnConvolutionForward:fft", "ampere_sgemm_128x64"], "no *fft*", Source.PROFILER),
+        ([], None, Source.API),
+    ],
+)
+def test_the_proof_of_an_fft_can_fail(backend, names, problem, source):
+    """The library was called for FFT and ran something else: our own range proves nothing."""
+    net, picked, step = _stepped(backend, "fft")
+    with forward_pass.ranges(net), torch.profiler.profile() as seen:
+        step()
+    events = seen.events()
+    for event in events:
+        if event.name == "hpcsweep::convolution":
+            event.kernels = [SimpleNamespace(name=name) for name in names]
+    found = forward_pass.read(events, picked, backend).calls
+    assert [call.problem for call in found] == [problem] * 2
+    assert [call.source for call in found] == [source] * 2
 
 
 def test_what_the_backward_pass_runs_is_told_per_call(backend):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from hpcsweep.conv.backend import Way
+from hpcsweep.conv.operators import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
 _LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
 _MARK: Final = 8
+_COPIES: Final = ("Memcpy *", "Memset *")  # the profiler lists them among kernels
 
 
 class Source(Enum):
     """Who says what a call ran."""
 
     NONE = "none"  # nobody: the profiler did not see the call
-    API = "api"  # the library's function that was called; its kernels were not recorded
+    API = "api"  # the library's function that was called; no kernel of it was recorded
     PROFILER = "profiler"
 
 
@@ -67,6 +69,11 @@ class Seen:
         """All names that a pattern of the back-end is compared with."""
         return [*self.operators, *self.library_calls, *self.kernels]
 
+    @property
+    def computing(self) -> list[str]:
+        """The kernels that compute: what is held against the kernels of an algorithm."""
+        return [name for name in self.kernels if not matches(name, _COPIES)]
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -85,7 +92,8 @@ class Evidence:
     def source(self) -> Source:
         if self.seen is None:
             return Source.NONE
-        return Source.API if self.seen.library_calls and not self.seen.kernels else Source.PROFILER
+        named = self.seen.library_calls and not self.seen.computing
+        return Source.API if named else Source.PROFILER
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,10 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
         if matches(name, expected.must_not):
             return f"ran {name}"
     # a profiler that recorded no kernel at all has not seen that one is missing
-    for group in (*expected.must, *(expected.kernels if seen.kernels else ())):
-        if not any(matches(name, group) for name in seen.names):
+    needed = [(group, seen.names) for group in expected.must]
+    needed += [(group, seen.computing) for group in expected.kernels if seen.computing]
+    for group, names in needed:
+        if not any(matches(name, group) for name in names):
             return f"no {group[0]}"
     return _wrong_product(seen.products, expected)
 

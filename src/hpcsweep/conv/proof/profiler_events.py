@@ -15,7 +15,7 @@ from hpcsweep.conv.proof import onednn
 from hpcsweep.conv.proof.evidence import Operation, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -117,16 +117,22 @@ def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: boo
     events = list(events)
     inside = [one for event in events for one in descendants(event)]
     inside = [*events, *inside] if themselves else inside
+    ranges = {one.name for one in inside}
     telling = list(filter(_tells, inside))
     shown = map(_operation, telling if all_sizes else _first_of_each_name(telling))
     library_calls = [one.name for one in inside if matches(one.name, LIBRARY_CALLS)]
     return Seen(
         operators=[one.name for one in inside if one.name not in library_calls],
         library_calls=library_calls,
-        kernels=[kernel.name for one in inside for kernel in one.kernels],
+        kernels=[name for one in inside for name in _kernels(one, ranges)],
         telling=list(dict.fromkeys(shown)),
         products=[size for one in inside if (size := _product_size(one))],
     )
+
+
+def _kernels(event: Any, ranges: Container[str]) -> list[str]:  # noqa: ANN401
+    """Return an operator's kernels, without the copies of ranges on a GPU's time line."""
+    return [kernel.name for kernel in event.kernels if kernel.name not in ranges]
 
 
 def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
