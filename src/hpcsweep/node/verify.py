@@ -113,6 +113,8 @@ class Finding:
         flags = self.row["flags"].split(";")
         if "algorithm_absent" in flags:
             found.append("no convolution ran the algorithm")
+        if self.row["max_rel_error"] is None:
+            found.append("the output could not be compared with float64")
         if "inaccurate" in flags:
             found.append(f"output is {_short(self.row['max_rel_error'])} from float64")
         return found

@@ -1,0 +1,57 @@
+"""The benchmark of odd networks: its verdicts, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import odd_networks
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
+from hpcsweep.node.verify import Finding
+
+TOLD = {"algorithm": "gemm", "covered": 100.0, "counted": 100.0, "error": 1e-7, "uncovered": None}
+LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_reason": None}
+
+
+def judged(told=None, problem=None, **cells):
+    """Return the verdict on a pair with one convolution."""
+    row = {"flags": "", "max_rel_error": 1e-7, **cells}
+    proof = Proof((Evidence("a", Seen(), (), problem),))
+    finding = Finding(odd_networks.a_point("m", "gemm"), row, [LAYER], proof)
+    return odd_networks.verdict(TOLD | (told or {}), finding)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (judged(), "proven"),
+        (judged(problem="ran z"), "FALSE MISMATCH: 1 calls: ran z"),
+        (judged(problem="ran z", flags="inaccurate"), "not proven: a: mismatch (ran z)"),
+        (judged({"counted": 60.0}), "FALSE COVERAGE: 100.0 in the row, 60.0 counted"),
+        (judged({"error": None}), "FALSE PROOF: error None"),
+        (judged({"covered": 0.0, "counted": 0.0}), "FALSE PROOF: error 1e-07, 0.0 % counted"),
+        (judged({"uncovered": "9 % conv1d"}), "FALSE PROOF: 9 % conv1d ran outside"),
+        (judged(flags="algorithm_absent"), "not proven: no convolution ran the algorithm"),
+    ],
+)
+def test_a_verdict_is_what_the_two_counts_and_the_output_say(verdict, expected):
+    """An alarm where the output is right is false, and so is a proof of nothing."""
+    assert verdict.startswith(expected)
+
+
+def test_results_are_kept_and_not_measured_again(tmp_path, monkeypatch, capsys):
+    """A second run prints the same line; a false one there ends with 1."""
+    path = tmp_path / "odd.jsonl"
+    monkeypatch.setattr(
+        sys, "argv", ["x", "--only", "mixed", "--algorithms", "gemm", "--keep", str(path)]
+    )
+    assert odd_networks.main() == 0
+    first = capsys.readouterr().out
+    (told,) = map(json.loads, path.read_text().splitlines())
+    assert told["covered"] == pytest.approx(told["counted"], abs=0.1)
+    assert "1 pairs: 0 proven, 0 false" in first
+    path.write_text(json.dumps(told | {"verdict": "FALSE PROOF"}) + "\n")
+    assert odd_networks.main() == 1
+    assert "FALSE PROOF" in capsys.readouterr().out
