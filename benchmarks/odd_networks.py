@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # no time is quoted, and others may be here
 sys.path.insert(0, str(Path(__file__).parent))  # where the factories below are found by name
 
 import torch
@@ -45,20 +46,6 @@ from hpcsweep.node.verify import Finding
 from hpcsweep.point import Point
 
 SIZE, BATCH = 75, 7
-NETWORKS = {
-    "alexnet": "alexnet",
-    "inception": "inception_v3",
-    "googlenet": "googlenet",
-    "mobilenet": "mobilenet_v3_small",
-    "efficientnet": "efficientnet_b0",
-    "resnext": "resnext50_32x4d",
-    "densenet": "densenet121",
-    "shufflenet": "shufflenet_v2_x1_0",
-    "squeezenet": "squeezenet1_1",
-    "convnext": "convnext_tiny",
-    "vit": "odd_networks:vit",
-    "mixed": "odd_networks:Mixed",
-}
 ALGORITHMS = [name for name in catalog.ALGORITHMS if name != catalog.AUTOTUNE]
 ONCE = {"warmup": 0, "iterations": 1, "stop": "fixed", "energy": False}
 PERCENT = 0.1  # what the two counts of coverage may differ by
@@ -101,6 +88,22 @@ class Standardised(nn.Conv2d):
         """Convolve."""
         filters = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
         return F.conv2d(input, filters, self.bias, self.stride, self.padding)
+
+
+NETWORKS = {
+    "alexnet": "alexnet",
+    "inception": "inception_v3",
+    "googlenet": "googlenet",
+    "mobilenet": "mobilenet_v3_small",
+    "efficientnet": "efficientnet_b0",
+    "resnext": "resnext50_32x4d",
+    "densenet": "densenet121",
+    "shufflenet": "shufflenet_v2_x1_0",
+    "squeezenet": "squeezenet1_1",
+    "convnext": "convnext_tiny",
+    "vit": f"odd_networks:{vit.__name__}",
+    "mixed": f"odd_networks:{Mixed.__name__}",
+}
 
 
 def main() -> int:
