@@ -276,7 +276,6 @@ def test_an_algorithm_that_no_convolution_ran_is_not_proven(bench: Inference) ->
     assert not finding.row["valid"]
 
 
-<<<<<<< HEAD
 def test_a_library_s_call_without_a_kernel_is_not_proven(bench: Inference) -> None:
     """Who called the library by a name knows what was asked for, and not what ran."""
     (finding,) = found(bench, point(NET, algorithm="gemm"))
@@ -287,10 +286,10 @@ def test_a_library_s_call_without_a_kernel_is_not_proven(bench: Inference) -> No
     assert not named.proven
     kernels = replace(seen, kernels=["sgemm"])
     assert replace(finding, proof=Proof((replace(first, seen=kernels), second))).proven
-=======
+
+
 def test_an_output_that_was_not_compared_is_not_proven(bench: Inference) -> None:
     """An output of zeros says nothing about what computed it; nor does one without a reference."""
     (finding,) = found(bench, point("tinynets:Silent", algorithm="gemm"))
     assert finding.row["max_rel_error"] is None
     assert finding.problems == ["the output could not be compared with float64"]
->>>>>>> 22da57f (Run twelve odd networks through every algorithm, and prove nothing of an output that was not compared)
