@@ -13,6 +13,7 @@ from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.proof.evidence import Evidence, Operation, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
+from hpcsweep.errors import UsageError
 from hpcsweep.measure import coverage, models
 from hpcsweep.measure.bench_api import Unsupported
 from hpcsweep.measure.convolutions import call_cells, choose
@@ -118,3 +119,14 @@ def test_a_convolution_that_nobody_swaps_cannot_run_as_asked_either(kind, error)
     with pytest.raises(error, match=r"2 of 3 convolutions .* up: conv_transpose2d that is no call"):
         choose(net, shapes, "gemm", policy(kind), BACKEND)
     assert len(choose(net, shapes, "auto", policy(kind), BACKEND)) == 1
+
+
+def test_a_pattern_that_matches_no_convolution_is_refused_with_the_nearest():
+    """It is probably misspelt, and what it asks for would silently be left out."""
+    net = nn.Sequential()
+    net.add_module("features", nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)))
+    shapes = shape_pass(net, torch.zeros(1, 3, 8, 8))
+    with pytest.raises(UsageError, match=r"'featurs\.\*' matches no convolution.*'features\.[01]'"):
+        choose(net, shapes, {"featurs.*": "fft"}, policy("fallback"), BACKEND)
+    choices = choose(net, shapes, {"features.*": "fft"}, policy("fallback"), BACKEND)
+    assert [one.used for one in choices] == ["fft", "fft"]

@@ -8,6 +8,7 @@ from hpcsweep.conv import choice, swap
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
+from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import coverage
 from hpcsweep.measure.bench_api import Unsupported
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Choice = LayerChoice | GradientChoice
 
 _MIB: Final = 1 << 20
+_SHOWN: Final = 3
 
 
 def choose(
@@ -44,8 +46,10 @@ def choose(
     Raises:
         Unsupported: a call cannot, and the policy is `skip`.
         AlgorithmError: a call cannot, and the policy is `error`.
+        UsageError: a pattern of a map matches no convolution.
 
     """
+    _refuse_idle_patterns(shapes, algorithm)
     swap.restore(model)
     calls = shapes.convolutions
     if algorithm in choice.FRAMEWORK_CHOICES:
@@ -58,6 +62,19 @@ def choose(
         return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)
     except CannotRun as error:
         raise Unsupported(str(error)) from error
+
+
+def _refuse_idle_patterns(shapes: Shapes, algorithm: Algorithm) -> None:
+    """Refuse a map of which a part is about no layer: what it asks for would not be measured."""
+    names = [(layer, shape.unique_key) for layer, shape in shapes.convolutions]
+    names += [(one.layer, "") for one in shapes.outside]
+    for pattern in choice.idle_patterns(algorithm, names):
+        layers = list(dict.fromkeys(layer for layer, _ in names))
+        first = f"; layers are {', '.join(layers[:_SHOWN])} ..." if layers else ""
+        raise UsageError(
+            f"algorithm: pattern '{pattern}' matches no convolution of the network"
+            f"{suggest(pattern, layers) or first}"
+        )
 
 
 def _refuse_outside(shapes: Shapes, algorithm: Algorithm, policy: str) -> None:

@@ -120,12 +120,6 @@ class Finding:
         return found
 
     @property
-    def idle_patterns(self) -> list[str]:
-        """The patterns of a map of algorithms that no convolution matches."""
-        calls = ((c["layer"], c["unique_key"]) for c in self.convolutions)
-        return choice.idle_patterns(self.point.axes["algorithm"], calls) if self.layers else []
-
-    @property
     def proven(self) -> bool:
         """Whether the point ran, and as it claims."""
         return self.refusal is None and not self.problems
@@ -237,8 +231,6 @@ def _notes(finding: Finding) -> list[str]:
     noise = [f"{whose} {flag}" for whose, row in _compared(finding) for flag in _doubts(row)]
     if noise:
         notes.append(f"times are in doubt: {', '.join(noise)}")
-    if finding.idle_patterns:
-        notes.append(f"patterns that match no convolution: {', '.join(finding.idle_patterns)}")
     return notes
 
 
