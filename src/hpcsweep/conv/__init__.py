@@ -1,5 +1,5 @@
-"""Convolution algorithms: what a call is, what it runs, and how that is proven.
+"""Convolution algorithms: the shape of a call, the algorithm that it runs, and the proof of that.
 
-Read `shape` (a call), `backend` (who can run it), `choice` and `swap` (what it runs),
-`evidence` (what it did run). `reference*` is the back-end that works everywhere.
+Read `shape` (a call), `backend` (what can run it), `choice` and `swap` (which algorithm it runs),
+`proof` (which one it really ran). `reference` works on every device, `vendor` calls libraries.
 """

@@ -38,7 +38,7 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a profiled call must show, and must not, if it ran the algorithm.
+    """What the profiler must and must not see in a call that runs an algorithm.
 
     Patterns are shell patterns over the names of operators, library calls and kernels. At least one
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are
@@ -46,8 +46,8 @@ class Expected:
     profiler recorded sizes there has to be a matrix product with inner dimension `inner`, an outer
     one `outer`, and a batch that is a multiple of `batch`; `products`, if given, is how many.
 
-    `inside` names the operator to look into; None: everything in the call counts. `onednn_direct`:
-    where oneDNN reported what it ran, that must be its direct algorithm.
+    `inside` names the operator to look into; None means the whole call. `onednn_direct` means that
+    a report of oneDNN, if there is one, must name its direct algorithm.
     """
 
     must: tuple[Patterns, ...] = ()

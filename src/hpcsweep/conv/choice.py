@@ -1,7 +1,7 @@
 """Which algorithm each convolution call gets, decided before anything is timed.
 
-A request is one name for the whole network, or a map of shell patterns to names. A pattern is held
-against the layer's name and against its `ConvShape.unique_key`; of those that match, one
+A request is one name for the whole network, or a map of shell patterns to names. A pattern is
+compared with the layer's name and with its `ConvShape.unique_key`. Of the patterns that match, one
 without wildcards wins, then the one with the most literal characters (a map has no order, in YAML
 or in a point's id), then the key `default`, then `auto`::
 
@@ -39,7 +39,7 @@ FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What one convolution call runs, and why it is not what was asked for.
+    """What one convolution call runs, and the reason if it is not what was asked for.
 
     `fallback` says that the request could not be met; `reason` is then never empty. `swappable` is
     false for a layer that computes by code of its own.
@@ -123,7 +123,7 @@ class GradientChoice:
 
 
 def check(algorithm: Algorithm) -> None:
-    """Refuse names that the taxonomy does not have."""
+    """Raise `UnknownAlgorithm` for a name that is not in `catalog.ALGORITHMS`."""
     names = algorithm.values() if isinstance(algorithm, Mapping) else (algorithm,)
     for name in names:
         if name not in catalog.ALGORITHMS:
@@ -145,13 +145,13 @@ def requested(algorithm: Algorithm, layer: str, shape: ConvShape | None = None) 
 
 
 def _specificity(pattern: str) -> tuple[bool, int, str]:
-    """Sort names before patterns, then from the most literal characters to the fewest."""
+    """Return a sort key: names before patterns, then by the number of literal characters."""
     literal = _WILD.sub("", pattern)
     return literal != pattern, -len(literal), pattern
 
 
 def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the patterns of a map that match no (layer, unique key): probably misspelt."""
+    """Return the patterns of a map that match no (layer, unique key); they may be misspelt."""
     if isinstance(algorithm, str):
         return []
     names = set(calls)
@@ -171,9 +171,9 @@ def decide(  # noqa: PLR0913 - what a decision depends on
     *,
     most_workspace: float = math.inf,
 ) -> LayerChoice:
-    """Ask the back-end for one call; what it cannot do falls back to `auto`.
+    """Decide one call: a shape that the back-end cannot do falls back to `auto`.
 
-    So does what needs more bytes of scratch memory than `most_workspace`.
+    So does a call that needs more than `most_workspace` bytes of scratch memory.
     """
     name = requested(algorithm, layer, shape)
     if name == catalog.AUTOTUNE and device_type != "cuda":

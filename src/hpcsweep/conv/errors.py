@@ -23,7 +23,7 @@ class UnknownAlgorithm(UsageError):
 
 
 class _Refusal(HpcsweepError):
-    """Layers that the requested algorithm cannot do, where the policy forbids a fallback."""
+    """Some layers cannot run the requested algorithm, and the policy forbids a fallback."""
 
     def __init__(self, refused: Sequence[tuple[str, str]], convolutions: int) -> None:
         """Take (layer, ``algorithm: reason``) pairs and the number of convolution calls."""

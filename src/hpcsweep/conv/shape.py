@@ -1,8 +1,8 @@
-"""The shape of one convolution call: all that changes the kernel that a library picks.
+"""The shape of one convolution call: everything that a library's choice of a kernel depends on.
 
-Padding that no library call can express (asymmetric `padding="same"`, or any `padding_mode` but
-zeros) is done by the layer before the call, as the framework does it; the shape is then that of
-the padded input, with `pad_h = pad_w = 0`.
+Library calls cannot express asymmetric `padding="same"`, or a `padding_mode` other than zeros. The
+layer then pads before the call, as the framework does, and the shape is that of the padded input,
+with `pad_h = pad_w = 0`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ConvShape:
     """A two-dimensional convolution: input `n, in_c, in_h, in_w`, filters and geometry.
 
     Sizes are elements; `dtype` is the name of the type that the call computes with (`float32`).
-    `layout` is how tensors lie in memory; shapes that differ in it alone are equal, since where
-    every size is 1 a tensor is of both layouts.
+    `layout` is how tensors lie in memory. It does not count when shapes are compared, since a
+    tensor whose sizes are 1 has both layouts.
     """
 
     n: int
@@ -90,7 +90,7 @@ class ConvShape:
 
     @property
     def stride(self) -> tuple[int, int]:
-        """Down, then across; so are the next two."""
+        """Down, then across; the next two as well."""
         return self.stride_h, self.stride_w
 
     @property
@@ -128,7 +128,7 @@ class ConvShape:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of the definition, whatever the algorithm saves; bias not counted."""
+        """Multiply-adds by definition, without the bias; an algorithm may need fewer."""
         return self.n * self.out_c * self.pixels * self.group_in * self.taps
 
     @property
@@ -144,7 +144,7 @@ class ConvShape:
     def unique_key(self) -> str:
         """Readable, stable text of all fields: equal keys are equal work.
 
-        No spaces and nothing that a shell pattern would read as special, so that
+        It has no spaces and no characters with a meaning in shell patterns, so that
         ``conv2d_*_3x3_s1x1_*`` selects shapes in a map of algorithms.
         """
         return (
@@ -157,7 +157,7 @@ class ConvShape:
 
 
 def layout_of(*operands: torch.Tensor) -> str:
-    """Return the layout that the framework gives the output: NHWC if an operand clearly is."""
+    """Return the layout of the framework's output: NHWC if an operand is NHWC and not NCHW."""
     import torch  # noqa: PLC0415 - who has a tensor has torch
 
     last = torch.channels_last
@@ -179,7 +179,7 @@ def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:
 
 
 def needs_explicit_padding(module: nn.Conv2d) -> bool:
-    """Say whether the layer pads by itself, since a convolution call could not."""
+    """Say whether the layer must pad before the call, which cannot express the padding."""
     left, right, top, bottom = padding_of(module)
     return module.padding_mode != "zeros" or left != right or top != bottom
 

@@ -2,11 +2,11 @@
 
 `swap` turns every plain `nn.Conv2d` into an `ExplicitConv2d`. The module object stays the same,
 only its class changes: parameters, hooks, state dict, sharing, and references that others hold are
-untouched, and `restore` changes the class back. Then `assign` decides per call, from the shapes
-that a shape pass saw; for the next point it is called again and costs no more than asking.
+untouched, and `restore` changes the class back. Then `assign` decides what each call runs, from the
+shapes that a shape pass saw. It is called again for each point.
 
-A class of its own that derives from `nn.Conv2d` (or a parametrised layer) may compute anything; it
-is left alone, and recorded as a fallback.
+A class that derives from `nn.Conv2d` (or a parametrised layer) may compute anything. It is left as
+it is, and recorded as a fallback.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ SKIP: Final = "skip"
 
 @dataclass
 class _Assignment:
-    """What one layer was told: its name, the request, and what was decided per shape.
+    """What one layer runs: its name, the request, and the decision for each shape.
 
-    `by_input` is the same by what a call can look up at once: input size and type.
+    `by_input` has the same decisions by input size and type, which a call can look up quickly.
     """
 
     layer: str
@@ -91,9 +91,9 @@ class ExplicitConv2d(nn.Conv2d):
         return picked
 
     def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:
-        """Run the back-end; under autocast, operands are cast once, as for the framework's own.
+        """Run the back-end. Under autocast, cast the operands once, as the framework does.
 
-        What the back-end does inside is its own affair.
+        Autocast is off inside, so that it does not cast the back-end's own operators.
         """
         kind = x.device.type
         if not torch.is_autocast_enabled(kind):
@@ -121,7 +121,7 @@ class ExplicitConv2d(nn.Conv2d):
 
 
 def swap(model: nn.Module) -> list[str]:
-    """Make every plain convolution explicit and return the names; do so again without harm."""
+    """Turn every plain convolution into an explicit one; return the names of all explicit ones."""
     for module in model.modules():
         if type(module) is nn.Conv2d:
             module.__class__ = ExplicitConv2d
@@ -182,7 +182,7 @@ def _decide(model: nn.Module, assigned: _Assignment, shape: ConvShape) -> LayerC
 
 @contextmanager
 def _benchmarking() -> Iterator[None]:
-    """Switch the framework's autotuner on for one call; nothing else of its flags changes."""
+    """Switch the framework's autotuner on during one call."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

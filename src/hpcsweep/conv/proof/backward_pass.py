@@ -1,9 +1,9 @@
 """Proof of what the gradients of each convolution call ran, from one profiled step.
 
-A layer's algorithm says nothing about its gradients: a library may have no counterpart, and the
-framework then takes its own. Autograd's nodes between a call's output and its input get a profiler
-range each, in this pass only; what the profiler saw in those of a call is compared with what the
-back-end expects of each gradient.
+A layer's algorithm says nothing about its gradients: where a library has no counterpart, the
+framework computes them. In this pass, a profiler range is opened around each of autograd's nodes
+between a call's output and its input. What the profiler saw in the ranges of a call is compared
+with what the back-end expects of each gradient.
 """
 
 from __future__ import annotations

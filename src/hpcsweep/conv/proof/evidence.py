@@ -1,4 +1,4 @@
-"""The record of what a profiled pass proved. Whoever decides reads its fields; `cell` is for print.
+"""The record of what a profiled pass proved. Code reads its fields; `cell` writes it for people.
 
 A cell reads ``profiler: aten::unfold aten::bmm[1,64,576,3136]``; the numbers of a product are
 [batch, m, k, n], those of a transform its last two dimensions. Kernels of a GPU follow the

@@ -1,6 +1,6 @@
 """Proof of what each convolution call ran, from one profiled forward pass.
 
-Hooks open a profiler range around every `nn.Conv2d` call, in this pass only. What the profiler saw
+In this pass, hooks open a profiler range around every `nn.Conv2d` call. What the profiler saw
 inside a range is compared with what the back-end expects of the algorithm.
 """
 
@@ -90,7 +90,7 @@ def _expected(item: LayerChoice, backend: Backend) -> Expected:
 
 
 def _outside(events: Iterable[Any]) -> tuple[str, ...]:
-    """Return the convolutions that no layer made: a functional call in a model's own code."""
+    """Return the convolutions outside of every layer, such as `F.conv2d` in a model's code."""
     names = (e.name for e in events if matches(e.name, _FUNCTIONAL) and not _within_range(e))
     return tuple(dict.fromkeys(names))
 

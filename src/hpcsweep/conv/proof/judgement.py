@@ -1,8 +1,8 @@
 """Compares what a call ran with what the back-end expects of the algorithm that it claims.
 
-Operators (and kernels) that must appear, others that must not, and the size of the matrix product,
-which is what tells Winograd (one per interpolation point) from im2col (over channels x taps) from a
-sum over taps.
+Some operators (and kernels) must appear, others must not. The size of the matrix product tells
+algorithms apart: Winograd has one product per interpolation point, im2col one over channels x taps,
+implicit GEMM one over the channels for each tap.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
 
 
 def _problem(call: Call, expected: Expected) -> str | None:
-    """Return what contradicts an expectation in a call, or inside one of its operators."""
+    """Return what contradicts an expectation in a call, or inside an operator of it."""
     if expected.inside is None:
         return contradiction(look_into(call.events), expected)
     operators = (one for event in call.events for one in descendants(event))
@@ -65,7 +65,7 @@ def _problem(call: Call, expected: Expected) -> str | None:
 
 
 def _misreport(primitive: Primitive, expected: Mapping[Way, Expected]) -> str | None:
-    """Return what oneDNN reported where its direct algorithm was wanted."""
+    """Return a contradiction where oneDNN reported another algorithm than direct."""
     wanted = expected.get(primitive.way)
     if wanted is None or not wanted.onednn_direct or primitive.is_direct:
         return None
@@ -73,7 +73,7 @@ def _misreport(primitive: Primitive, expected: Mapping[Way, Expected]) -> str | 
 
 
 def _wrong_product(products: Sequence[tuple[int, int, int, int]], expected: Expected) -> str | None:
-    """Look for the product that makes the algorithm; without recorded sizes say nothing."""
+    """Return what is wrong with the matrix products; None if no sizes were recorded."""
     if (expected.inner is None and expected.outer is None) or not products:
         return None
     fitting = [

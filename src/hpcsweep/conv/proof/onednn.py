@@ -60,7 +60,7 @@ class Primitive:
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is the direct algorithm, and not an im2col GEMM under that name."""
+        """Whether this is the direct algorithm; an im2col GEMM may be reported under its name."""
         return self.algorithm == "convolution_direct" and "gemm:" not in self.implementation
 
     def does(self, shape: ConvShape) -> bool:
@@ -122,7 +122,7 @@ def listening() -> Iterator[list[str]]:
 
 @contextmanager
 def _redirected(descriptor: int) -> Iterator[None]:
-    """Send what Python and C write to standard output elsewhere."""
+    """Redirect what Python and C write to standard output."""
     _flush()
     saved = os.dup(_STDOUT)
     os.dup2(descriptor, _STDOUT)

@@ -90,7 +90,7 @@ def calls(events: Iterable[Any], mark: str) -> list[Call]:
 
 
 def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's own record
-    """Leave out the copy of a range that the profiler draws on a GPU's time line."""
+    """Say whether an event is a range; its copy on the GPU's time line is none."""
     return event.name.startswith(mark) and event.device_type == torch.autograd.DeviceType.CPU
 
 
@@ -108,11 +108,11 @@ def ran(call: Call, operator: str) -> bool:
 
 
 def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: bool = False) -> Seen:
-    """Sum up what ran inside of events.
+    """Return what ran inside of events.
 
     Of an operator that runs more than once, `telling` has the first run, or one of each size.
-    Kernels belong to the innermost operator, never to a range. So events that are operators
-    have to be looked at `themselves`, too.
+    The profiler attaches kernels to the innermost operator, never to a range. So for events that
+    are operators, `themselves` includes their own kernels.
     """
     events = list(events)
     inside = [one for event in events for one in descendants(event)]
@@ -150,7 +150,7 @@ def _first_of_each_name(events: Iterable[Any]) -> list[Any]:
 
 
 def _tells(event: Any) -> bool:  # noqa: ANN401
-    """Say whether an operator is worth showing: telling, and nothing inside it is more so."""
+    """Say whether an operator is shown: it tells algorithms apart, and none inside it does."""
     if not matches(event.name, _TELLING) or _in_a_product(event):
         return False
     if matches(event.name, PRODUCTS):

@@ -1,8 +1,8 @@
 """The reference back-end: every algorithm of the taxonomy as PyTorch operators.
 
-It lets any sweep run end to end on any device that torch knows, with the named algorithm really
-being that algorithm, and is what the libraries' results are compared with. Rows say
-`backend=reference`: its times tell how the families behave here, not what cuDNN would do.
+With it any sweep runs on any device that torch knows, and the named algorithm is really that
+algorithm. The libraries' results are compared with it. Rows say `backend=reference`: its times are
+those of the algorithm in PyTorch operators, not those of cuDNN.
 
 The families work in NCHW; a channels-last input costs two conversions, within the call, and gives
 a channels-last output.

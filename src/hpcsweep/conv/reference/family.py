@@ -50,8 +50,9 @@ class OperatorFamily(Family):
     """An algorithm made of PyTorch operators, which autograd goes through.
 
     `one_sum` says that a single matrix product does all additions of an output value. GEMMs
-    accumulate in float32, so such a family may compute in a reduced type; others compute in
-    float32 and round once. So does float16 on a CPU, whose GEMM is tens of times slower.
+    accumulate in float32, so such a family computes in the operands' reduced type. The others
+    compute in float32 and round once. On a CPU, float16 is always computed in float32, since a
+    float16 GEMM is tens of times slower there.
     """
 
     one_sum: ClassVar[bool] = False
@@ -61,7 +62,7 @@ class OperatorFamily(Family):
         """Return the output without bias, in the operands' type."""
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
-        """Widen where sums would lose digits, convolve, add the bias, round."""
+        """Convolve in a type that keeps sums exact enough, add the bias, round to the input's."""
         dtype = self._working_dtype(x)
         out = self.convolve(x.to(dtype), weight.to(dtype), shape)
         if bias is not None:

@@ -1,22 +1,22 @@
 """Convolution through the FFT, of the whole image or of tiles, in PyTorch operators.
 
-Both are overlap-save; `fft` is the case of one tile that covers the image. A tile of S samples
-yields S - kernel + 1 outputs each way, since the others are wrapped around::
+Both use the overlap-save method; `fft` is the case of one tile that covers the image. A tile of S
+samples yields S - kernel + 1 outputs each way; the others are wrapped around::
 
     tiles of the input --rfft2--> frequencies --+
                                                 +--> per frequency (tiles x in_c) (in_c x out_c)
     filters --DFT of few samples--> frequencies-+                                 --irfft2--> output
 
-The product of all frequencies is one batched matrix product. It is complex, but done in reals:
-[re; im] of the tiles times [re | im] of the filters is one product that holds the four partial
-ones, and is about twice as fast as a complex one for the few tiles of a small batch.
+The product of all frequencies is one batched matrix product of complex numbers, computed with real
+ones: [re; im] of the tiles times [re | im] of the filters holds the four partial products. For the
+few tiles of a small batch this is about twice as fast as a complex product.
 
-A filter has `taps` samples among S*S/2 frequencies, so its spectrum is cheapest as a product with
-that part of the DFT matrix; it comes out in the layout that the batched product wants. This runs
-in blocks of frequencies, as the filters' spectra (8 bytes x in_c x out_c each) outgrow every cache.
+A filter has `taps` samples among S*S/2 frequencies, so the cheapest way to its spectrum is a product
+with that part of the DFT matrix. The result has the layout that the batched product wants. This
+runs in blocks of frequencies, since all spectra of the filters (8 bytes x in_c x out_c for each
+frequency) are larger than any cache.
 
-Stride and dilation have to be 1. That is cuDNN's rule too; its limits on image and filter sizes
-are not ours.
+Stride and dilation have to be 1, as in cuDNN. cuDNN's limits on image and filter sizes do not apply.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Fft(OperatorFamily):
         return _overlap_save(x, weight, shape, self._tile(shape))
 
     def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
-        """Refuse what an FFT cannot express without waste."""
+        """Refuse strides and dilations, which an FFT would compute and throw away."""
         return needs_unit_steps(shape, "FFT")
 
     def workspace_bytes(self, shape: ConvShape) -> int:
@@ -127,9 +127,10 @@ def _multiply(tile_rows: Tensor, weight: Tensor, shape: ConvShape, size: tuple[i
 
 
 class _Spectra:
-    """The filters' spectra, block by block in the same memory unless autograd may keep them.
+    """The filters' spectra, block by block in the same memory, unless autograd may keep them.
 
-    New memory for every block costs more than the product: the system hands it out page by page.
+    New memory for every block would cost more than the product, since the system maps it page by
+    page.
     """
 
     def __init__(self, taps: Tensor, most: int) -> None:
@@ -155,9 +156,9 @@ def _product(tile_rows: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
 def _dft(
     size: tuple[int, int], kernel: tuple[int, int], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return (frequencies, [cos, sin], taps): a filter's conjugate spectrum is their product.
+    """Return (frequencies, [cos, sin], taps): its product with a filter is a conjugate spectrum.
 
-    Conjugate, as a convolution layer is a correlation.
+    Conjugate, since a convolution layer computes a correlation.
     """
     turns = [
         torch.arange(count, dtype=torch.float64)[:, None] * torch.arange(taps) / length

@@ -1,7 +1,7 @@
 """The three GEMM families, as cuDNN names them, in PyTorch operators.
 
-All take any stride, padding, dilation and number of groups. They differ in how the patches that
-the filters meet reach the matrix product::
+All take any stride, padding, dilation and number of groups. They differ in how the patches of the
+image get into the matrix product::
 
     gemm                   all patches are copied into one matrix (im2col), then one product
     implicit_gemm          no patches: one product per filter tap, accumulated in place
@@ -34,7 +34,7 @@ _INDEX_BYTES = 4  # as fast as 8
 
 
 class Gemm(OperatorFamily):
-    """Copies every patch into a matrix, then multiplies; 1x1 filters take the image as it is."""
+    """Copies every patch into a matrix, then multiplies; 1x1 filters multiply the image itself."""
 
     one_sum = True
 
@@ -132,8 +132,9 @@ def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
 class PrecomputedGemm(OperatorFamily):
     """Gathers patches through cached indices, a block of output pixels at a time.
 
-    Channels are made innermost first, so that one index moves a whole pixel. A block is some pixels
-    of one image, or all pixels of some images; no whole im2col matrix ever exists.
+    The image is first copied with its channels innermost, so that one index gathers a whole pixel.
+    A block is some pixels of one image, or all pixels of some images. The whole im2col matrix never
+    exists.
     """
 
     one_sum = True

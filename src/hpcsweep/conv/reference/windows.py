@@ -25,8 +25,8 @@ _CONSTANTS = 64
 def constant(make: Callable[P, R]) -> Callable[P, R]:
     """Cache tensors that depend on the shape alone.
 
-    They are made outside inference mode: a tensor born inside it can never take part in autograd,
-    and the first caller may well be in it.
+    They are made outside of inference mode, even if the first caller is in it: a tensor that is made
+    inside can never take part in autograd.
     """
 
     @functools.wraps(make)
@@ -40,8 +40,8 @@ def constant(make: Callable[P, R]) -> Callable[P, R]:
 def pad(x: torch.Tensor, shape: ConvShape, height: int, width: int) -> torch.Tensor:
     """Return the zero-padded input, `height` x `width`, the shape's padding at top and left.
 
-    What is asked for may be more than the shape's own padding (tiles that hang over) or less
-    (pixels that a stride never reaches).
+    The size may be more than the shape's own padding gives (tiles that hang over) or less (pixels
+    that a stride never reaches).
     """
     bottom = height - shape.in_h - shape.pad_h
     right = width - shape.in_w - shape.pad_w

@@ -1,10 +1,10 @@
-"""What the back-ends of vendors' libraries share: support asked first, memory of torch, no copies.
+"""What the back-ends of vendors' libraries share: they ask for support first, and copy nothing.
 
 A library's *driver* turns a problem (direction, algorithm, shape, layout, TF32) into a *plan*, or
 into the reason why it has none. Plans hold descriptors and are kept, so that asking again and
-running cost little. Everything a plan touches is torch's: tensors by address, the current stream,
-scratch memory from the caching allocator. Nothing is copied, allocated from the driver, or waited
-for.
+running cost little. A plan works with torch's own memory: tensors by address, the current stream,
+scratch memory from the caching allocator. It copies nothing, allocates nothing from the driver, and
+does not wait for the device.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class VendorBackend:
         self._wait()
 
     def _wait(self) -> None:
-        """Wait until the device is idle; its error where it is beyond repair."""
+        """Wait until the device is idle; raise its error if an earlier call broke it."""
         if self._device_type == "cuda" and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize()
 
@@ -290,7 +290,7 @@ def _stream(device: torch.device) -> int:
 def _framework_gradient(
     way: Way, grad: Tensor, second: Tensor, out: Tensor, shape: ConvShape
 ) -> Tensor:
-    """Return the framework's own gradient; `out` stands for the operand that it does not need."""
+    """Return the framework's gradient; `out` stands in for the operand that is not needed."""
     wants_x = way is Way.DATA
     x, weight = (out, second) if wants_x else (second, out)
     gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(

@@ -1,10 +1,11 @@
 """The cuDNN back-end: `cudnnConvolutionForward` and its gradients with the algorithm spelled out.
 
-Which algorithm runs is the caller's, not a heuristic's. Math is explicit, too: float32 without TF32
-is FMA alone, with it cuDNN's default math; half types use tensor cores and add up in float32.
+The caller chooses the algorithm, not a heuristic. The math type is explicit, too: float32 uses FMA
+alone without TF32, and cuDNN's default math with it; half types use tensor cores and add up in
+float32.
 
-A gradient runs the counterpart of its layer's algorithm (`_GRADIENTS`); where there is none, or
-cuDNN refuses the shape, it is the framework's own, and `gradients` says so.
+A gradient runs the counterpart of its layer's algorithm (`_GRADIENTS`). Where there is none, or
+cuDNN refuses the shape, the framework computes it, and `gradients` says so.
 """
 
 from __future__ import annotations

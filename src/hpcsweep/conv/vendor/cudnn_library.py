@@ -118,7 +118,7 @@ class CudnnError(LibraryError):
 
 
 class CudnnNotSupported(CudnnError, NotSupported):
-    """An algorithm that cuDNN does not have for a problem: an answer, no accident."""
+    """cuDNN cannot do a problem by an algorithm: the normal answer for many layers."""
 
     def __str__(self) -> str:
         return self.words or super().__str__()  # a reason for a table
@@ -129,7 +129,7 @@ class CudnnBadParameter(CudnnError):
 
 
 class CudnnExecutionFailed(CudnnError):
-    """Work that failed on the GPU; its context may be beyond repair."""
+    """Work failed on the GPU, whose context may be unusable now."""
 
 
 class CudnnLibrary(ctypes_tools.Library):

@@ -1,4 +1,4 @@
-"""What a vendor's library needs to serve as a back-end: a driver that turns problems into plans."""
+"""A driver turns problems into plans: what a vendor's library needs to serve as a back-end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ L = TypeVar("L", bound="Library")
 
 
 class NotSupported(RuntimeError):
-    """A library's answer to a problem that it does not do; no error."""
+    """A library's answer to a problem that it cannot do."""
 
 
 class LibraryError(RuntimeError):

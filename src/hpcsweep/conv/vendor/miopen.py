@@ -1,9 +1,9 @@
 """The MIOpen back-end: immediate mode, with a solution of the wanted algorithm.
 
 MIOpen groups its solutions (kernels with their parameters) by algorithm. For each problem the
-fastest solution of the algorithm that was asked for, by MIOpen's own estimate, is compiled and run;
-what none has is unsupported. That cost is paid while support is asked, and told in the column
-`algorithm_setup_ms`.
+fastest solution of the requested algorithm, by MIOpen's own estimate, is compiled and run. A
+problem without such a solution is unsupported. Compilation happens while support is asked; the
+column `algorithm_setup_ms` has its time.
 
 Not proven on hardware: written from the public header (see `miopen_library`), and exercised on a
 stand-in that computes on the host.
@@ -187,7 +187,7 @@ def create(device_type: str) -> VendorBackend:
 
 
 def keep_to_oneself() -> None:
-    """Give MIOpen databases of this process alone, where nobody has said where they are."""
+    """Give MIOpen databases that only this process uses, unless the environment names others."""
     missing = [name for name in _PRIVATE if not os.environ.get(name)]
     if not missing:
         return

@@ -1,8 +1,8 @@
 """The operators `hpcsweep::convolution*`: an explicit algorithm as torch sees it.
 
-A vendor's library is called through addresses, which torch's profiler, autograd, fake tensors and
-graphs know nothing of. As operators the calls have a name in traces, so that their kernels are told
-apart per layer; a shape function; and a gradient. They serve every back-end of `ENGINES`.
+A vendor's library is called with addresses, so torch's profiler, autograd and fake tensors know
+nothing of the call. As an operator it has a name in traces, so that kernels can be attributed to
+a layer; a shape function; and a gradient. The operators serve every back-end in `ENGINES`.
 
 `geometry` is algorithm, stride, padding, dilation, groups, and whether tensors are NHWC; `size` is
 that of the result of a gradient.
