@@ -1,4 +1,4 @@
-"""Chooses what measures a workload that needs torch; the worker's only door into this package."""
+"""Chooses what measures a workload that needs torch. The worker calls nothing else of `measure`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker asks of whatever measures a workload, and what it gets: standard library only."""
+"""The interface of what measures a workload, and its outcomes. Standard library only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Unsupported(Exception):
 
 
 class OutOfMemory(Exception):
-    """The point did not fit; `peak` and `limit` are bytes, or None where unknown."""
+    """The point needs more memory than there is; `peak` and `limit` are bytes, None if unknown."""
 
     def __init__(self, peak: int | None, limit: int | None, detail: str = "") -> None:
         self.peak, self.limit = peak, limit

@@ -36,12 +36,10 @@ def choose(
     settings: Mapping[str, Any],
     backend: Backend,
 ) -> list[LayerChoice]:
-    """Make the network run an algorithm; return what each convolution call got, in order.
+    """Make the network run an algorithm; return the choice of each convolution call, in order.
 
-    Of the settings, `unsupported` says what becomes of calls that cannot run it, and
-    `workspace_mib` how much scratch memory one may take.
-
-    The framework's own choices run on its own layers, untouched.
+    The setting `unsupported` is the policy for calls that cannot run it, `workspace_mib` the most
+    scratch memory of a call. The framework's own choices run on its own layers, without a swap.
 
     Raises:
         Unsupported: a call cannot, and the policy is `skip`.

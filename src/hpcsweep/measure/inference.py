@@ -1,15 +1,14 @@
 """The `inference` workload: one point in, its overall row, layer rows and raw times out.
 
-Every question has a pass of its own:
+Each of these has passes of its own:
 
-* **overall**: no hook anywhere; this is the number to quote;
-* **layers**: timers around every layer call, and nothing else; its blocks take turns with those
-  of the overall pass (see `loop`), so that both see the same machine, and timers are on
-  for its own blocks alone;
+* **overall**: without any hook; this is the number to quote;
+* **layers**: with a timer around every layer call. Its blocks alternate with those of the overall
+  pass (see `timing.loop`), so that both run under the same conditions;
 * **evidence**: one pass under the profiler, to prove which algorithm ran;
-* **numerics**: one pass against float64.
+* **numerics**: one pass, compared with float64.
 
-Shapes and work come from a shape pass on the meta device. Only the first two are timed.
+Only the first two are timed. Shapes and work come from a shape pass on the meta device.
 """
 
 from __future__ import annotations
@@ -185,10 +184,10 @@ class Inference(Workbench):
     def _unthrottled(
         self, lanes: Lanes, settings: dict[str, Any]
     ) -> tuple[loop.Collected, float | None]:
-        """Run the lanes; once more after a pause if the GPU was throttled meanwhile.
+        """Run the lanes; run them again after a pause if the GPU was throttled.
 
-        The second value is then the median of the first try. A second try that is throttled, too,
-        stands as it is, and is flagged.
+        The second value is the median of the first try if there was a second. A second try that is
+        throttled, too, is kept and flagged.
         """
         done = self._collect(lanes, settings)
         if not self._was_throttled():

@@ -1,7 +1,6 @@
-"""Turns what was measured of a point into its layer rows and the columns about the layer pass.
+"""Makes the layer rows of a point, and the columns about its layer pass.
 
-Rows take the cells about algorithms as they are given: `about` has one entry per convolution, in
-call order.
+`about` has the cells about algorithms, one entry per convolution, in call order.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class LayerTable:
     def overall_cells(self) -> Row:
         """Return the columns that compare the layer pass with the clean pass.
 
-        Each layer pass is compared with the clean pass that ran next to it, and the median of
-        these ratios is told: a neighbour's burst falls on single pairs, but moves a mean.
+        Each layer pass is compared with the clean pass that ran next to it. The columns have the
+        median of these ratios: a disturbance from outside spoils single pairs, but moves a mean.
         """
         return {
             "layer_pass_mean_ms": self._whole.mean,
@@ -74,7 +73,7 @@ class LayerTable:
 
 
 class IsolatedTable:
-    """Convolutions that were timed alone, told for every call of equal work."""
+    """Convolutions that were timed alone; calls of equal work share a time."""
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass that they are shares of."""

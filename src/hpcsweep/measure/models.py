@@ -3,11 +3,11 @@
 A name is a torchvision classifier's or `package.module:factory`. Weights are random from a seed,
 a torchvision weights name, or the path of a state dict.
 
-Random weights get two repairs, since an untrained network in evaluation mode is no fair stand-in
-for a trained one: its batch norms do nothing, so that activations grow to 1e8 (ResNet-152) or fade
-to 1e-14 (EfficientNet) and leave half precision's range; and some torchvision heads are all zero.
-So each batch norm gets the scale of one small image, and all-zero weight matrices are drawn anew.
-Shapes, operators and counts stay the same.
+Random weights are repaired in two ways, so that an untrained network in evaluation mode computes
+with numbers like those of a trained one. Its batch norms do nothing, so activations grow to 1e8
+(ResNet-152) or fade to 1e-14 (EfficientNet), beyond half precision's range: each batch norm gets
+the scale of one small image. And some last layers of torchvision are all zero: such weights are
+drawn anew. Shapes, operators and counts stay the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 @dataclass(frozen=True)
 class ModelKey:
-    """What a network in memory depends on; points that agree in it share the network."""
+    """What a network in memory depends on; points with the same key share the network."""
 
     name: str
     weights: str
@@ -103,7 +103,7 @@ def build_float32(
 ) -> nn.Module:
     """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode.
 
-    `enliven` False leaves random weights without repair, as a training wants them.
+    `enliven` False leaves random weights as they are drawn, for training.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -123,7 +123,7 @@ def build_float32(
 
 
 def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tensor]:
-    """Return images from the point's seed; the first ones do not depend on how many there are."""
+    """Return images from the point's seed; a larger `count` does not change the first ones."""
     axes = point.axes
     generator = torch.Generator().manual_seed(axes["seed"])
     shape = (axes["batch_size"], _CHANNELS, axes["input_size"], axes["input_size"])
@@ -250,8 +250,8 @@ def _enliven(model: nn.Module) -> None:
 def _scale(norm: nn.BatchNorm2d, args: tuple[Tensor, ...]) -> None:
     """Make a batch norm's output of unit size: one scale for all channels, and no shift.
 
-    Statistics of a batch would do that too, but a deep network of random weights is chaotic under
-    them: rounding grows a thousandfold on its way through a ResNet-152.
+    Statistics of a batch would do that too, but they make a deep network of random weights chaotic:
+    rounding errors grow a thousandfold through a ResNet-152.
     """
     if norm.running_var is not None:
         norm.running_var.fill_(args[0].square().mean())

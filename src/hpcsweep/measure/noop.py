@@ -1,7 +1,7 @@
 """The `noop` workload: points that sleep, or fail on purpose. Standard library only.
 
-It tries out a cluster, a profile or a sweep's shape without torch and without a GPU, and lets
-every failure that a real point can have be rehearsed.
+With it a cluster, a profile or a sweep can be tried without torch and without a GPU, and every
+failure that a real point can have can be rehearsed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:
 
 
 def _fail(how: str) -> None:
-    """Fail for real: a signal is a signal, a hang does not end."""
+    """Fail as a real point would: by an exception, a signal, an exit or a hang."""
     if how == "error":
         raise RuntimeError("injected error")
     if how == "crash":

@@ -1,8 +1,8 @@
-"""How far the output is from the truth: the same network in float64, by the plain framework.
+"""The error of an output against float64: the same network, computed by the plain framework.
 
 `max_rel_error` is the largest deviation over the largest magnitude of the float64 output. The
-reference starts from the float32 weights and inputs, so what half precision loses by rounding
-those counts as error too. It is kept while consecutive points agree in network, size, batch and
+reference starts from the float32 weights and inputs, so rounding them to half precision counts as
+error, too. The reference is kept while consecutive points have the same network, size, batch and
 inputs.
 """
 
@@ -95,7 +95,7 @@ def convolution_errors(
 ) -> list[float | None]:
     """Return the error of the convolution calls of `layers`, which are names in call order.
 
-    Each call is held against float64 by the framework on the input that the call itself had, so
+    Each call is compared with float64 by the framework on the input that the call itself had, so
     what earlier layers lost does not count. None: the call did not come, or there is no float64.
     """
     errors: dict[str, list[float | None]] = {name: [] for name in layers}

@@ -6,11 +6,11 @@ cprofile  Python's own profiler: where the host's time goes
 nvtx      one pass in an NVTX range, after a warm-up, for `ncu` and `nsys` around the worker (the
           profile's `wrapper`); such a point has no times
 
-Timed passes are over when these run, so no profiled pass enters a timing column. What they write
-lies beside the shards under the point's id, and is named in the column `artifacts`.
+They run after the timed passes, so no timing column contains a profiled pass. Their files are
+beside the shards, named by the point's id; the column `artifacts` lists them.
 
-NVTX ranges by push and pop belong to a thread, and autograd runs the backward pass in another one,
-so the range here is one by start and end: it holds whatever runs between the two.
+An NVTX range by push and pop belongs to one thread, but autograd runs the backward pass in another
+one. So the range here is one by start and end, which holds the work of all threads.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Place:
 
 
 def replaces_timing(names: Sequence[str]) -> bool:
-    """Say whether a point is profiled and not timed: its range is looked at from outside."""
+    """Say whether a point is profiled from outside (by ncu or nsys) and therefore not timed."""
     return NVTX in names and bool(os.environ.get(environment.WRAPPER))
 
 
 def refuse_early(names: Sequence[str], device_type: str) -> None:
-    """Raise `Unsupported` where there would be nothing but a range that cannot be made here."""
+    """Raise `Unsupported` if an outside profiler waits for an NVTX range and there is no GPU."""
     if replaces_timing(names) and device_type != "cuda":
         raise Unsupported(f"profile: nvtx needs an NVIDIA GPU; this is {device_type}")
 
@@ -100,7 +100,7 @@ def refuse_early(names: Sequence[str], device_type: str) -> None:
 def run(names: Sequence[str], step: Step, point_id: str, settings: dict[str, Any]) -> Row:
     """Profile a step with each of the profilers; return the column `artifacts`.
 
-    Without a folder for artifacts (nobody supervises) nothing is written and nothing is profiled.
+    Without a folder for artifacts (there is no supervisor) nothing is profiled.
     """
     folder = os.environ.get(environment.ARTIFACTS)
     if not names or not folder:
@@ -197,7 +197,7 @@ def _cprofile(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
 
 
 def _nvtx(step: Step, settings: dict[str, Any], place: Place) -> list[str]:  # noqa: ARG001
-    """Mark exactly one pass, the `profile_iter`-th after the warm-up; the report is another's."""
+    """Mark exactly one pass, the `profile_iter`-th after the warm-up, for ncu or nsys."""
     if step.device_type != "cuda":
         return [f"no nvtx range on {step.device_type}"]
     for _ in range(step.warmup + settings["profile_iter"] - 1):

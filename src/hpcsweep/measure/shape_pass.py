@@ -1,13 +1,14 @@
 """The shape pass: which layers a network calls, in order, on what shapes, and with how much work.
 
-It runs apart from every timed pass, on the meta device: no arithmetic and no memory. A network
-that cannot run there (it looks at values, or keeps tensors that are no parameters) runs for real.
+It is separate from every timed pass and runs on the meta device, without arithmetic and memory. A
+network that cannot run there (it reads values, or keeps tensors that are no parameters) runs on its
+real device.
 
 A *layer* is a module call in which no other module was called. So an activation module that is
-called in eight places is eight calls, and a block that works on its children's weights without
-calling them (attention does) is a layer as a whole. So is a block that calls children and
-multiplies matrices besides, as some attention does, unless there are convolutions inside. What
-happens between layers (residual additions, flatten, Python) belongs to none.
+called in eight places is eight calls, and a block that uses its children's weights without calling
+them (such as attention) is one layer. A block that calls children and multiplies matrices itself is
+one layer, too, unless there are convolutions inside. Work between layers (residual additions,
+flatten, Python) belongs to no layer.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Columns about work: what a layer call works on, and how much of the device's peak a pass reached.
 
-A multiply-add counts as two operations (`flops_convention` 2mac), and convolutions and matrix
-products count, nothing else: torch's own FlopCounterMode, so ResNet-50 at 224 has 8.178e9. Tools
-that count multiply-adds once, or add normalisation and pooling, say 4.09 to 4.13e9.
+A multiply-add counts as two operations (`flops_convention` 2mac), and only convolutions and matrix
+products count, as in torch's FlopCounterMode: ResNet-50 at 224 has 8.178e9. Tools that count
+multiply-adds once, or add normalisation and pooling, report 4.09 to 4.13e9.
 
-`bytes_min` is what a pass must move if every layer reads its input and weights once and writes
-its output once; caches make it less, and most algorithms make it more.
+`bytes_min` is what a pass moves if every layer reads its input and weights once and writes its
+output once. With caches it may be less, with most algorithms it is more.
 """
 
 from __future__ import annotations

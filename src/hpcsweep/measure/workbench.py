@@ -1,4 +1,4 @@
-"""What the benches of torch's workloads share: one device, who watches it, and a point's results.
+"""What the benches of torch's workloads share: the device, its telemetry, and a point's results.
 
 `Inference` and `Training` are workbenches that differ in what they run and time.
 """
@@ -90,10 +90,10 @@ class Workbench:
     def told_apart(
         self, cannot: Sequence[str] = (), give_back: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
-        """Make `OutOfMemory` and `Unsupported` of what torch raises for them.
+        """Turn torch's errors into `OutOfMemory` and `Unsupported` where they mean that.
 
-        `cannot` are texts that, besides the usual ones, mean that something is missing here; when
-        memory ran out, `give_back` frees what can be freed.
+        `cannot` are further texts that mean `Unsupported`. `give_back` frees memory when it ran
+        out.
         """
         try:
             yield
@@ -137,7 +137,7 @@ class Workbench:
         return proof
 
     def _was_throttled(self) -> bool:
-        """Say whether the GPU was throttled in what was just timed, and let it cool down if so."""
+        """Say whether the GPU was throttled in the last passes; if so, let it cool down."""
         if THROTTLED not in self._telemetry.flags():
             return False
         time.sleep(COOLING_S)

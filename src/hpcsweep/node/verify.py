@@ -72,13 +72,13 @@ class Finding:
 
     @property
     def evidence(self) -> Sequence[Evidence]:
-        """The evidence of each of them; of those that nobody profiled it is empty."""
+        """The evidence of each of these calls; empty for a call that was not profiled."""
         rows, calls = self.convolutions, self.proof.calls
         return [*calls[: len(rows)], *(Evidence(row["layer"]) for row in rows[len(calls) :])]
 
     @property
     def explicit(self) -> list[tuple[Row, Evidence]]:
-        """Those that an explicit algorithm ran, with their evidence."""
+        """The calls that an explicit algorithm ran, with their evidence."""
         pairs = zip(self.convolutions, self.evidence, strict=True)
         return [(c, e) for c, e in pairs if c["algorithm_used"] not in choice.FRAMEWORK_CHOICES]
 
@@ -128,7 +128,7 @@ class Finding:
 def verify(points: Iterable[Point], bench: Bench) -> Iterator[Finding]:
     """Yield one finding per point; points of one network and input come one after the other.
 
-    A point that cannot run is a finding too, and the next one is looked at.
+    A point that cannot run is a finding, too, and the next one is verified.
     """
     groups: dict[str, list[Point]] = {}
     for point in points:
@@ -153,7 +153,7 @@ def text(findings: Sequence[Finding], *, layers: bool = False) -> str:
 
 
 def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:
-    """Look at points that differ in the algorithm alone; the framework's default comes first."""
+    """Verify points that differ only in the algorithm, after the framework's default."""
     twin = replace(points[0], axes={**points[0].axes, "algorithm": catalog.AUTO})
     default = _look(twin, bench)
     for point in points:
@@ -213,7 +213,7 @@ def _cells(finding: Finding) -> tuple[str, ...]:
 
 
 def _notes(finding: Finding) -> list[str]:
-    """Return what else a reader must know of a point, most important first."""
+    """Return further lines about a point, the most important first."""
     notes = [f"NOT PROVEN: {problem}" for problem in finding.problems]
     explicit = finding.explicit
     if explicit:

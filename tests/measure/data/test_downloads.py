@@ -65,7 +65,7 @@ def test_missing_data_say_how_to_get_them(root, monkeypatch):
     with pytest.raises(UsageError, match=r"no .*data_batch_1; get it .*hpcsweep data get cifar10"):
         loaders.open_data(training(dataset="cifar10"))
     monkeypatch.delenv(environment.DATA)
-    with pytest.raises(UsageError, match=r"HPCSWEEP_DATA is not set; say in the cluster profile"):
+    with pytest.raises(UsageError, match=r"HPCSWEEP_DATA is not set; name the folder of your data"):
         loaders.open_data(training(dataset="cifar10"))
 
 

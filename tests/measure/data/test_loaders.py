@@ -73,7 +73,7 @@ def test_a_data_set_of_ones_own_is_opened_by_name():
     """A function from the point to loaders; anything else is refused by name."""
     opened = loaders.open_data(training(dataset=f"{__name__}:own_data", steps_per_epoch=None))
     assert (opened.name, opened.num_classes, opened.steps) == ("numbered", 23, 5)
-    with pytest.raises(UsageError, match="returned list, not what"):
+    with pytest.raises(UsageError, match="returned list, not a `Data`"):
         loaders.open_data(training(dataset=f"{__name__}:no_data"))
 
 

@@ -11,12 +11,12 @@ The product of all frequencies is one batched matrix product of complex numbers,
 ones: [re; im] of the tiles times [re | im] of the filters holds the four partial products. For the
 few tiles of a small batch this is about twice as fast as a complex product.
 
-A filter has `taps` samples among S*S/2 frequencies, so the cheapest way to its spectrum is a product
-with that part of the DFT matrix. The result has the layout that the batched product wants. This
-runs in blocks of frequencies, since all spectra of the filters (8 bytes x in_c x out_c for each
-frequency) are larger than any cache.
+A filter has `taps` samples among S*S/2 frequencies, so the cheapest way to its spectrum is a
+product with that part of the DFT matrix. The result has the layout that the batched product wants.
+This runs in blocks of frequencies, since all spectra of the filters (8 bytes x in_c x out_c for
+each frequency) are larger than any cache.
 
-Stride and dilation have to be 1, as in cuDNN. cuDNN's limits on image and filter sizes do not apply.
+Stride and dilation have to be 1, as in cuDNN. Its limits on image and filter sizes do not apply.
 """
 
 from __future__ import annotations

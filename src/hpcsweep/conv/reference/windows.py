@@ -25,8 +25,8 @@ _CONSTANTS = 64
 def constant(make: Callable[P, R]) -> Callable[P, R]:
     """Cache tensors that depend on the shape alone.
 
-    They are made outside of inference mode, even if the first caller is in it: a tensor that is made
-    inside can never take part in autograd.
+    They are made outside of inference mode, even if the first caller is in it: a tensor made inside
+    can never take part in autograd.
     """
 
     @functools.wraps(make)

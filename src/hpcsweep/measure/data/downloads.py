@@ -1,8 +1,8 @@
 """Data sets on disk: CIFAR-10 and -100 as they are published, and folders of images.
 
-They lie below the folder that the environment variable HPCSWEEP_DATA names, which a cluster profile
-sets (`env: {HPCSWEEP_DATA: /scratch/me/data}`): where data lie is no part of a point's id. Nothing
-is ever downloaded here but by `hpcsweep data get`.
+They are below the folder that the environment variable HPCSWEEP_DATA names. A cluster profile sets
+it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id. Only
+`hpcsweep data get` downloads anything.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def download(name: str, folder: Path) -> Path:
     """Download CIFAR to a folder, and check it; return where it lies.
 
     Raises:
-        UsageError: there is no such data set, or it could not be had.
-        Refused: this is a scheduler's job.
+        UsageError: there is no such data set, or the download failed.
+        Refused: this process is a job of a scheduler.
 
     """
     from torchvision import datasets  # noqa: PLC0415
@@ -185,8 +185,8 @@ def _root(name: str) -> Path:
     folder = os.environ.get(environment.DATA)
     if not folder:
         raise UsageError(
-            f"dataset '{name}': {environment.DATA} is not set; say in the cluster profile where "
-            f"data lie: env: {{{environment.DATA}: /a/folder}}"
+            f"dataset '{name}': {environment.DATA} is not set; name the folder of your data sets "
+            f"in the cluster profile: env: {{{environment.DATA}: /a/folder}}"
         )
     return Path(folder).expanduser()
 

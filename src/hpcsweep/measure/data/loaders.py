@@ -1,12 +1,12 @@
 """Data sets: batches of images and labels, in an order that depends on seed and epoch alone.
 
-`open_data` is the door. Every data set comes as a `Data`: a loader for training, one for
-validation, and how many classes there are. A training epoch has a whole number of full batches,
-so that all steps are the same work; what is left over waits for another epoch's order.
+`open_data` opens a data set as a `Data`: a loader for training, one for validation, and the number
+of classes. A training epoch has full batches only, so that all steps are the same work; images that
+are left over may come in another epoch, whose order is another one.
 
-The synthetic data set holds random images in the memory of the host, made once per point, behind
-torch's real Dataset and DataLoader, so that `num_workers` and `pin_memory` do what they always do.
-Each class has a tint of its own, so that there is something to learn.
+The synthetic data set holds random images in the host's memory, made once per point. It uses
+torch's real Dataset and DataLoader, so that `num_workers` and `pin_memory` have their usual effect.
+The images of a class share a tint, so that there is something to learn.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class EpochSampler(Sampler[tuple[int, int]]):
 class Seeded(Dataset[Any]):
     """A data set whose random augmentation depends on seed, epoch and image alone.
 
-    So it is the same whoever loads an image, and after an interruption as without.
+    So it is the same in every loading process, and after an interruption.
     """
 
     def __init__(self, images: Dataset[Any], seed: int) -> None:
-        """Wrap a data set; synthetic images draw nothing, and are taken as they are."""
+        """Wrap a data set; synthetic images have no random augmentation."""
         self._images, self._seed = images, seed
         self._draws = not isinstance(images, Synthetic)
 
@@ -164,7 +164,7 @@ def loaders(
     `steps_per_epoch` shortens an epoch; it cannot ask for more batches than there are.
 
     Raises:
-        UsageError: the data sets are none, or have fewer images than the point asks for.
+        UsageError: they are no data sets, or have fewer images than the point asks for.
 
     """
     axes = point.axes
@@ -204,7 +204,7 @@ def loaders(
 def _looked_at(
     point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int
 ) -> tuple[Dataset[Any], Dataset[Any]]:
-    """Return data sets that say what is wrong with an image, and whose it is."""
+    """Return data sets that check every image, and name a bad one in their error."""
     name, size = str(point.axes["dataset"]), point.axes["input_size"]
     for part, images in (("training", train), ("validation", val)):
         own.check(name, part, images, num_classes)
@@ -239,12 +239,14 @@ def _from_factory(path: str, point: Point) -> Data:
         getattr(found.train, "sampler", None), EpochSampler
     ):
         kind = type(found).__name__
-        raise UsageError(f"dataset '{path}': returned {kind}, not what `data.loaders` returns")
+        raise UsageError(
+            f"dataset '{path}': returned {kind}, not a `Data` as `loaders.loaders` returns it"
+        )
     return found
 
 
 def _in_worker(_number: int) -> None:
-    """Prepare a loading process: it ends with the process that trains, however that ends."""
+    """Make a loading process end with the process that trains, also if that is killed."""
     die_with_parent()
 
 

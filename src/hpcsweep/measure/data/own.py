@@ -1,8 +1,8 @@
-"""Data sets of the user's own: whatever goes wrong in them is said in a line that names them.
+"""Data sets of the user's own: every fault in them is one line that names the data set.
 
-A factory may raise, or return something else; its images may have other sizes than the point says,
-labels may have no class. On a GPU a label without a class is an assertion on the device that ends
-the process, so every image is looked at where it is loaded, which takes less than a microsecond.
+A factory may raise, or return something else; images may have another size than the point says, and
+labels may be out of range. On a GPU such a label is an assertion on the device that ends the
+process. So every image is checked when it is loaded, which takes less than a microsecond.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def call(path: str, point: Point) -> object:
     """Return what the factory `package.module:factory` returns for a point.
 
     Raises:
-        UsageError: it cannot be imported, is none, or raised.
+        UsageError: it cannot be imported, is no function, or raised.
 
     """
     try:
@@ -50,7 +50,7 @@ def call(path: str, point: Point) -> object:
 
 
 def check(name: str, part: str, images: object, num_classes: object) -> None:
-    """Refuse what is no map-style data set, or no number of classes."""
+    """Raise `UsageError` for what is no map-style data set, or no number of classes."""
     if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
         kind = type(images).__name__
         raise UsageError(
@@ -63,7 +63,7 @@ def check(name: str, part: str, images: object, num_classes: object) -> None:
 
 @dataclass(frozen=True)
 class Own(Dataset[Any]):
-    """A data set of (image, label) whose images are looked at as they are loaded.
+    """A data set of (image, label) whose images are checked when they are loaded.
 
     An image is a tensor of 3 x `size` x `size` numbers, a label a class from 0.
     """

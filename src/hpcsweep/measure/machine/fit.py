@@ -1,4 +1,4 @@
-"""Is this machine what the profile promised, and can this torch use it? Asked before any point.
+"""Checks, before any point, that this machine is what the profile promises and torch can use it.
 
 A sweep that runs for a day on the wrong GPU is worse than one that does not start.
 """
@@ -54,7 +54,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
 
 
 def check_name(name: str, pattern: str) -> None:
-    """Refuse a device whose own name the profile's regular expression does not find."""
+    """Refuse a device whose name does not match the profile's regular expression."""
     if pattern and not re.search(pattern, name):
         raise Refused(
             f"wrong device: the profile promises gpu_name /{pattern}/, this node has '{name}'; "
@@ -106,7 +106,7 @@ def _serves(arch: str, wanted: str) -> bool:
 
 
 def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Refuse a GPU on which somebody else computes, having waited a little for them to leave."""
+    """Refuse a GPU that another process still uses after a short wait."""
     waited = 0.0
     while others := telemetry.others():
         if waited >= _NEIGHBOUR_SECONDS:

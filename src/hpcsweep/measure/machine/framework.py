@@ -1,4 +1,4 @@
-"""torch's own switches, set explicitly for every point, and what its errors mean."""
+"""torch's switches, which are set for every point, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupp
 
 
 def apply(axes: Mapping[str, Any]) -> None:
-    """Set threads, TF32 and autotuning as a point wants them, whatever the last one wanted."""
+    """Set threads, TF32 and autotuning for a point; nothing is left of the point before."""
     torch.set_num_threads(axes["num_threads"] or default_threads())
     allow_tf32(allowed=axes["tf32"])
     autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
@@ -37,7 +37,7 @@ def apply(axes: Mapping[str, Any]) -> None:
 
 @contextmanager
 def determinism(*, wanted: bool) -> Iterator[None]:
-    """Have operators that give the same bits every time, where that is wanted."""
+    """Use only operators that give the same bits every time, if that is wanted."""
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
         torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
@@ -61,7 +61,7 @@ def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
 
 
 def default_threads() -> int:
-    """Return the threads of a point that does not say: the launcher's share, else torch's."""
+    """Return the threads of a point without `num_threads`: the launcher's share, else torch's."""
     return int(os.environ.get(environment.THREADS) or _USUAL_THREADS)
 
 
@@ -81,11 +81,10 @@ def is_missing_operator(error: BaseException) -> bool:
 
 
 def allow_tf32(*, allowed: bool) -> None:
-    """Set TF32 of convolutions and matrix products, so that all of torch agrees on it.
+    """Set TF32 of convolutions and matrix products, in the old and the new switches of torch.
 
-    Since 2.9 there are newer switches, too; the older ones set both kinds. Where only the newer
-    ones were set, reading an older one raises, and torch's compiler reads those. Some torches warn
-    that the older ones are older.
+    torch 2.9 has newer switches. The older ones set both kinds. If only the newer ones were set,
+    torch's compiler would fail, as it reads the older ones. Some versions warn of the older ones.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,9 +1,9 @@
 """How much memory a point took at most, and how much there is.
 
-On a GPU torch's allocator knows. On a CPU the kernel keeps a high-water mark of the process's
-resident memory; where it may be reset (Linux, /proc/self/clear_refs) it is the point's own, else
-it is that of the whole process so far. `mem_source` says which. Both include the interpreter and
-torch itself.
+On a GPU torch's allocator counts. On a CPU the kernel keeps a high-water mark of the process's
+resident memory, which includes the interpreter and torch. Where the mark can be reset (Linux,
+/proc/self/clear_refs) it is the point's own, else that of the whole process so far; `mem_source`
+says which.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Memory:
     source = "max_rss"
 
     def reset(self) -> None:
-        """Begin a point: reset the kernel's high-water mark, if it lets us."""
+        """Begin a point: reset the kernel's high-water mark, where that is allowed."""
         try:
             Path("/proc/self/clear_refs").write_text(_CLEAR_HIGH_WATER, encoding="ascii")
         except OSError:
@@ -46,7 +46,7 @@ class Memory:
         return _max_rss()
 
     def limit(self) -> int | None:
-        """Return the bytes that there are: of memory, control group and address space the least."""
+        """Return the least limit, in bytes, of memory, control group and address space."""
         known = [x for x in (_physical(), _cgroup(), _address_space()) if x]
         return min(known, default=None)
 
@@ -59,7 +59,7 @@ class Memory:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def allocator_cells(self) -> Row:
-        """Return what an allocator held since the reset; the C library does not tell."""
+        """Return what an allocator held since the reset; unknown for the C library's."""
         return {}
 
 
@@ -121,7 +121,7 @@ def _physical() -> int | None:
 
 
 def _cgroup() -> int | None:
-    """Return the tightest memory limit of our control groups, version 2 then 1."""
+    """Return the lowest memory limit of this process's control groups, of version 1 or 2."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the numbers were measured on: provenance for env.json, and the cells each row repeats."""
+"""The machine and software that measured: for env.json, and for the cells that rows repeat."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The GPU's own state, asked between blocks of passes and never inside one.
+"""The GPU's state, read between blocks of passes and never inside one.
 
-NVML tells clocks, power limit, temperature, throttling and energy, through the optional package
-nvidia-ml-py. Where it is missing, or the GPU is not NVIDIA's, the cells stay empty. Nothing here
+NVML reports clocks, power limit, temperature, throttling and energy, through the optional package
+nvidia-ml-py. Where it is missing, or the GPU is not from NVIDIA, the cells stay empty. Nothing here
 changes a setting.
 
-Watts that NVML reports are averages over up to a second, of which some GPUs look at a quarter; so
-energy is only ever the difference of the energy counter over a window of a second or more.
+NVML's watts are averages over up to a second, and some GPUs sample only a quarter of that time. So
+energy is always the difference of the energy counter over a window of a second or more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HARMLESS: Final = 0x1 | 0x2 | 0x4 | 0x10 | 0x100
 
 
 class Telemetry:
-    """No telemetry: every answer is empty. The base of what asks a real GPU."""
+    """Telemetry of a device that reports nothing: every answer is empty."""
 
     watches: ClassVar[bool] = False
 
@@ -140,9 +140,8 @@ class _Nvml(Telemetry):
     def others(self) -> list[int]:
         """Return the processes of others that compute on the GPU.
 
-        In a container the driver may number processes as its host does, and this one, which has
-        been on the GPU before anybody asks, is listed under a number that it does not know. So
-        where it does not find itself, one of the strangers is itself.
+        In a container the driver may list processes by the host's numbers. This process uses the
+        GPU, so it is in the list. If it does not find its own number, one of the others is itself.
         """
         running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
         listed = {process.pid for process in running}
@@ -168,7 +167,7 @@ class _Nvml(Telemetry):
         }
 
     def energy_of(self, run: Callable[[], object], finish: Callable[[], object]) -> Row:
-        """Run passes for a second and a half, and share out what the energy counter grew by."""
+        """Run passes for a second and a half; divide the growth of the energy counter by them."""
         if self._energy() is None:
             return {}
         finish()

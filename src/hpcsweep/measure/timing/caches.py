@@ -1,8 +1,8 @@
 """What is in the cache when a pass begins: `hot`, `cold` or `rotated`.
 
-hot      as the pass before left it: the best case, and what most published numbers are
+hot      what the pass before left: the best case, and what most published numbers are
 cold     a buffer as large as the last-level cache is rewritten before each pass
-rotated  each pass gets another input, and the inputs together outgrow the cache
+rotated  each pass gets another input, and all inputs together are larger than the cache
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def preparation(state: str, device: torch.device) -> Callable[[], object]:
 
 
 def input_count(state: str, device: torch.device, bytes_of_one: int) -> int:
-    """Return how many inputs the passes take turns with."""
+    """Return how many inputs the passes use in turn."""
     if state != "rotated":
         return 1
     return min(_MOST_INPUTS, math.ceil(cache_bytes(device) / bytes_of_one) + 1)

@@ -1,13 +1,12 @@
 """Times one pass: by the host's clock, or by events on the GPU's own time line.
 
-Why not simply events. An event pair around a short pass on an empty queue measures how fast the
-host issues work, not how fast the GPU does it. So a delay is queued on the device before each
-pass, long enough for the host to issue the whole pass meanwhile: the pass then runs as from a full
-queue. One synchronisation ends a block. Where the host did not keep ahead all the same, the pass
-counts as *starved*, and the point is flagged.
+An event pair around a short pass on an empty queue measures how fast the host issues work, not how
+fast the GPU does it. So a delay is queued on the device before each pass, long enough for the host
+to issue the whole pass meanwhile. The pass then runs as from a full queue. One synchronisation ends
+a block. A pass for which the host was too slow all the same counts as *starved*; where most are,
+the point is flagged.
 
-The GPU is reached through `Runtime`, five calls, so that the logic is tried out on a simulated
-queue where there is no GPU.
+The GPU is used through `Runtime`, so that the tests can replace it by a simulated queue.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Event(Protocol):
 
 
 class Runtime(Protocol):
-    """The little that a device clock needs of a GPU."""
+    """What a device clock needs of a GPU."""
 
     def event(self) -> Event:
         """Return a new timing event."""
@@ -112,9 +111,9 @@ class Cuda:
 def cycles_per_ms() -> float:
     """Return the most cycles that the delay kernel may spin in a millisecond on this device.
 
-    A GPU that rests runs at a sixth of its clock, and delays that were measured then would end too
-    soon later on, so its highest clock counts where torch knows it. AMD's kernel counts something
-    else than cycles: there the highest rate that was measured counts.
+    An idle GPU runs at a sixth of its clock. Delays calibrated then would be too short later on. So
+    its highest clock counts, if torch knows it. AMD's kernel does not count cycles: there the
+    highest rate that was measured counts.
     """
     rates = []
     for _ in range(3):
@@ -189,10 +188,10 @@ class DeviceClock:
         return self._runtime.host_now()
 
     def _count_starved(self, pairs: list[tuple[Event, Event]], issued: list[float]) -> None:
-        """Count the passes whose time is the host's.
+        """Count the passes that the device finished as soon as the host had issued them.
 
-        In a starved pass the device is done as soon as the host is. Otherwise it works on for a
-        while, also where the driver made the host wait since a thousand launches were queued.
+        Otherwise the device works on for a while, also where the driver made the host wait because
+        a thousand launches were queued.
         """
         self.passes += len(pairs)
         for (begin, end), host_done in zip(pairs, issued, strict=True):
@@ -206,7 +205,7 @@ class DeviceClock:
 
     @property
     def mostly_starved(self) -> bool:
-        """Say whether the times are the host's after all."""
+        """Whether more than a tenth of the passes were starved."""
         return self.starved * 10 > self.passes
 
 
@@ -216,10 +215,10 @@ def capture(
 ) -> Callable[[], object]:
     """Return one replay of a CUDA graph of the pass.
 
-    The pass runs on a side stream first, as capture wants it: libraries allocate and choose
-    there. Memory and results of the captured pass stay with the graph. `around_capture` is
-    entered for the capture alone. No garbage is collected meanwhile: an older graph that went in
-    the middle of a capture could spoil it, and newer torches collect none before it.
+    The pass runs on a side stream first, as capture requires: libraries allocate and choose there.
+    The graph keeps memory and results of the captured pass. `around_capture` is entered for the
+    capture alone. No garbage is collected meanwhile, since the end of an older graph could spoil
+    the capture.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -1,13 +1,13 @@
 """Times every distinct convolution of a network alone: `layers: unique`.
 
-ResNet-50 calls 53 convolutions, of which 23 differ. Each of these runs by itself, on inputs that
-take turns and together outgrow the cache, by the same clock and stopping rule as a pass; the time
-is then told for every call of the same `unique_key`. What a predictor is trained on costs less than
-half as much this way, and no timer sits inside a pass.
+ResNet-50 calls 53 convolutions, of which 23 differ. Each of these runs alone, with the clock and
+the stopping rule of a pass, on several inputs in turn that together are larger than the cache.
+Every call of the same `unique_key` gets its time. For training a predictor this costs less than
+half of the time of all layers, and needs no timer inside a pass.
 
-An isolated layer is not a layer in its network: its weights stay in the cache, and nothing runs
-before it. `layer_timer` therefore says `isolated`, there is no `__other__` row, and percentages are
-shares of the clean pass, which need not sum to 100.
+An isolated layer differs from a layer in its network: its weights stay in the cache, and nothing
+runs before it. So `layer_timer` says `isolated`, there is no `__other__` row, and percentages are
+shares of the clean pass, whose sum need not be 100.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def measure(
 ) -> Isolated:
     """Time each distinct convolution of a network whose algorithm is assigned.
 
-    The calls are those of the shape pass; what is no convolution is left out.
+    The calls are those of the shape pass; only convolutions are timed.
     """
     convolutions = tuple(call for call in calls if call.conv is not None)
     keys = tuple((c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True))
@@ -89,7 +89,7 @@ def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:
 
 
 class _Pool:
-    """Random numbers of which every layer's inputs are views; as long as the largest need."""
+    """Random numbers; the inputs of all layers are views of them."""
 
     def __init__(self, model: nn.Module, calls: Sequence[Call], point: Point) -> None:
         weight = next(model.parameters())
@@ -102,7 +102,7 @@ class _Pool:
         self._numbers = drawn.repeat(-(-need // max(len(drawn), 1)))[:need]
 
     def inputs(self, call: Call) -> list[Tensor]:
-        """Return inputs of a call that together outgrow the cache."""
+        """Return inputs of a call that together are larger than the cache."""
         (n, c, h, w), size = call.inputs[0], _numbers(call)
         pieces = [self._numbers[i * size :][:size] for i in range(self._count(call))]
         if self._nhwc:

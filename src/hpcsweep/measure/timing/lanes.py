@@ -88,7 +88,7 @@ def _eager(work: Pass) -> Lanes:
 def _graph(work: Pass) -> Lanes:
     """Return lanes that replay; the layer lane replays a second graph with events in it.
 
-    Those events are recorded anew by each replay, so they are read after every one.
+    Each replay records these events again, so they are read after every replay.
     """
     clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     replay = clocks.capture(work.run)

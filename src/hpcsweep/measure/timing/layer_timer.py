@@ -1,13 +1,13 @@
 """Times every layer call of a pass, in a lane of its own.
 
-For a block of passes each layer's `forward` is wrapped in a function that does one thing more:
-note the time (CPU), or record an event on the stream that the work runs on (GPU). No
-synchronisation, no value is looked at, nothing is printed: a timer that waits after every layer
-has been seen to double the pass. The notes are read once, after the block. Hooks of torch would do
-the same for three times the cost, and some modules take a slower path when they have hooks.
+For a block of passes each layer's `forward` is wrapped in a function that notes the time (CPU), or
+records an event on the stream that the work runs on (GPU), before and after. It does not
+synchronise, read a value or print: a timer that waits after every layer can double the time of a
+pass. The moments are read once, after the block. Hooks of torch would cost three times as much, and
+some modules take a slower path when they have hooks.
 
-A layer is known by its position in the pass, not by its module, since one activation module may
-serve eight places. What the layers leave of a pass is the row `__other__`.
+A layer is identified by its position in the pass, not by its module, since one activation module
+may be called in eight places. The rest of a pass is the row `__other__`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Timed:
 def wrapped_forwards(
     modules: Sequence[nn.Module], wrap: Callable[[Forward], Forward]
 ) -> Iterator[None]:
-    """Put something around the `forward` of modules while the block runs, and take it off again."""
+    """Wrap the `forward` of modules while the block runs."""
     before = [module.__dict__.get(_FORWARD) for module in modules]
     for module in modules:
         module.__dict__[_FORWARD] = wrap(module.forward)

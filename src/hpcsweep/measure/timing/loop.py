@@ -1,12 +1,11 @@
-"""Runs passes until a rule is content. It knows neither torch nor devices: a clock times passes.
+"""Runs passes until a stopping rule is satisfied. It uses neither torch nor devices, but a clock.
 
 A *lane* is one way to run the pass: the clean lane without any hook, the layer lane with timers
-around every layer. Lanes take turns in blocks of a few passes, and the order is reversed from one
-round to the next (clean, layers, layers, clean, ...), so that a machine that slows down or speeds
-up meanwhile does so for both, and their ratio stays what it is. The rule looks at the first lane
-alone.
+around every layer. Lanes alternate in blocks of a few passes, and the order is reversed from one
+round to the next (clean, layers, layers, clean, ...). So a machine that becomes slower or faster
+meanwhile affects both lanes alike, and hardly their ratio. The rule looks at the first lane only.
 
-Warm-up is the same loop with a rule of its own, whose times are thrown away.
+Warm-up is the same loop with another rule; its times are thrown away.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def collect(
     at_block_end: Callable[[], object] = lambda: None,
     now: Callable[[], float] = time.monotonic,
 ) -> Collected:
-    """Run the lanes in turns until the rule is content with the first one."""
+    """Run the lanes in turn until the rule stops the first one."""
     times: list[list[float]] = [[] for _ in lanes]
     order = list(range(len(lanes)))
     began = now()
@@ -92,7 +91,7 @@ def collect(
 
 
 def _block(lane: Lane, count: int) -> list[float]:
-    """Run `count` passes of a lane, in as many goes as the lane needs."""
+    """Run `count` passes of a lane, at most `lane.most` at a time."""
     times: list[float] = []
     while len(times) < count:
         go = min(lane.most, count - len(times))
@@ -102,7 +101,7 @@ def _block(lane: Lane, count: int) -> list[float]:
 
 
 def _block_size(times: Sequence[float]) -> int:
-    """Return how many passes make a block: short against drift, long against the switching."""
+    """Return the passes of a block: about 100 ms, so that drift and switching both cost little."""
     if not times:
         return 1
     typical = stats.median(times[-_BLOCK_MOST:])
@@ -111,7 +110,7 @@ def _block_size(times: Sequence[float]) -> int:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Collect garbage now and not during the passes; inside another one, do nothing."""
+    """Collect garbage now, and none while the block runs; nested blocks do nothing."""
     if not gc.isenabled():
         yield
         return
@@ -125,7 +124,7 @@ def quiet_collector() -> Iterator[None]:
 
 @dataclass
 class Fixed:
-    """A number of passes; zero is allowed, for a warm-up that is not wanted."""
+    """A number of passes; zero is allowed, for no warm-up."""
 
     passes: int
 
@@ -142,10 +141,10 @@ class Fixed:
 class Adaptive:
     """Until the noise is small enough, or will not become smaller, or the time is up.
 
-    `converged`: relative IQR, or half the width of the median's confidence interval over the
+    `converged`: the relative IQR, or half the width of the median's confidence interval over the
     median, is at most `target`. `stable_noise`: over the last `window` passes the relative IQR
-    moved by less than `steady`, so more passes would tell nothing new. Neither is looked at
-    before `least` passes and `least_seconds` of them.
+    changed by less than `steady`, so more passes would not reduce it. Both need at least `least`
+    passes that took `least_seconds`.
     """
 
     target: float
@@ -169,7 +168,7 @@ class Adaptive:
         return reason
 
     def _look(self, times: Sequence[float]) -> str | None:
-        """Judge the noise; the more passes there are, the rarer it is worth the sorting."""
+        """Look at the noise; the more passes there are, the less often, since sorting costs."""
         self._next_look = len(times) + len(times) // 16
         if math.fsum(times) / 1000 < self.least_seconds:
             return None
@@ -192,8 +191,8 @@ class Adaptive:
 class Steady:
     """Warm-up: at least `least` passes and `least_seconds`, then until there is no trend.
 
-    No trend: a line through the medians of the last five blocks rises or falls by at most
-    `slope` over them. A machine that never calms down is taken as it is after `most_seconds`.
+    No trend: a line through the medians of the last five blocks rises or falls by at most `slope`
+    over them. After `most_seconds` the warm-up ends in any case.
     """
 
     least: int
@@ -220,7 +219,7 @@ class Steady:
 
 
 def _trend(values: Sequence[float]) -> float:
-    """Return by how much a least-squares line through values changes, over their mean."""
+    """Return the change of a least-squares line through the values, relative to their mean."""
     if len(values) < 5:
         return math.inf
     middle = (len(values) - 1) / 2

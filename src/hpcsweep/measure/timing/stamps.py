@@ -1,7 +1,7 @@
-"""Moments on a time line: looks at the host's clock, or events on the stream that the work runs on.
+"""Moments in time: readings of the host's clock, or events on the stream that the work runs on.
 
-To note a moment costs one look or one event, and no wait. The time between two moments is asked
-for afterwards; for events the device must be idle by then.
+To note a moment costs one reading or one event, without a wait. The time between two moments is
+computed afterwards; for events the device must be idle by then.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class HostStamps:
         self.now = now
 
     def ms(self, begin: int, end: int) -> float:
-        """Return the milliseconds between two looks."""
+        """Return the milliseconds between two readings."""
         return (end - begin) / 1e6
 
     def reuse(self, most: int = 0) -> None:
-        """Do nothing: numbers take no place."""
+        """Do nothing: numbers need no preparation."""
 
 
 class EventStamps:

@@ -1,8 +1,8 @@
-"""What a list of times says: location, spread, and how far to trust them. No torch, no numpy.
+"""Statistics of a list of times: location, spread, confidence. Neither torch nor numpy is needed.
 
-Nothing is ever dropped: a slow pass happened, and the median does not mind it. Quantiles are
-linear between order statistics (Hyndman and Fan's type 7, numpy's default). A cell that the
-sample is too small for is None: 5th and 95th percentile need 20 passes, the 99th 100.
+No time is ever dropped: a slow pass is real, and hardly changes the median. Quantiles are
+interpolated linearly between order statistics (Hyndman and Fan's type 7, numpy's default). A value
+that needs a larger sample is None: the 5th and 95th percentiles need 20 passes, the 99th 100.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Summary:
 
     @property
     def ci_rel(self) -> float | None:
-        """Return half the width of the confidence interval over the median."""
+        """Half the width of the confidence interval over the median."""
         if self.ci95 is None or not self.median:
             return None
         return (self.ci95[1] - self.ci95[0]) / 2 / self.median
@@ -130,7 +130,7 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
 def _median_interval(ordered: Sequence[float]) -> tuple[float, float] | None:
     """Return the order statistics between which the median lies with 95 % or more.
 
-    It supposes nothing about the distribution. Fewer than 6 values cannot give 95 %.
+    It assumes nothing about the distribution. With fewer than 6 values there is no such interval.
     """
     rank = median_rank(len(ordered))
     return (ordered[rank - 1], ordered[-rank]) if rank else None

@@ -1,10 +1,10 @@
 """Times the backward pass of every convolution call, next to the forward times of all layers.
 
-Autograd runs the backward pass as a graph of nodes. Those that belong to a convolution call are
-the ones between its output and its input: a single one for the framework's convolution, several
-where an algorithm is made of operators. Each of them gets a hook before and one after; a call's
-time is the sum over its nodes. So what runs in between (other branches, the summing up of
-gradients) is nobody's, and module hooks, which refuse networks that add in place, are not needed.
+Autograd runs the backward pass as a graph of nodes. The nodes between the output and the input of a
+convolution call belong to it: a single one for the framework's convolution, several where an
+algorithm is made of operators. Each node gets a hook before and one after; a call's time is the sum
+over its nodes. Work between them (other branches, the summing of gradients) belongs to no call.
+Hooks of modules are no alternative: they fail in networks that add in place.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ class StepTimer(LayerTimer):
 def backward_call(call: Call) -> Call:
     """Return a convolution's backward pass as a call: two products of the forward's size.
 
-    It reads input, weights and the output's gradient, and writes a gradient of each of the first
-    two. The first convolution of a network needs no gradient of its input; its share is counted
-    all the same.
+    It reads input, weights and the output's gradient, and writes the gradients of the first two.
+    The first convolution of a network needs no gradient of its input, but is counted alike.
     """
     outputs = sum(_numel(shape) for shape in call.outputs)
     numbers = sum(_numel(shape) for shape in call.inputs) + outputs + call.params

@@ -1,12 +1,12 @@
-"""Checkpoints of a training: so that a job that is preempted goes on, and best weights are kept.
+"""Checkpoints of a training: to go on after an interruption, and to keep the best weights.
 
 After an epoch, `<point id>.last.pt` is written beside the shards when the last one is a minute old,
 and removed when the point is done. With `save_every: N` it stays, with `<point id>.best.pt`
 (highest validation accuracy, then lowest loss, over all attempts) and `<point id>.epoch<n>.pt` of
 every N-th epoch. `save_final` writes the weights alone, as `weights:` takes them.
 
-A file is written aside and moved, so there is no half one. One that cannot be read is told and not
-used: the training then begins at the beginning.
+A file is written under another name and then moved, so there is never half a file. A checkpoint
+that cannot be read is reported and not used; the training then starts at the beginning.
 """
 
 from __future__ import annotations

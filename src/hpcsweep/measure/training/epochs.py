@@ -1,8 +1,8 @@
 """The training pass: warm-up that is undone, then every epoch, with one tick per step.
 
-What a notebook wants to know of it is a `History`. All times of a step or an epoch are of this
-pass; nothing in it waits for the device but the end of an epoch and validation (and torch's own
-gradient scaler, once a step, where the point trains in float16).
+Its result is a `History`. All times of steps and epochs are of this pass. In it only the end of an
+epoch and the validation wait for the device (and torch's gradient scaler, once a step, if the point
+trains in float16).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class History:
-    """What the training pass brought; `validated` has an entry per epoch, or none at all."""
+    """The results of the training pass; `validated` has an entry per epoch, or none at all."""
 
     first_ms: float = 0.0
     warmup_n: int = 0
@@ -74,7 +74,7 @@ class History:
 
 @dataclass(frozen=True)
 class _Start:
-    """Where a training began: a resumed one has learned before."""
+    """The state in which a training pass began; a resumed training has results already."""
 
     state: dict[str, Any]
     learned: int
@@ -93,9 +93,9 @@ class _Start:
 
 @dataclass
 class TrainingPass:
-    """Runs the training; `wait` waits for the device, `at_epoch_end` is called after each epoch.
+    """Runs the training; `wait` waits for the device.
 
-    So is `after_epoch`, once the validation is done as well.
+    `at_epoch_end` is called after each epoch, `after_epoch` after its validation.
     """
 
     trainer: Trainer
@@ -172,7 +172,7 @@ class TrainingPass:
 def evaluate(trainer: Trainer, data: Data) -> Result:
     """Run all validation images through the network in evaluation mode; leave it training.
 
-    The loss is plain cross-entropy, without label smoothing, so that it compares across points.
+    The loss is cross-entropy without label smoothing, so that points can be compared.
     """
     score = Score.zero(trainer.device)
     trainer.model.eval()

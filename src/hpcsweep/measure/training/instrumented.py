@@ -1,4 +1,4 @@
-"""Passes that go on training for a few steps, with instruments: phases, and memory in use."""
+"""Further training steps with instruments: the phases of a step, and the memory in use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The layer pass of a training point: forward, loss and backward on one batch, layer by layer.
 
-The batch lies on the device, and nothing is loaded, copied or updated: what is timed is the
-computation. As for inference, a clean lane and a lane with timers take turns in blocks of a few
+The batch is on the device, and nothing is loaded, copied or updated: only the computation is
+timed. As for inference, a clean lane and a lane with timers take turns in blocks of a few
 passes, so that the timers' overhead and the sum of the layers are compared on the same machine.
 """
 

@@ -1,4 +1,4 @@
-"""Networks that train: the right number of classes, a stem for small images, compiled or not."""
+"""Networks for training: number of classes, first layers for small images, compilation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _IMAGENET_CLASSES = 1000
 def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     """Return the point's network in training mode, on the device, in its dtype and layout.
 
-    Whatever the weights, the last layer has `num_classes` outputs: with trained weights that is
-    fine-tuning. New layers are drawn from the point's seed.
+    The last layer always has `num_classes` outputs; with trained weights that is fine-tuning. New
+    layers are drawn from the point's seed.
 
     Raises:
         UsageError: no such network, factory or weights.
@@ -52,7 +52,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
 
 
 def _loads(model: nn.Module, file: Path) -> bool:
-    """Load weights of the network as it is published; False where they are none."""
+    """Try to load weights of the published network; return False if they do not fit it."""
     try:
         models.load_weights(model, file)
     except UsageError:
@@ -63,7 +63,7 @@ def _loads(model: nn.Module, file: Path) -> bool:
 def give_cifar_stem(model: nn.Module) -> None:
     """Make a ResNet's first layers those for 32x32 images: 3x3 of stride 1, no pooling.
 
-    He et al. 2016, section 4.2, has them so.
+    Source: He et al. 2016, section 4.2.
     """
     first = getattr(model, "conv1", None)
     if not isinstance(first, nn.Conv2d) or not isinstance(
@@ -78,10 +78,10 @@ def give_cifar_stem(model: nn.Module) -> None:
 
 
 def give_classes(model: nn.Module, num_classes: int, *, own_factory: bool) -> None:
-    """Replace the last layer, and those of auxiliary heads, where they make another number.
+    """Replace the last layer, and those of auxiliary heads, if they have other numbers of outputs.
 
-    In torchvision's networks these are the layers with 1000 outputs; in a network of your own it
-    is the linear layer, else the convolution, that it defines last.
+    In torchvision's networks these are the layers with 1000 outputs; in a network of your own the
+    linear layer that it defines last, else the convolution.
     """
     named = [
         (name, module)
@@ -107,7 +107,7 @@ def _outputs(layer: nn.Module) -> int:
 
 
 def _like(layer: nn.Module, outputs: int) -> nn.Module:
-    """Return a new layer that differs in its outputs."""
+    """Return a new layer that differs only in the number of outputs."""
     bias = layer.bias is not None
     if isinstance(layer, nn.Linear):
         return nn.Linear(layer.in_features, outputs, bias=bias)

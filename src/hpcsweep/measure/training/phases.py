@@ -1,12 +1,12 @@
 """Times the phases of a training step, and whole steps: by the host's clock, or by events.
 
-Whole steps of the training itself are timed by a `Ticker`: one look at the clock, or one event, at
-the end of every step, and no wait. A step is the time from one tick to the next.
+A `Ticker` times whole steps of the training itself: it reads the clock, or records an event, at the
+end of every step, and does not wait. A step lasts from one tick to the next.
 
-Phases have a pass of their own, since they cost something: on a GPU each phase has a pair of
-events, and each step ends with a wait, without which events of two steps overlap. Waiting for data
-is the host's business and is timed by its clock. The step as a whole is timed by the host's clock
-around everything, so that the sum of the phases is held against a number that is not made of them.
+Timing phases costs time, so it has steps of its own. On a GPU each phase has a pair of events, and
+each step ends with a wait, without which events of two steps would overlap. The host's clock times
+the wait for data. It also times the step as a whole, so that the sum of the phases can be compared
+with a number that is not made of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PhaseTimes:
         return sum(map(sum, self.phases.values())) / sum(self.steps)
 
     def flags(self) -> list[str]:
-        """Return `phase_sum` where the phases are not the step."""
+        """Return `phase_sum` if the sum of the phases is not the step."""
         return [] if abs(self.sum_over_step - 1) <= SUM_TOLERANCE else ["phase_sum"]
 
     def cells(self, steps: int, median_ms: float) -> Row:
@@ -84,8 +84,8 @@ class PhaseTimer:
     ) -> None:
         """Time steps and the wait for data by the `host`, the other phases by `stamps`.
 
-        Both calls wait for a device that works asynchronously: one where there are no events, so
-        that a phase ends when the device has ended it, the other where there are.
+        Both calls wait for a device that works asynchronously: `after_phase` if it has no events,
+        `around_step` if it has.
         """
         self._stamps, self._host = stamps, host or HostStamps()
         self._after_phase, self._around_step = after_phase, around_step
@@ -130,7 +130,7 @@ class Ticker:
         before_tick: Callable[[], object] = nothing,
         before_read: Callable[[], object] = nothing,
     ) -> None:
-        """Take what waits for a device: at each tick where there are no events, else to read."""
+        """Take what waits for the device: before each tick if it has no events, else to read."""
         self.timer = stamps.timer
         self._stamps, self._before_tick, self._before_read = stamps, before_tick, before_read
         self._ticks: list[Any] = []

@@ -32,7 +32,7 @@ _AUXILIARY: Final = 0.3
 
 @dataclass
 class Score:
-    """Sums over batches, kept on the device so that nobody waits for them."""
+    """Sums over batches, kept on the device so that no step waits for them."""
 
     loss: Tensor
     right: Tensor
@@ -69,10 +69,10 @@ class Result:
 
 @dataclass
 class Trainer:
-    """What a training is made of; `run` is the network's forward pass, compiled or not.
+    """The state of a training; `run` is the network's forward pass, compiled or not.
 
-    `epoch` counts finished epochs. `state_dict` holds all that a training needs to go on as if it
-    had never stopped: weights, optimizer, schedule, scaler, epoch and random numbers.
+    `epoch` counts finished epochs. `state_dict` has everything that an interrupted training needs
+    to go on: weights, optimizer, schedule, scaler, epoch and random numbers.
     """
 
     point: Point
@@ -159,7 +159,7 @@ class Trainer:
         return {name: _on_host(value) for name, value in state.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go back, or on, to a state that `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.schedule.load_state_dict(copy.deepcopy(state["schedule"]))

@@ -1,17 +1,17 @@
 """The `training` workload: one point in, its overall row, layer rows and step times out.
 
-Every question has a pass of its own, in this order:
+These passes follow each other:
 
-* **warm-up**: a few steps, undone afterwards;
-* **training**: all epochs without any instrument but one tick per step; step and epoch times,
+* **warm-up**: a few steps, whose effect is undone;
+* **training**: all epochs, with one tick per step as the only instrument; step and epoch times,
   throughput, memory, loss and accuracy are of this pass (see `epochs`);
-* **phases**: some steps more, each part of a step timed; then three with a look at the memory in
-  use after each part (see `instrumented`);
-* **layers**: forward, loss and backward on one batch, every layer timed (see `layerpass`);
-* **evidence** of the forward pass as for inference, then of a step's backward pass;
+* **phases**: further steps in which each phase is timed; then three in which the memory in use is
+  read after each phase (see `instrumented`);
+* **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`);
+* **evidence** of the forward pass as for inference, then of the backward pass of a step;
 * **numerics** of the forward pass.
 
-What is learned in the passes after the training is in no column.
+Nothing that is learned after the training pass is in a column.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class Training(Workbench):
     def _train(self, training: TrainingPass, epochs: int) -> float | None:
         """Run the training; once more after a pause if the GPU was throttled meanwhile.
 
-        The median step of the first try is then returned. A second try that is throttled, too,
-        stands as it is, and is flagged; so does a training that is too long to be taken again.
+        Return the median step of the first try if there was a second. A second try that is
+        throttled, too, is kept and flagged; so is a training that is too long to be repeated.
         """
         self._telemetry.begin()
         history = training.run(epochs)
@@ -235,8 +235,8 @@ class Training(Workbench):
     def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error of the trained network against float64.
 
-        It leaves the network in evaluation mode, and its convolutions plain. None where weights
-        are not those that float64 would start from, or no numbers any more.
+        It leaves the network in evaluation mode, and its convolutions plain. None if the weights
+        are in a reduced type, or the output is not finite.
         """
         point, trainer = ready.point, ready.trainer
         if not point.measure["numerics"] or point.axes["dtype"] not in _LOSSLESS:
