@@ -77,7 +77,7 @@ class IsolatedTable:
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass that they are shares of."""
-        self._calls, self._of_calls, self._clean = alone.calls, alone.of_calls(), clean
+        self._calls, self._of_calls, self._clean = alone.calls, alone.times, clean
 
     def rows(self, point: Point, about: Iterable[Row]) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""

@@ -85,8 +85,13 @@ def test_a_map_of_algorithms_is_timed_per_algorithm():
     algorithm = {"layer1.0.conv1": "gemm", "default": "implicit_gemm"}
     wanted = point("resnet18", input_size=64, algorithm=algorithm, measure=ONCE)
     _, alone = _isolated(wanted)
-    key = alone.keys[1][0]
-    assert {used for name, used in alone.times if name == key} == {"gemm", "implicit_gemm"}
+    by_layer = {
+        call.layer: (call.key, times) for call, times in zip(alone.calls, alone.times, strict=True)
+    }
+    key, by_gemm = by_layer["layer1.0.conv1"]
+    others = [times for of_call, times in by_layer.values() if of_call == key][1:]
+    assert len(others) == 3
+    assert all(times is others[0] is not by_gemm for times in others)
 
 
 def test_a_flushed_cache_is_allowed(bench):

@@ -132,7 +132,7 @@ def test_the_garbage_collector_rests_during_passes_and_comes_back():
 def test_a_quiet_machine_converges_at_the_fewest_passes():
     """No noise: stop at `least`, once half a second was measured."""
     lanes, clock = _one_lane(itertools.repeat(50.0))
-    done = collect(lanes, Adaptive(0.01, 30, 60.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=0.01, most_seconds=60.0), now=clock.now)
     assert done.reason == "converged"
     assert len(done.times[0]) == 30
 
@@ -140,7 +140,7 @@ def test_a_quiet_machine_converges_at_the_fewest_passes():
 def test_short_passes_are_measured_for_half_a_second():
     """Thirty passes of 0.1 ms say nothing about a machine: go on to half a second."""
     lanes, clock = _one_lane(itertools.repeat(0.1))
-    done = collect(lanes, Adaptive(0.01, 30, 60.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=0.01, most_seconds=60.0), now=clock.now)
     assert done.reason == "converged"
     assert 0.5 <= done.seconds < 0.6
 
@@ -149,7 +149,7 @@ def test_more_passes_narrow_the_interval_until_it_converges():
     """With moderate noise the median's interval shrinks below the target, though the IQR cannot."""
     noise = random.Random(1)
     lanes, clock = _one_lane(noise.gauss(20.0, 0.5) for _ in itertools.count())
-    done = collect(lanes, Adaptive(0.002, 30, 600.0, steady=0.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=0.002, most_seconds=600.0, steady=0.0), now=clock.now)
     assert done.reason == "converged"
     assert len(done.times[0]) > 100
 
@@ -158,7 +158,7 @@ def test_noise_that_will_not_shrink_ends_the_loop():
     """When the relative IQR has stood still over 64 passes, more passes tell nothing new."""
     noise = random.Random(2)
     lanes, clock = _one_lane(noise.lognormvariate(3.0, 0.4) for _ in itertools.count())
-    done = collect(lanes, Adaptive(1e-4, 30, 600.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=1e-4, most_seconds=600.0), now=clock.now)
     assert done.reason == "stable_noise"
     assert 30 + 64 <= len(done.times[0]) < 5000
 
@@ -167,7 +167,7 @@ def test_the_time_cap_ends_the_loop():
     """A machine that never settles is left after `most_seconds`, with what was measured."""
     growing = itertools.accumulate(itertools.repeat(1.05), lambda a, b: a * b, initial=20.0)
     lanes, clock = _one_lane(growing)
-    done = collect(lanes, Adaptive(1e-6, 30, 3.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=1e-6, most_seconds=3.0), now=clock.now)
     assert done.reason == "timeout"
     assert done.times[0]
 
@@ -175,7 +175,7 @@ def test_the_time_cap_ends_the_loop():
 def test_a_cap_of_nothing_still_gives_one_block():
     """`max_seconds: 0` measures something: a row needs a number."""
     lanes, clock = _one_lane(itertools.repeat(5.0))
-    done = collect(lanes, Adaptive(1e-6, 30, 0.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=1e-6, most_seconds=0.0), now=clock.now)
     assert done.reason == "timeout"
     assert len(done.times[0]) >= 1
 
@@ -203,5 +203,5 @@ def test_the_settings_choose_the_rules():
     assert loop.stopping_rule(settings) == Fixed(20)
     assert loop.warm_up_rule(settings) == Fixed(10)
     settings["stop"] = "adaptive"
-    assert loop.stopping_rule(settings) == Adaptive(0.01, 30, 60.0)
+    assert loop.stopping_rule(settings) == Adaptive(30, target=0.01, most_seconds=60.0)
     assert loop.warm_up_rule(settings) == Steady(10)

@@ -164,21 +164,17 @@ def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
     except OSError as error:
         raise UsageError(f"dataset '{name}': {file}: {error.strerror or error}") from error
     except Exception as error:  # a damaged pickle may raise anything
-        what = f"{type(error).__name__}: {error}"
-        raise UsageError(
-            f"dataset '{name}': {file} is damaged ({what}); {_advice(name)}"
-        ) from error
-    classes = _CIFAR[name][-1]
-    if not all(0 <= label < classes for label in labels):
-        raise UsageError(
-            f"dataset '{name}': {file} is damaged: labels are 0 to {classes - 1}; {_advice(name)}"
-        )
+        raise _damaged(name, file, f"{type(error).__name__}: {error}") from error
+    most = _CIFAR[name][-1] - 1
+    if not all(0 <= label <= most for label in labels):
+        raise _damaged(name, file, f"labels are 0 to {most}")
     if not len(labels) == len(images) > 0:
-        raise UsageError(
-            f"dataset '{name}': {file} is damaged: {len(images)} images, {len(labels)} labels; "
-            f"{_advice(name)}"
-        )
+        raise _damaged(name, file, f"{len(images)} images, {len(labels)} labels")
     return images, labels
+
+
+def _damaged(name: str, file: Path, what: str) -> UsageError:
+    return UsageError(f"dataset '{name}': {file} is damaged ({what}); {_advice(name)}")
 
 
 def _root(name: str) -> Path:

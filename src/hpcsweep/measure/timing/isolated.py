@@ -24,7 +24,7 @@ from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.clocks import nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor, nn
 
@@ -37,20 +37,13 @@ UNIQUE: Final = "unique"
 TIMER: Final = "isolated"
 _DRAWN: Final = 1 << 20
 
-Key = tuple[str, str]  # the layer's unique key, and what it runs
-
 
 @dataclass(frozen=True)
 class Isolated:
-    """The times of every distinct convolution: one summary per (unique key, algorithm used)."""
+    """The convolution calls in order, with their times; calls of equal work share a summary."""
 
-    calls: tuple[Call, ...]
-    keys: tuple[Key, ...]
-    times: Mapping[Key, Summary]
-
-    def of_calls(self) -> list[Summary]:
-        """Return the summary of each convolution call, in call order."""
-        return [self.times[key] for key in self.keys]
+    calls: Sequence[Call]
+    times: Sequence[Summary]
 
 
 def measure(
@@ -60,8 +53,8 @@ def measure(
 
     The calls are those of the shape pass; only convolutions are timed.
     """
-    convolutions = tuple(call for call in calls if call.conv is not None)
-    keys = tuple((c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True))
+    convolutions = [call for call in calls if call.conv is not None]
+    keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True)]
     firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
     pool = _Pool(model, [*firsts.values()], point)
     with loop.quiet_collector():  # once, since a collection takes a tenth of a second
@@ -69,7 +62,7 @@ def measure(
             key: _time(model.get_submodule(firsts[key].layer), pool.inputs(firsts[key]), point)
             for key in dict.fromkeys(keys)
         }
-    return Isolated(convolutions, keys, times)
+    return Isolated(convolutions, [times[key] for key in keys])
 
 
 def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:

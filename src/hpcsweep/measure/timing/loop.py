@@ -138,7 +138,18 @@ class Fixed:
 
 
 @dataclass
-class Adaptive:
+class _AtLeast:
+    """A rule that is not asked before a number of passes, then after each block."""
+
+    least: int
+
+    def room(self, done: int) -> int:
+        """Return the passes up to the fewest, then a block at a time."""
+        return self.least - done if done < self.least else _BLOCK_MOST
+
+
+@dataclass(kw_only=True)
+class Adaptive(_AtLeast):
     """Until the noise is small enough, or will not become smaller, or the time is up.
 
     `converged`: the relative IQR, or half the width of the median's confidence interval over the
@@ -148,17 +159,12 @@ class Adaptive:
     """
 
     target: float
-    least: int
     most_seconds: float
     least_seconds: float = 0.5
     window: int = 64
     steady: float = 0.05
     _spreads: list[tuple[int, float]] = field(default_factory=list)
     _next_look: int = 0
-
-    def room(self, done: int) -> int:
-        """Return the passes up to the fewest, then a block at a time."""
-        return self.least - done if done < self.least else _BLOCK_MOST
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
         """Stop for one of the three reasons."""
@@ -188,23 +194,18 @@ class Adaptive:
 
 
 @dataclass
-class Steady:
+class Steady(_AtLeast):
     """Warm-up: at least `least` passes and `least_seconds`, then until there is no trend.
 
     No trend: a line through the medians of the last five blocks rises or falls by at most `slope`
     over them. After `most_seconds` the warm-up ends in any case.
     """
 
-    least: int
     least_seconds: float = 0.5
     most_seconds: float = 10.0
     slope: float = 0.01
     _medians: list[float] = field(default_factory=list)
     _seen: int = 0
-
-    def room(self, done: int) -> int:
-        """Return the passes up to the fewest, then a block at a time."""
-        return self.least - done if done < self.least else _BLOCK_MOST
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
         """Stop when steady, or at the cap."""
@@ -232,7 +233,8 @@ def _trend(values: Sequence[float]) -> float:
 def stopping_rule(settings: dict[str, Any]) -> Rule:
     """Return the rule of the timed passes from a point's `measure` settings."""
     if settings["stop"] == "adaptive":
-        return Adaptive(settings["target"], settings["min_iterations"], settings["max_seconds"])
+        least, most_seconds = settings["min_iterations"], settings["max_seconds"]
+        return Adaptive(least, target=settings["target"], most_seconds=most_seconds)
     return Fixed(settings["iterations"])
 
 

@@ -87,6 +87,7 @@ class PhaseTimer:
         Both calls wait for a device that works asynchronously: `after_phase` if it has no events,
         `around_step` if it has.
         """
+        stamps.reuse(2 * len(PHASES))
         self._stamps, self._host = stamps, host or HostStamps()
         self._after_phase, self._around_step = after_phase, around_step
         self._steps: list[float] = []
