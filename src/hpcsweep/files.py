@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ResultsError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
     if not isinstance(record, dict):
         raise ResultsError(f"{path}: not a JSON object")

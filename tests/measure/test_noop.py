@@ -42,6 +42,12 @@ def test_a_rule_may_fail_the_first_tries_alone():
     assert Noop().measure(_point(fail=rules), 2).row["n"] == 1
 
 
+def test_a_rule_without_a_condition_fails_every_point():
+    """As the reference says."""
+    with pytest.raises(RuntimeError, match="injected error"):
+        Noop().measure(_point(fail=[{"how": "error"}]))
+
+
 def test_the_environment_names_the_machine():
     """Without torch there is little else to say."""
     found = Noop().environment()

@@ -72,9 +72,39 @@ def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"[]", b"null", b"7", b'{"job_id": 7}', b'{"cancelled": "0"}', b'{"later": 1}', b"\0"]
+    ("line", "why"),
+    [
+        (b"[]", "not an object"),
+        (b"null", "not an object"),
+        (b"7", "not an object"),
+        (b"[" * 100_000, "recursion"),
+        (b"\0", "Expecting value"),
+        (b'{"job_id": 7}', "`job_id` cannot be 7"),
+        (b'{"job_id": "12-x"}', "'12-x' names no jobs"),
+        (b'{"job_id": "12", "tasks": 1000000000000}', "[0, 1000000000000]"),
+        (b'{"sending": -1, "tasks": 1}', "[-1, 1]"),
+        (b'{"cancelled": "0"}', "keys are missing"),
+        (b'{"cancelled": "0-99999999999", "at": ""}', "'0-99999999999' names no jobs"),
+        (b'{"over": {"COMPLETED": 3}}', "3 names no jobs"),
+    ],
 )
-def test_lines_that_are_no_entries_are_left_out(path: Path, line: bytes) -> None:
-    """Damaged, or of a later version."""
+def test_damaged_lines_are_told(path: Path, line: bytes, why: str) -> None:
+    """They may have said that jobs were sent."""
+    path.write_bytes(line + b'\n{"ended": 1}\n')
+    damaged, ended = jobs_file.read(path)
+    assert isinstance(damaged, jobs_file.Damaged)
+    assert (damaged.line, ended) == (1, Ended(ended=1.0))
+    assert why in damaged.why
+
+
+@pytest.mark.parametrize("line", [b"", b'{"later": 1}', b'{"job_id": "12", "fi', b'{"'])
+def test_lines_that_are_torn_or_of_a_later_version_are_left_out(path: Path, line: bytes) -> None:
+    """The first of them were written before anything was done."""
     path.write_bytes(line + b'\n{"ended": 1}\n')
     assert jobs_file.read(path) == [Ended(ended=1.0)]
+
+
+def test_a_journal_that_cannot_be_read_is_told(path: Path) -> None:
+    """It may say anything."""
+    path.mkdir()
+    assert jobs_file.read(path) == [jobs_file.Damaged(0, "Is a directory")]

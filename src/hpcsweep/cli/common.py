@@ -117,6 +117,17 @@ def sweep_name(text: str) -> str:
         return path.stem
 
 
+def told_damage(run: RunDir) -> int:
+    """Say which submissions are damaged; return the exit code for that, or 0."""
+    from hpcsweep.errors import ResultsError
+    from hpcsweep.store import damage
+
+    problems = damage.of(run)
+    for problem in problems:
+        print(f"hpcsweep: {problem}", file=sys.stderr)
+    return ResultsError.exit_code if problems else 0
+
+
 def say(text: str) -> None:
     """Print a line at once: a local run may take hours, and its output may go into a file."""
     print(text, flush=True)

@@ -18,6 +18,7 @@ from hpcsweep.cli.common import (
     sample_option,
     say,
     sweep_name,
+    told_damage,
     workers_option,
 )
 
@@ -77,6 +78,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     """
     from hpcsweep.spec import expansion, sweep_file
+    from hpcsweep.store import rundir
     from hpcsweep.submit import dry_run, workflow
     from hpcsweep.submit.request import Options
 
@@ -99,7 +101,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         requests = workflow.check_all(results, requests, say)
     for request in requests:
         code = max(code, action(results, request, say))
-    return code
+    return max(code, told_damage(rundir.RunDir(results / sweep.name)))
 
 
 @click.command()
@@ -107,11 +109,12 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 @click.option("--watch", is_flag=True, help="Refresh until no job is queued or running.")
 @json_option
 @click.pass_obj
-def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool) -> None:
+def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool) -> int:
     """Show how many points are measured, running, queued and failed.
 
     Without SWEEPS: of every sweep.
     """
+    from hpcsweep.errors import ResultsError
     from hpcsweep.tracking import status as states
     from hpcsweep.tracking import sweep_status
 
@@ -119,9 +122,10 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
 
     if watch:
         states.watch(results, names)
-        return
+        return 0
     found = states.read(results, names)
     print(json.dumps(sweep_status.to_json(found)) if as_json else sweep_status.text(found))
+    return ResultsError.exit_code if any(one.problems for one in found) else 0
 
 
 @click.command()
@@ -163,7 +167,8 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
-    return measure_again(one, wanted, say, point_ids=point_ids, clusters=clusters, options=options)
+    code = measure_again(one, wanted, say, point_ids=point_ids, clusters=clusters, options=options)
+    return max(code, told_damage(one))
 
 
 @click.command()
@@ -171,7 +176,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
 @click.argument("what", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 @click.pass_obj
-def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> None:
+def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> int:
     """Show the newest log, or the log of a submission, chunk or point.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
@@ -181,13 +186,14 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     for line in control.logs(one, what, follow=follow):
         print(line)
+    return told_damage(one)
 
 
 @click.command()
 @click.argument("sweep", required=False)
 @click.argument("what", nargs=-1)
 @click.pass_obj
-def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> None:
+def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> int:
     """Cancel queued and running jobs; results are kept.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
@@ -198,3 +204,4 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> None:
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     for line in control.cancel(one, list(what)):
         print(line)
+    return told_damage(one)

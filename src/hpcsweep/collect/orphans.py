@@ -8,6 +8,7 @@ submissions and some points may be gone.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,12 @@ def membership(
     latest = sweep_sha(run)
     current: set[str] = set()
     earlier: set[str] = set()
-    for manifest in manifests:
-        ids = current if manifest.spec_sha256 == latest else earlier
-        try:
-            for _chunk, found in chunk_file.read_ids(run.submission(manifest.id).chunks):
+    sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
+    for submission in run.submissions():
+        ids = current if sha_of.get(submission.id) == latest else earlier
+        with suppress(ResultsError):  # told by collect
+            for _chunk, found in chunk_file.read_ids(submission.chunks):
                 ids.update(found)
-        except ResultsError as error:
-            result.notes.append(str(error))
     doubtful = (earlier | measured) - current
     wanted = current
     if doubtful:

@@ -40,6 +40,7 @@ class Report:
     written: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)  # tables that have a header and no row
     seconds: float = 0.0
+    damaged: list[str] = field(default_factory=list)  # files of submissions that are
     unread: int = 0  # shards with files that cannot be read now, and perhaps the next time
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class Report:
     def error(self) -> DamagedResults | None:
         """Return the error to raise where measured points are missing from the tables."""
         if not self.unreadable and not self.destroyed:
-            return None
+            return DamagedResults("\n".join(self.damaged)) if self.damaged else None
         what = f"measured points are missing from the tables: {len(self.destroyed):,}"
         if self.unreadable:
             names = ", ".join(self.unreadable[:3])

@@ -22,7 +22,7 @@ from hpcsweep.collect.orphans import membership, sweep_sha
 from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.files import cannot_write
-from hpcsweep.store import locks, shards
+from hpcsweep.store import damage, locks, shards
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def collect(run: RunDir, timeout: float = 10.0) -> Report:
 
 
 def _collect(run: RunDir) -> Report:
-    manifests = [submission.read_manifest() for submission in run.submissions()]
+    manifests = run.manifests()
     found = incremental.stamps(run)
     memory = incremental.load(run)
     news = memory.news(found, run.ages()) if memory else None
@@ -163,6 +163,7 @@ class _Writing:
         self._reading, self._run = reading, reading.run
         self._planned = _planned(self._run, manifests)
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
+        self._damage = damage.of(self._run)
 
     def report(self, shards_read: int) -> Report:
         """Write tables and memory, and return the report."""
@@ -181,7 +182,7 @@ class _Writing:
             report=vars(report),
         )
         memory.place(written)
-        if reading.unread:  # nothing is remembered that was not read
+        if reading.unread or self._damage:  # nothing is remembered that was not read
             incremental.forget(run)
         else:
             incremental.save(run, memory)
@@ -231,7 +232,8 @@ class _Writing:
             unreadable=[str(reading.found[n][0].overall) for n in [*reading.unread, *unreadable]],
             unread=len(reading.unread),
             version_mixes=[mix_to_json(mix) for mix in mixes],
-            notes=members.notes,
+            notes=[*self._damage, *members.notes],
+            damaged=self._damage,
             empty=_empty(self._run, written),
         )
 

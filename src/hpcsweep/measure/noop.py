@@ -54,7 +54,7 @@ def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:
         return False
     return all(
         point.axes.get(axis) in (wanted if isinstance(wanted, list) else [wanted])
-        for axis, wanted in rule["when"].items()
+        for axis, wanted in rule.get("when", {}).items()  # none: every point
     )
 
 

@@ -25,12 +25,13 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment
-from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
+from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
 from hpcsweep.node import point_row
 from hpcsweep.node.dominance import OutOfMemoryPoints
 from hpcsweep.node.protocol import Outcome, Request
@@ -147,10 +148,12 @@ class Attempt:
         manifest, and stops their attempts: whoever comes second sees the other.
         """
         mine, found = self._manifest, set[str]()
-        for other in self._submission.run.submissions():
-            manifest = other.read_manifest()
+        run = self._submission.run
+        for manifest in run.manifests():
             if manifest.round > mine.round and manifest.is_profiled is mine.is_profiled:
-                found.update(i for _, ids in chunk_file.read_ids(other.chunks) for i in ids)
+                with suppress(ResultsError):  # one that cannot be read decides nothing here
+                    chunks = run.submission(manifest.id).chunks
+                    found.update(i for _, ids in chunk_file.read_ids(chunks) for i in ids)
         return found
 
     def _measure_all(self, todo: list[Point], care: WorkerCare) -> int:

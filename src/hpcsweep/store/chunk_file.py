@@ -52,7 +52,10 @@ def read_chunk(path: Path, index: int) -> Chunk:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
     if not line.endswith(b"\n"):
         raise ResultsError(f"{path}: has no chunk {index}; was the submission copied whole?")
-    return _decode(json.loads(line))
+    try:
+        return _decode(json.loads(line))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ResultsError(f"{path}: chunk {index} is damaged ({error})") from error
 
 
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -67,9 +70,16 @@ def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
             for line in file:
                 begin = line.rindex(b'"ids":') + len(b'"ids":')
                 index = int(line[len(b'{"chunk":') : line.index(b",")])
-                yield index, json.loads(line[begin:-2])
-    except (OSError, ValueError) as error:
+                yield index, _ids(json.loads(line[begin:-2]))
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
+
+
+def _ids(found: Any) -> list[str]:  # noqa: ANN401 - whatever a damaged line holds
+    """Return point ids; `ValueError` where these are none."""
+    if not isinstance(found, list) or not all(isinstance(point_id, str) for point_id in found):
+        raise ValueError("no point ids")
+    return found
 
 
 def _encode(chunk: Chunk) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.processes import Identity  # noqa: TC001 - `typed_json` asks for it
 from hpcsweep.store import typed_json
@@ -76,7 +77,18 @@ class Over:
     at: str = ""
 
 
+@dataclass(frozen=True)
+class Damaged:
+    """A line that cannot be read (0: the whole file), and why."""
+
+    line: int
+    why: str
+
+
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
+_MOST: Final = 10_000_000  # chunks: what says more is damaged
+_CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
+_JOB_ID: Final = re.compile(r"\d+(_\d+)?(;\S+)?", re.ASCII)
 _KINDS: Final[dict[str, type[Entry]]] = {
     "process": Started,
     "ended": Ended,
@@ -88,13 +100,16 @@ _KINDS: Final[dict[str, type[Entry]]] = {
 }
 
 
-def read(path: Path) -> list[Entry]:
-    """Return the entries; torn and damaged lines, and those of newer versions, are left out."""
+def read(path: Path) -> list[Entry | Damaged]:
+    """Return the entries, and what is damaged; not torn lines, nor those of newer versions."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    return [entry for line in lines if (entry := _entry(line)) is not None]
+    except OSError as error:
+        return [Damaged(0, error.strerror or str(error))]
+    found = (_entry(number, line) for number, line in enumerate(lines, 1))
+    return [entry for entry in found if entry is not None]
 
 
 def append(path: Path, entry: Entry) -> None:
@@ -107,10 +122,47 @@ def append(path: Path, entry: Entry) -> None:
         os.fsync(file.fileno())
 
 
-def _entry(line: bytes) -> Entry | None:
-    try:
-        record = json.loads(line)
-        kind = next((kind for key, kind in _KINDS.items() if key in record), None)
-        return typed_json.read(kind, record) if kind else None
-    except (ValueError, TypeError, AttributeError):
+def _entry(number: int, line: bytes) -> Entry | Damaged | None:
+    if not line or (line.startswith(b'{"') and not line.endswith(b"}")):  # torn
         return None
+    try:
+        return _parsed(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        return Damaged(number, str(error))
+
+
+def _parsed(record: Any) -> Entry | None:  # noqa: ANN401 - whatever JSON holds
+    """Return the entry that an object is, None for one of a newer version; else `ValueError`."""
+    if not isinstance(record, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - as for all other damage
+    kind = next((kind for key, kind in _KINDS.items() if key in record), None)
+    entry = typed_json.read(kind, record) if kind else None
+    if entry is not None:
+        _check(entry)
+    return entry
+
+
+def _check(entry: Entry) -> None:
+    """Raise `ValueError` where an entry names jobs or chunks that cannot exist."""
+    match entry:
+        case Sending():
+            numbers = [entry.sending, entry.tasks]
+        case Queued():
+            numbers = [entry.first_chunk, entry.tasks]
+            _match(_JOB_ID, entry.job_id)
+        case Cancelled():
+            numbers = []
+            _match(_CHUNKS, entry.cancelled)
+        case Over():
+            numbers = []
+            for chunks in entry.over.values():
+                _match(_CHUNKS, chunks)
+        case _:
+            return
+    if any(not 0 <= number <= _MOST for number in numbers):
+        raise ValueError(f"no chunks can have the numbers {numbers}")
+
+
+def _match(form: re.Pattern[str], text: object) -> None:
+    if not isinstance(text, str) or not form.fullmatch(text):
+        raise ValueError(f"{text!r:.80} names no jobs and no chunks")

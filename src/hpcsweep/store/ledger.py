@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcsweep import processes
+from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, shards
-from hpcsweep.store.jobs_file import Ended, Started
+from hpcsweep.store.jobs_file import Damaged, Ended, Started
 from hpcsweep.store.state import PointStatus, best
 
 if TYPE_CHECKING:
@@ -44,21 +45,21 @@ class Ledger:
 def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False) -> Ledger:
     """Read every shard's statuses, and every live submission's points.
 
-    Runs under a profiler measure nothing, so they have a ledger of their own.
+    Runs under a profiler measure nothing, so they have a ledger of their own. A submission whose
+    manifest cannot be read may be of either kind: what lives of it counts in both.
+
+    Raises:
+        ResultsError: a submission lives, and which points it measures cannot be read.
+
     """
     ledger = Ledger()
     for submission in run.submissions():
-        manifest = submission.read_manifest()
-        if manifest.is_profiled is not profiled:
+        manifest = submission.manifest_or_none()
+        if manifest and manifest.is_profiled is not profiled:
             continue
-        live = _live_chunks(submission, manifest, queue)
+        live = _live_points(submission, manifest, queue)
         if live:
-            # one listing for all chunks: one listing per chunk would be quadratic
-            done = {key.point_id for key in shards.keys_of(run.shards_of(submission.id))}
-            for index, ids in chunk_file.read_ids(submission.chunks):
-                if index in live:
-                    unfinished = set(ids) - done
-                    ledger.live.update(dict.fromkeys(unfinished, submission.id))
+            ledger.live.update(dict.fromkeys(live - _done_in(submission), submission.id))
     # Last: what ended while the queue was asked has its rows by now.
     ledger.status = statuses(run, profiled=profiled)
     return ledger
@@ -70,13 +71,28 @@ def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, PointStatus]:
     return best(key for key in keys if (key.status is PointStatus.PROFILED) is profiled)
 
 
-def _live_chunks(
-    submission: SubmissionDir, manifest: Manifest, queue: LiveChunks | None
-) -> set[int]:
-    """Return the chunks of a submission that may still write rows."""
-    if manifest.is_local:
-        return set(range(manifest.chunks)) if local_is_live(submission) else set()
-    return queue(submission) if queue else set()
+def _live_points(
+    submission: SubmissionDir, manifest: Manifest | None, queue: LiveChunks | None
+) -> set[str]:
+    """Return the points of a submission that may still be measured, or are measured already."""
+    local = manifest.is_local if manifest else runner(submission) is not None
+    if local:
+        chunks = None if local_is_live(submission) else set[int]()
+    else:
+        chunks = queue(submission) if queue else set()
+    if chunks is not None and not chunks:
+        return set()
+    found: set[str] = set()
+    try:
+        for index, ids in chunk_file.read_ids(submission.chunks):
+            if chunks is None or index in chunks:
+                found.update(ids)
+    except ResultsError as error:
+        raise ResultsError(
+            f"{error}\nwhich points {submission.id} measures is unknown, and they must not be "
+            f"measured twice: wait until it ended, or {submission.run.command('cancel')}"
+        ) from error
+    return found
 
 
 def note_start(submission: SubmissionDir) -> None:
@@ -95,11 +111,14 @@ def note_end(submission: SubmissionDir) -> None:
 def local_is_live(submission: SubmissionDir) -> bool:
     """Say whether the process that runs a local submission is alive.
 
-    One on another host cannot be asked: it counts as alive while its shards change.
+    One on another host cannot be asked: it counts as alive while its shards change; so does one
+    that a damaged line of the journal may have named.
     """
-    who = runner(submission)
-    if who is None or any(isinstance(entry, Ended) for entry in submission.read_jobs()):
+    who, entries = runner(submission), submission.read_jobs()
+    if any(isinstance(entry, Ended) for entry in entries):
         return False
+    if who is None:
+        return any(isinstance(entry, Damaged) for entry in entries) and _changed_lately(submission)
     if who.on_this_host():
         return who.is_alive()
     return who.host != processes.identity().host and _changed_lately(submission)
@@ -114,3 +133,8 @@ def runner(submission: SubmissionDir) -> processes.Identity | None:
 def _changed_lately(submission: SubmissionDir) -> bool:
     times = [path.stat().st_mtime for path in submission.shards.glob("*.overall.csv")]
     return bool(times) and time.time() - max(times) < _FOREIGN_SECONDS
+
+
+def _done_in(submission: SubmissionDir) -> set[str]:
+    """Return the points that have a row; a listing per chunk would be quadratic."""
+    return {key.point_id for key in shards.keys_of(submission.run.shards_of(submission.id))}

@@ -11,14 +11,20 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
+_MOST_CHUNKS: Final = 10_000_000  # what says more is damaged
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
     "rows that were measured stay, and submit sends what is missing"
 )
+
+
+class NewerLayout(ResultsError):
+    """A newer version wrote it: nothing of it may be read, or written beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +119,8 @@ def read(path: Path) -> Manifest:
     """Read a manifest; keys that its version did not have take their defaults.
 
     Raises:
-        ResultsError: it cannot be read, is damaged, or is of a newer layout.
+        NewerLayout: a newer version wrote it.
+        ResultsError: it cannot be read, or is damaged.
 
     """
     try:
@@ -122,11 +129,22 @@ def read(path: Path) -> Manifest:
         raise ResultsError(f"{error}\n{_REMEDY}") from error
     layout = found.get("layout")
     if isinstance(layout, int) and layout > LAYOUT:
-        raise ResultsError(
+        raise NewerLayout(
             f"{path}: written by a newer hpcsweep (layout {layout}, this "
             f"one knows {LAYOUT}); update hpcsweep to read it"
         )
     try:
-        return typed_json.read(Manifest, found)
+        record = typed_json.read(Manifest, found)
+        wrong = _wrong(found, record)
     except ValueError as error:
-        raise ResultsError(f"{path}: damaged: {error}\n{_REMEDY}") from error
+        wrong = str(error)
+    if wrong:
+        raise ResultsError(f"{path}: damaged: {wrong}\n{_REMEDY}")
+    return record
+
+
+def _wrong(found: Mapping[str, Any], record: Manifest) -> str:
+    """Say what cannot be right though its type is."""
+    if "layout" not in found:
+        return "it has no `layout`, as every manifest has"
+    return "" if 0 <= record.chunks <= _MOST_CHUNKS else f"`chunks` cannot be {record.chunks:.3g}"

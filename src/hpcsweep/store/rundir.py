@@ -29,7 +29,7 @@ from hpcsweep.store import jobs_file, manifest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcsweep.store.jobs_file import Entry
+    from hpcsweep.store.jobs_file import Damaged, Entry
     from hpcsweep.store.manifest import Manifest
 
 Age = tuple[int, str]  # round and id of a submission
@@ -91,6 +91,16 @@ class RunDir:
         """Return every submission that was recorded, oldest first."""
         found = {path.parent.name for path in self.submissions_dir.glob("*/manifest.json")}
         return [self.submission(name) for name in self.ages() if name in found]
+
+    def manifests(self) -> list[Manifest]:
+        """Return what was submitted, oldest first, as far as it can be read (`store.damage`).
+
+        Raises:
+            NewerLayout: a newer version wrote one.
+
+        """
+        found = (submission.manifest_or_none() for submission in self.submissions())
+        return [record for record in found if record]
 
     def ages(self) -> dict[str, Age]:
         """Return what orders submissions, and so their rows, by id; the oldest comes first.
@@ -170,12 +180,21 @@ class SubmissionDir:
         """Return what was submitted; `ResultsError` where that cannot be read."""
         return manifest.read(self.manifest)
 
+    def manifest_or_none(self) -> Manifest | None:
+        """Return what was submitted; None where that is damaged, but raise `NewerLayout`."""
+        try:
+            return self.read_manifest()
+        except manifest.NewerLayout:
+            raise
+        except ResultsError:
+            return None
+
     def write_manifest(self, record: Manifest) -> None:
         """Record the submission: from now on it counts."""
         manifest.write(self.manifest, record)
 
-    def read_jobs(self) -> list[Entry]:
-        """Return the entries of the journal."""
+    def read_jobs(self) -> list[Entry | Damaged]:
+        """Return the entries of the journal, and which of its lines are damaged."""
         return jobs_file.read(self.jobs)
 
     def append_job(self, entry: Entry) -> None:

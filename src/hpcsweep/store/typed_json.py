@@ -35,7 +35,7 @@ def read(kind: type[T], found: Mapping[str, Any]) -> T:
             continue
         try:
             values[name] = _value(value, hint)
-        except TypeError:
+        except (TypeError, OverflowError):
             raise ValueError(f"`{name}` cannot be {value!r:.80}") from None
     try:
         return kind(**values)

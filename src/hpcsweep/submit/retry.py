@@ -81,9 +81,8 @@ def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[s
 def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> Iterator[Request]:
     """Yield a request for each profile that the sweep was sent to, as in its last submission."""
     sweep = sweep_file.load(run.sweep_file, name=run.name)
-    manifests = (entry.read_manifest() for entry in run.submissions())
     # failed points are measured again, not profiled again
-    sent = {one.profile: one for one in manifests if not one.is_profiled}
+    sent = {one.profile: one for one in run.manifests() if not one.is_profiled}
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
     for name in files:
         if name not in sent:

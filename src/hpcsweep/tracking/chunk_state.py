@@ -32,6 +32,9 @@ class Standing:
 
 
 ASKED: Final = Standing(ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out")
+DOUBTFUL: Final = Standing(
+    ChunkState.UNKNOWN, "a line of the journal is damaged; submit again to find out"
+)
 _UNSENT: Final = Standing(ChunkState.UNSENT, "a limit on submitted jobs was reached; submit again")
 
 
@@ -42,7 +45,8 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
     """
     task = known.task_of.get(chunk)
     if task is None:
-        return ASKED if chunk in known.unsure else _UNSENT
+        unknown = DOUBTFUL if chunk in known.doubtful else _UNSENT
+        return ASKED if chunk in known.unsure else unknown
     job = answer.tasks.get(task)
     if chunk in known.open_chunks and answer.lives(task):
         return _live(job, answer, newest)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
-from hpcsweep.errors import UsageError, suggest
-from hpcsweep.store import chunk_file, ledger, locks
+from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.store import chunk_file, damage, ledger, locks
 from hpcsweep.store.jobs_file import Cancelled
 from hpcsweep.tracking import journal
 
@@ -103,7 +104,7 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
 
 def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
     """Cancel the live tasks of the chunks with one call, then record them."""
-    if any(journal.sent(submission).unsure for submission in wanted):
+    if any(known.unsure or known.doubtful for known in map(journal.sent, wanted)):
         with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
             yield from journal.settle(wanted)
     answer = journal.ask(wanted)
@@ -134,8 +135,11 @@ def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
     """
     homes: dict[str, tuple[SubmissionDir, int]] = {}
     for submission in run.submissions():
-        for chunk, ids in chunk_file.read_ids(submission.chunks):
-            homes.update({i: (submission, chunk) for i in ids if i.startswith(prefix)})
+        with suppress(ResultsError):
+            for chunk, ids in chunk_file.read_ids(submission.chunks):
+                homes.update({i: (submission, chunk) for i in ids if i.startswith(prefix)})
+    if not homes and (damaged := damage.of(run)):
+        raise ResultsError(f"{run.name}: '{prefix}' is not in what can be read; {damaged[0]}")
     if not homes:
         raise UsageError(f"{run.name}: no submission, chunk or point '{prefix}'")
     if len(homes) > 1:
@@ -157,16 +161,24 @@ def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
     if any(what == submission.id for submission in submissions):
         return _submission(run, what), None
     short = len(what) < _SHORTEST_PREFIX
-    if what.isdecimal() and (short or int(what) < newest.read_manifest().chunks):
+    if what.isdecimal() and (short or int(what) < _chunks(newest)):
         return _chunk(newest, int(what))
     if len(what) >= _SHORTEST_PREFIX and _ID_CHARACTERS.issuperset(what):
         return find_point(run, what)
     return _submission(run, what), None
 
 
+def _chunks(submission: SubmissionDir) -> int:
+    """Return how many chunks a submission has; by its attempts where the manifest is damaged."""
+    if manifest := submission.manifest_or_none():
+        return manifest.chunks
+    attempts = submission.run.shards_of(submission.id)
+    return 1 + max((shard.chunk for shard in attempts), default=-1)
+
+
 def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
     """Return an existing chunk; `UsageError` says which there are."""
-    last = submission.read_manifest().chunks - 1
+    last = _chunks(submission) - 1
     if number > last:
         has = f"chunks 0 to {last}" if last else "chunk 0 alone"
         raise UsageError(

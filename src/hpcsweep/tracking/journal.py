@@ -12,16 +12,19 @@ chunks count as live until `settle` has looked for their array in the queue.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
-from hpcsweep.store.jobs_file import Cancelled, NotSent, Over, Queued, Sending
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import chunk_file
+from hpcsweep.store.jobs_file import Cancelled, Damaged, NotSent, Over, Queued, Sending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from hpcsweep.store.rundir import SubmissionDir
 
@@ -43,6 +46,7 @@ class Sent:
     cancelled_at: Mapping[int, datetime]
     submitted_at: datetime
     unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
+    doubtful: frozenset[int] = frozenset()  # so may these: a line of the journal is damaged
 
     def targets(self, chunks: Iterable[int]) -> list[str]:
         """Return arguments of scancel for some chunks: one id with a list of tasks per array."""
@@ -69,13 +73,16 @@ def sent(submission: SubmissionDir) -> Sent:
     over: dict[int, str] = {}
     cancelled_at: dict[int, datetime] = {}
     first = datetime.now(timezone.utc)
-    unsure = range(0)
+    unsure, damaged = range(0), False
     for entry in submission.read_jobs():
         match entry:
+            case Damaged():
+                damaged = True
             case Sending():
                 unsure = range(entry.sending, entry.sending + entry.tasks)
             case NotSent():
                 unsure = range(0)
+                damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
             case Queued():
                 unsure = range(0)
                 arrays.append(entry.job_id)
@@ -87,7 +94,18 @@ def sent(submission: SubmissionDir) -> Sent:
                     over |= dict.fromkeys(_numbers(chunks), state)
             case Cancelled() if at := _moment(entry.at):
                 cancelled_at |= dict.fromkeys(_numbers(entry.cancelled), at)
-    return Sent(tuple(arrays), task_of, over, cancelled_at, first, unsure)
+    doubtful = _chunks(submission) - task_of.keys() if damaged else set()
+    return Sent(
+        tuple(arrays), task_of, over, cancelled_at, first, unsure, frozenset(doubtful - {*unsure})
+    )
+
+
+def _chunks(submission: SubmissionDir) -> set[int]:
+    """Return the chunks of a submission, as far as they can be read."""
+    found: set[int] = set()
+    with suppress(ResultsError):
+        found.update(chunk for chunk, _ids in chunk_file.read_ids(submission.chunks))
+    return found
 
 
 @dataclass(frozen=True)
@@ -109,7 +127,8 @@ class Answer:
 
     def live(self, known: Sent) -> set[int]:
         """Return the chunks of a journal that may still write rows."""
-        return {c for c in known.open_chunks if self.lives(known.task_of[c])} | {*known.unsure}
+        live = {chunk for chunk in known.open_chunks if self.lives(known.task_of[chunk])}
+        return live | {*known.unsure} | known.doubtful
 
     def lives(self, task: Task) -> bool:
         """Say whether a task may still write rows."""
@@ -158,15 +177,19 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, nothing
     changes.
     """
-    doubtful = [(one, known) for one in submissions if (known := sent(one)).unsure]
+    asked = [(one, sent(one)) for one in submissions]
+    doubtful = [(one, known) for one, known in asked if known.unsure or known.doubtful]
     listed = slurm.working_folders() if doubtful else {}
     if isinstance(listed, slurm.CouldNotAsk):
         return
     for submission, known in doubtful:
-        first, tasks = known.unsure.start, len(known.unsure)
         recorded = {slurm.parse_id(array).job for array in known.arrays}
         here = str(submission.path.absolute())
         found = [job for job, folder in listed.items() if folder == here and job not in recorded]
+        if known.doubtful:
+            yield _settle_damage(submission, known, found)
+            continue
+        first, tasks = known.unsure.start, len(known.unsure)
         told = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
         if found:
             went_in(submission, first, tasks, str(max(found)))
@@ -174,6 +197,16 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
         else:
             not_sent(submission, first)
             yield f"{told} did not go in"
+
+
+def _settle_damage(submission: SubmissionDir, known: Sent, found: Collection[int]) -> str:
+    """Return what the queue says of the chunks that a damaged line may have been about."""
+    told = f"{submission.id}: its journal is damaged"
+    if found:
+        jobs = ", ".join(map(str, sorted(found)))
+        return f"{told}; {len(known.doubtful)} chunks count as queued while {jobs} is in the queue"
+    not_sent(submission, 0)
+    return f"{told}; Slurm has no other jobs of it"
 
 
 def record(submission: SubmissionDir, answer: Answer) -> None:
@@ -211,6 +244,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 def _moment(text: object) -> datetime | None:
     try:
-        return datetime.fromisoformat(str(text))
+        found = datetime.fromisoformat(str(text))
     except ValueError:
         return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

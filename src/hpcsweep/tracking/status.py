@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, ledger, rundir, shards
+from hpcsweep.store import chunk_file, damage, ledger, rundir, shards
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
@@ -94,16 +94,18 @@ class _Submission:
 
 def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
     """Read a sweep's submissions, oldest first, and say what could not be read."""
-    found, problems = [], []
+    found: list[_Submission] = []
+    problems: list[str] = []
     for submission in run.submissions():
+        problems += damage.of_journal(submission)
         try:
             manifest = submission.read_manifest()
             ids = dict(chunk_file.read_ids(submission.chunks))
+            attempts = run.shards_of(submission.id)
+            keys_of = {shard: shards.read_keys(shard.overall) for shard in attempts}
         except ResultsError as error:
             problems.append(str(error))
             continue
-        attempts = run.shards_of(submission.id)
-        keys_of = {shard: shards.read_keys(shard.overall) for shard in attempts}
         rows = best(key for keys in keys_of.values() for key in keys)
         rowless = [shard for shard, keys in keys_of.items() if not keys]
         sent = journal.sent(submission)
@@ -169,7 +171,7 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             told.setdefault((chunk.state, words), []).append(index)
-        elif not chunk.state.live or chunk is chunk_state.ASKED:
+        elif not chunk.state.live or chunk in {chunk_state.ASKED, chunk_state.DOUBTFUL}:
             told.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in told.items():
         profile.troubles.append(Trouble(one.dir.id, slurm.task_list(chunks), state, why))
