@@ -74,7 +74,7 @@ def test_convolutions_that_no_backend_runs_are_not_covered(network, share, told)
 
 
 @pytest.mark.parametrize("network", ["Functional", "OtherKinds", "Volume", "OfItsOwn"])
-@pytest.mark.parametrize("algorithm", ["auto", {"nowhere": "gemm"}])
+@pytest.mark.parametrize("algorithm", ["auto", {"default": "auto"}])
 def test_the_frameworks_own_choice_covers_what_only_the_framework_runs(network, algorithm):
     """It is what was asked for there, also where a map leaves layers to it."""
     cells = covered(getattr(tinynets, network)(), algorithm)

@@ -192,6 +192,7 @@ def test_a_compiled_network_has_no_layer_rows(bench):
     assert measured.row["max_rel_error"] < 1e-4
 
 
+@pytest.mark.slow
 def test_inductor_without_a_compiler_is_unsupported(bench, monkeypatch, tmp_path):
     """A node without g++ says so, and the sweep goes on."""
     from torch._inductor import config
