@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def test_an_outage_of_slurmctld_costs_nothing(cluster: Lab, tmp_path: Path):
     """Two tasks run on and one waits; what is sent is not sent again, what is new is refused."""
     site = "partition: mi250\narray_throttle: 2\n"
-    # tasks that outlive the wait for the saved state: an end that slurmctld has seen and not saved
-    # is one that it looks for in vain for two minutes
+    # the tasks outlive the wait for the saved state: what slurmctld has seen end and not saved it
+    # takes for running, for two minutes
     long = {"points": 36, "chunk": 12, "sleep_ms": 1000}
     one = surviving.sweep(cluster, tmp_path / "outage", site, **long)
     late = surviving.sweep(cluster, tmp_path / "late", site)

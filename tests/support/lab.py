@@ -183,14 +183,18 @@ class Lab:
     def wait_for(
         self, what: str, condition: Callable[[], object], timeout: float = START_S
     ) -> None:
-        """Poll until the condition holds; a daemon that died or the deadline ends the waiting."""
-        deadline = time.monotonic() + timeout
+        """Poll until the condition holds; a daemon that died or the deadline ends the waiting.
+
+        Most conditions start a program, so the polling slows down.
+        """
+        deadline, pause = time.monotonic() + timeout, 0.02
         while not condition():
             dead = [n for n, d in self._daemons.items() if d.poll() not in (None, -signal.SIGKILL)]
             if dead or time.monotonic() > deadline:
                 reason = f"{', '.join(dead)} ended" if dead else f"{timeout:.0f} s passed"
                 raise LabError(f"waiting for {what}: {reason}\n{self._last_words()}")
-            time.sleep(0.03)
+            time.sleep(pause)
+            pause = min(1.3 * pause, 0.25)
 
     def clear(self) -> None:
         """Start what was killed, cancel every job, and wait until all nodes are idle again."""

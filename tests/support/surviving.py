@@ -205,9 +205,12 @@ def _late(submission: SubmissionDir) -> list[str]:
 def wait_for_saved_state(one: Sweep) -> None:
     """Wait until slurmctld has written down what is there now.
 
-    What it has not written when it dies it forgets, and gives the ids of those jobs away again.
+    What it has not written when it dies it forgets, and gives the ids of those jobs away again. It
+    writes some seconds after a change, so there is one.
     """
     state, now = one.lab.directory / "state/job_state", time.time()
+    for number in {job.id.job for job in one.jobs()}:
+        one.lab.run("scontrol", "update", f"jobid={number}", "comment=to be saved")
     one.wait("the state on disk", lambda: state.stat().st_mtime > now)
 
 
