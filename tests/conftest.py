@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import lanes
-from localruns import Desk
+from localruns import TEN, Desk
 
 # What a person has set for hpcsweep, or Slurm for the job that runs the tests, is not theirs.
 for _name in [name for name in os.environ if name.startswith(("HPCSWEEP_", "SLURM_", "SBATCH_"))]:
@@ -85,3 +86,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Sch
 def desk(tmp_path: Path) -> Desk:
     """Return a folder of its own, in which hpcsweep can be run."""
     return Desk(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def _measured_once(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    desk = Desk(tmp_path_factory.mktemp("measured"))
+    desk.spec(TEN)
+    assert desk.submit().returncode == 0
+    return desk
+
+
+@pytest.fixture
+def measured(desk: Desk, _measured_once: Desk) -> Desk:
+    """Return a folder of its own with a sweep of ten points, all of them measured."""
+    shutil.copytree(_measured_once.folder, desk.folder, dirs_exist_ok=True)
+    return desk

@@ -14,12 +14,10 @@ import pytest
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import sweep_file
 from hpcsweep.spec.expansion import expand
-from paths import GOLDEN, ROOT
+from paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-IDS = GOLDEN / "point_ids.json"
 
 
 def _sweep(folder: Path, raw: dict[str, Any]) -> sweep_file.Sweep:
@@ -226,13 +224,6 @@ def test_an_expansion_can_be_walked_twice_and_at_once(gemm: sweep_file.Sweep) ->
     pairs = list(zip(expansion, expansion, strict=True))
     assert all(one == other and one.axes is not other.axes for one, other in pairs)
     assert len({one.point_id for one, _ in pairs}) == 800
-
-
-@pytest.mark.parametrize("case", json.loads(IDS.read_text()), ids=lambda case: case["why"])
-def test_ids_never_change(tmp_path: Path, case: dict[str, Any]) -> None:
-    """Rows of earlier releases are found again: these ids were written down once."""
-    points = expand(_sweep(tmp_path, case["sweep"]))
-    assert [point.point_id for point in points] == case["ids"]
 
 
 def test_planning_needs_the_standard_library_alone() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from hpcsweep import processes
 from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.store import locks
 from hpcsweep.store.rundir import RunDir
@@ -46,18 +44,3 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     run = RunDir(tmp_path / "file" / "s")
     with pytest.raises(ResultsError, match="cannot be written"), locks.held(run, "submit"):
         pass
-
-
-def test_a_process_is_known_by_more_than_its_number():
-    """A recycled pid, a zombie and another host's process are not it."""
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1)
-    who = processes.identity(child.pid)
-    assert who.is_alive()
-    assert not replace(who, start=who.start - 1).is_alive()
-    assert not replace(who, host="elsewhere").is_alive()
-    child.kill()
-    while processes.identity(child.pid).start is not None:
-        pass  # until it is a zombie
-    assert not who.is_alive()
-    child.communicate()
-    assert not who.is_alive()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -22,6 +23,17 @@ from hpcsweep.store.rundir import RunDir
 if TYPE_CHECKING:
     from pathlib import Path
 
+TEN = """\
+workload: noop
+axes:
+  model: [a, b]
+  input_size: {start: 10, stop: 50, num: 5}
+"""
+FORTY_SLOW = """\
+workload: noop
+axes: {model: [a], input_size: {start: 1, stop: 40, num: 40}}
+measure: {sleep_ms: 100}
+"""
 COMMAND = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
 
 
@@ -73,6 +85,10 @@ class Desk:
             check=False,
         )
 
+    def submit(self, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Measure sweep.yaml on this machine."""
+        return self.run("submit", "sweep.yaml", "--cluster", "local", *more, **env)
+
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start hpcsweep and return at once; SIGINT reaches it even if this process ignores it."""
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,6 +110,13 @@ class Desk:
     def rows(self, name: str = "sweep") -> list[dict[str, str]]:
         """Return every row of every shard."""
         return [row for shard in self.sweep(name).shards() for row in shards.read(shard).rows]
+
+    def wait_for_rows(self, count: int) -> None:
+        """Wait until sweep.yaml, which is being measured, has so many rows."""
+        until = time.monotonic() + 30
+        while sum(len(shards.read_keys(s.overall)) for s in self.sweep().shards()) < count:
+            assert time.monotonic() < until
+            time.sleep(0.02)
 
 
 def _exit_code() -> int:

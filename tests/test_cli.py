@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -15,7 +14,10 @@ from paths import ROOT
 if TYPE_CHECKING:
     from localruns import Desk
 
+
 HEAVY = ("torch", "pandas", "submitit", "matplotlib", "pydantic", "rich", "yaml")
+
+
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
 
 
@@ -123,43 +125,6 @@ def test_a_reader_that_leaves_early_is_no_mistake(desk):
     assert (expanding.returncode, errors) == (1, "")
 
 
-def test_expand_json_is_pure(desk):
-    """Machines read stdout; every point is flat."""
-    desk.spec(NOOP + "exclude: [{input_size: 2}]\n")
-    done = desk.run_process("expand", "sweep.yaml", "--cluster", "local", "--json")
-    record = json.loads(done.stdout)
-    assert record["points_total"] == 2
-    assert [rule["points"] for rule in record["rules"]] == [1]
-    assert [point["input_size"] for point in record["points"]] == [1, 3]
-    assert all(len(point["point_id"]) == 16 for point in record["points"])
-
-
-def test_expand_shows_ten_points_unless_asked_for_all(desk):
-    """The rest is counted."""
-    desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 30, num: 30}"))
-    assert "and 20 more" in desk.run("expand", "sweep.yaml").stdout
-    assert (
-        len(json.loads(desk.run("expand", "sweep.yaml", "--json", "--all").stdout)["points"]) == 30
-    )
-
-
-def test_estimate_tells_the_cost(desk):
-    """Before anything is submitted, from rows where there are some."""
-    desk.spec(NOOP)
-    record = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)
-    assert record["points"] == 3
-    assert record["share_from_rows"] == 0
-    assert list(record["gpu_hours"]) == ["cpu"]
-
-
-def test_results_can_lie_anywhere(desk):
-    """By option or by environment."""
-    desk.spec(NOOP)
-    away = str(desk.folder / "else where")
-    assert desk.run_process("--results", away, "submit", "sweep.yaml").returncode == 0
-    assert "sweep" in desk.run_process("status", HPCSWEEP_RESULTS=away).stdout
-
-
 @pytest.mark.parametrize("command", [[], ["submit"], ["roofline"], ["plot"], ["logs"]])
 def test_examples_in_help_keep_their_lines(desk, command):
     """One example a line, as it is typed; no mark of the formatter shows."""
@@ -176,49 +141,6 @@ def test_no_command_shows_the_help_and_is_no_error(desk, command):
     done = desk.run_process(*command)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: ")
-
-
-def test_status_takes_a_sweep_file_for_its_results(desk):
-    """As the other commands do."""
-    desk.spec(NOOP)
-    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
-    assert "sweep" in desk.run("status", "sweep.yaml").stdout
-
-
-def test_expand_shows_the_ids_that_will_be_measured_or_none(desk):
-    """The gpu is part of an id; where the sweep leaves it to the profile, a line says so."""
-    desk.spec(NOOP)
-    bare = json.loads(desk.run("expand", "sweep.yaml", "--json").stdout)
-    assert {point["point_id"] for point in bare["points"]} == {None}
-    assert "point_id" not in desk.run("expand", "sweep.yaml").stdout
-    assert "--cluster NAME" in desk.run("expand", "sweep.yaml").stdout
-    here = json.loads(desk.run("expand", "sweep.yaml", "--cluster", "local", "--json").stdout)
-    assert here["notes"] == []
-    desk.run("submit", "sweep.yaml", "--cluster", "local")
-    assert {row["point_id"] for row in desk.rows()} == {p["point_id"] for p in here["points"]}
-
-
-def test_expand_shows_the_ids_of_a_sweep_that_names_its_gpus(desk):
-    """They are those that a profile of that GPU measures."""
-    desk.spec(NOOP.replace("}", ", gpu: [l40]}"))
-    bare, there = (
-        json.loads(desk.run("expand", "sweep.yaml", *more, "--json").stdout)
-        for more in ((), ("--cluster", "l40"))
-    )
-    assert bare["points"] == there["points"]
-    assert bare["notes"] == []
-    assert "sweep on l40 (l40): 3" in desk.run("expand", "sweep.yaml", "--cluster", "l40").stdout
-
-
-def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
-    """It runs no model, so any name will do; the file may be meant for real one day."""
-    desk.spec(NOOP.replace("[a]", "[resnet81, mine]"))
-    words = "other workloads do not know the model 'resnet81'; did you mean 'resnet18'?"
-    assert f"note: {words}" in desk.run("expand", "sweep.yaml").stdout
-    done = desk.run("submit", "sweep.yaml")
-    assert (done.returncode, done.stderr.strip()) == (0, f"note: {words}")
-    desk.spec(NOOP.replace("[a]", "[resnet18, mine]"))
-    assert desk.run("submit", "sweep.yaml").stderr == ""
 
 
 def test_help_cuts_no_description_of_a_command(desk):
@@ -248,15 +170,3 @@ def test_wrong_arguments_are_told_with_the_help_to_read(desk, arguments, words):
     assert done.returncode == 2
     assert words.lower() in done.stderr.lower()
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_sweep_is_named_by_its_file_or_its_folder_too(desk):
-    """The file's own name counts; it need not be fit to be read any more."""
-    desk.spec("name: other\n" + NOOP)
-    assert desk.run("submit", "sweep.yaml").returncode == 0
-    for command in (("status",), ("collect",), ("report",), ("logs",), ("retry",), ("cancel",)):
-        for name in ("other", "sweep.yaml", "results/other"):
-            done = desk.run(*command, name)
-            assert done.returncode == 0, done.stderr
-    desk.spec("name: [\n", "other.yaml")
-    assert desk.run("status", "other.yaml").returncode == 0

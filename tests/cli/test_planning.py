@@ -1,0 +1,72 @@
+"""`expand` and `estimate`: what would be measured, and what it would cost."""
+
+from __future__ import annotations
+
+import json
+
+NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
+
+
+def test_expand_json_is_pure(desk):
+    """Machines read stdout; every point is flat."""
+    desk.spec(NOOP + "exclude: [{input_size: 2}]\n")
+    done = desk.run_process("expand", "sweep.yaml", "--cluster", "local", "--json")
+    record = json.loads(done.stdout)
+    assert record["points_total"] == 2
+    assert [rule["points"] for rule in record["rules"]] == [1]
+    assert [point["input_size"] for point in record["points"]] == [1, 3]
+    assert all(len(point["point_id"]) == 16 for point in record["points"])
+
+
+def test_expand_shows_ten_points_unless_asked_for_all(desk):
+    """The rest is counted."""
+    desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 30, num: 30}"))
+    assert "and 20 more" in desk.run("expand", "sweep.yaml").stdout
+    assert (
+        len(json.loads(desk.run("expand", "sweep.yaml", "--json", "--all").stdout)["points"]) == 30
+    )
+
+
+def test_estimate_tells_the_cost(desk):
+    """Before anything is submitted, from rows where there are some."""
+    desk.spec(NOOP)
+    record = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)
+    assert record["points"] == 3
+    assert record["share_from_rows"] == 0
+    assert list(record["gpu_hours"]) == ["cpu"]
+
+
+def test_expand_shows_the_ids_that_will_be_measured_or_none(desk):
+    """The gpu is part of an id; where the sweep leaves it to the profile, a line says so."""
+    desk.spec(NOOP)
+    bare = json.loads(desk.run("expand", "sweep.yaml", "--json").stdout)
+    assert {point["point_id"] for point in bare["points"]} == {None}
+    assert "point_id" not in desk.run("expand", "sweep.yaml").stdout
+    assert "--cluster NAME" in desk.run("expand", "sweep.yaml").stdout
+    here = json.loads(desk.run("expand", "sweep.yaml", "--cluster", "local", "--json").stdout)
+    assert here["notes"] == []
+    desk.run("submit", "sweep.yaml", "--cluster", "local")
+    assert {row["point_id"] for row in desk.rows()} == {p["point_id"] for p in here["points"]}
+
+
+def test_expand_shows_the_ids_of_a_sweep_that_names_its_gpus(desk):
+    """They are those that a profile of that GPU measures."""
+    desk.spec(NOOP.replace("}", ", gpu: [l40]}"))
+    bare, there = (
+        json.loads(desk.run("expand", "sweep.yaml", *more, "--json").stdout)
+        for more in ((), ("--cluster", "l40"))
+    )
+    assert bare["points"] == there["points"]
+    assert bare["notes"] == []
+    assert "sweep on l40 (l40): 3" in desk.run("expand", "sweep.yaml", "--cluster", "l40").stdout
+
+
+def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
+    """It runs no model, so any name will do; the file may be meant for real one day."""
+    desk.spec(NOOP.replace("[a]", "[resnet81, mine]"))
+    words = "other workloads do not know the model 'resnet81'; did you mean 'resnet18'?"
+    assert f"note: {words}" in desk.run("expand", "sweep.yaml").stdout
+    done = desk.run("submit", "sweep.yaml")
+    assert (done.returncode, done.stderr.strip()) == (0, f"note: {words}")
+    desk.spec(NOOP.replace("[a]", "[resnet18, mine]"))
+    assert desk.run("submit", "sweep.yaml").stderr == ""

@@ -1,0 +1,55 @@
+"""A poisoned point costs its own row, and has a limit on its time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attempts import attempt, prepared
+from hpcsweep.catalog import INJECTIONS
+from hpcsweep.store import chunk_file, shards
+
+STATUS = {
+    "error": ("error", "RuntimeError: injected error"),
+    "crash": ("crashed", "SIGSEGV: Fatal Python error: Segmentation fault"),
+    "kill": ("crashed", "SIGKILL"),
+    "exit": ("crashed", "exit code 1"),
+    "hang": ("timeout", "no result within 1 s"),
+    "oom": ("oom", "peak 5.00 GiB, limit 4.00 GiB"),
+    "unsupported": ("unsupported", "injected: cannot be done here"),
+}
+
+
+def test_every_kind_of_failure_costs_its_own_point_alone(desk):
+    """The row says what happened; the other points are measured."""
+    rules = "\n".join(
+        f"    - {{when: {{model: {how}, input_size: 2}}, how: {how}}}" for how in INJECTIONS
+    )
+    file = desk.spec(
+        "workload: noop\n"
+        f"axes: {{model: [{', '.join(INJECTIONS)}], input_size: [1, 2, 3]}}\n"
+        f"point_timeout: 1\nmeasure:\n  fail:\n{rules}\n"
+    )
+    done = desk.run("submit", file, "--cluster", "local")
+    assert done.returncode == 3, done.stderr
+    rows = {(row["model"], row["input_size"]): row for row in desk.rows()}
+    assert len(rows) == 3 * len(INJECTIONS)
+    for how in INJECTIONS:
+        status, reason = STATUS[how]
+        bad = rows[how, "2"]
+        assert (bad["status"], reason in bad["status_reason"]) == (status, True), bad
+        assert rows[how, "1"]["status"] == rows[how, "3"]["status"] == "ok"
+    assert rows["oom", "2"]["mem_peak_bytes"] == str(5 << 30)
+    assert rows["oom", "2"]["mem_limit_bytes"] == str(4 << 30)
+
+
+def test_a_training_has_the_time_limit_for_each_epoch(desk):
+    """A point of three epochs may take three times as long; any point with that axis does."""
+    rule = "{when: {model: slow}, how: hang}"
+    text = "workload: noop\naxes: {model: [slow]}\npoint_timeout: 0.4\n"
+    submission = prepared(desk, f"{text}measure: {{fail: [{rule}]}}\n")
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    points = [replace(p, axes={**p.axes, "epochs": 3}) for p in chunk.points]
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, points=points)])
+    attempt(submission).communicate(timeout=60)
+    (row,) = shards.read(submission.attempts(0)[0]).rows
+    assert (row["status"], row["status_reason"]) == ("timeout", "no result within 1.2 s")

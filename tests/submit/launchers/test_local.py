@@ -1,0 +1,65 @@
+"""Supervised workers on this machine: interrupted, side by side, on a full disk."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+
+from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
+from localruns import COMMAND, FORTY_SLOW, TEN
+
+
+def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
+    """The exit code is a shell's own for an interrupt."""
+    desk.spec(FORTY_SLOW)
+    running = desk.start("submit", "sweep.yaml", "--cluster", "local")
+    desk.wait_for_rows(3)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=30)
+    assert running.returncode == EXIT_INTERRUPTED
+    assert "run the same command again to resume" in out
+    assert "collect" not in out
+    before = len(desk.rows())
+    assert before < 40
+    assert desk.submit().returncode == 0
+    points = [row["point_id"] for row in desk.rows()]
+    assert len(points) == len(set(points)) == 40
+
+
+def test_a_disk_that_fills_up_keeps_every_complete_row(desk):
+    """A limit on file size stands for the full disk; afterwards the same command continues."""
+    desk.spec(
+        FORTY_SLOW.replace("100}", "0}")
+        .replace("num: 40", "num: 400")
+        .replace("stop: 40", "stop: 400")
+    )
+
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    done = subprocess.run(
+        [*COMMAND, "submit", "sweep.yaml", "--cluster", "local"],
+        cwd=desk.folder,
+        preexec_fn=small_files,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == ResultsError.exit_code, done.stdout + done.stderr
+    assert "cannot be written" in done.stdout + done.stderr
+    kept = len(desk.rows())
+    assert 0 < kept < 400
+    assert desk.submit().returncode == 0
+    assert len({row["point_id"] for row in desk.rows()}) == 400
+    assert len(desk.rows()) == 400
+
+
+def test_several_workers_share_the_points(desk):
+    """Each chunk is one supervisor; no point is measured by two of them."""
+    desk.spec(TEN)
+    assert desk.submit("--workers", "3").returncode == 0
+    assert len({row["chunk"] for row in desk.rows()}) == 3
+    assert len(desk.rows()) == 10

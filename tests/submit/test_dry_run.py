@@ -1,0 +1,15 @@
+"""A dry run shows and rehearses, and leaves nothing."""
+
+from __future__ import annotations
+
+from localruns import TEN
+
+
+def test_a_dry_run_rehearses_one_point_and_leaves_nothing(desk):
+    """The plan is shown; the results folder is not even made."""
+    desk.spec(TEN)
+    done = desk.submit("--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "10 points" in done.stdout
+    assert "nothing was submitted" in done.stdout
+    assert not desk.results.exists()

@@ -1,0 +1,81 @@
+"""What a submission records, and which points it leaves to those before it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+
+from hpcsweep.errors import ResultsError
+from localruns import TEN
+
+
+def test_samples_are_reused_by_larger_ones(desk):
+    """One size, then three, then all of them measure ten points in all."""
+    desk.spec(TEN)
+    for more in (("--sample", "1"), ("--sample", "3"), ()):
+        assert desk.submit(*more).returncode == 0
+    points = [row["point_id"] for row in desk.rows()]
+    assert len(points) == len(set(points)) == 10
+
+
+def test_an_edited_sweep_measures_only_what_is_new(measured):
+    """Points are known by what they are, not by their place in the file."""
+    measured.spec(TEN.replace("[a, b]", "[c, b, a]"))
+    assert measured.submit().returncode == 0
+    assert Counter(row["model"] for row in measured.rows()) == {"a": 5, "b": 5, "c": 5}
+
+
+def test_one_point_is_taken_again_by_its_id(measured):
+    """The beginning of the id is enough."""
+    point_id = measured.rows()[0]["point_id"]
+    assert measured.run("retry", "sweep", "--point", point_id[:8]).returncode == 0
+    assert Counter(row["point_id"] for row in measured.rows())[point_id] == 2
+
+
+def test_results_of_a_newer_version_are_told(measured):
+    """They are not touched."""
+    (submission,) = measured.sweep().submissions()
+    manifest = json.loads(submission.manifest.read_text())
+    submission.manifest.write_text(json.dumps({**manifest, "layout": 99}))
+    done = measured.submit()
+    assert done.returncode == ResultsError.exit_code
+    assert "newer hpcsweep" in done.stderr
+
+
+def test_a_damaged_manifest_is_told_with_what_to_do(measured):
+    """And that helps: the rows stay, nothing is measured twice."""
+    (submission,) = measured.sweep().submissions()
+    submission.manifest.write_text('{"x"')
+    for command in (("submit", "sweep.yaml"), ("collect", "sweep")):
+        done = measured.run(*command)
+        assert done.returncode == ResultsError.exit_code
+        assert f"{submission.id}/manifest.json: cannot be read" in done.stderr
+        assert "restore it, or remove the file" in done.stderr
+    submission.manifest.unlink()
+    assert "nothing to measure (10 ok)" in measured.submit().stdout
+    assert "10 points (10 ok)" in measured.run("collect", "sweep").stdout
+
+
+def test_the_commit_of_the_sweep_file_is_kept(desk):
+    """With a mark where tracked files have changed; outside of a repository there is none."""
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *who, *arguments]
+        done = subprocess.run(command, cwd=desk.folder, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    spec = desk.spec(TEN)
+    desk.submit("--sample", "1")
+    git("init")
+    git("add", spec.name)
+    git("commit", "-m", "one")
+    git("tag", "-am", "one", "v1")
+    desk.submit("--sample", "2")
+    spec.write_text(TEN.replace("[a, b]", "[a, b, c]"))
+    desk.submit()
+    found = [entry.read_manifest() for entry in desk.sweep().submissions()]
+    sha = git("rev-parse", "HEAD")
+    told = [(one.git_sha, one.git_dirty) for one in found]
+    assert told == [(None, None), (sha, False), (sha, True)]

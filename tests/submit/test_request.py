@@ -1,0 +1,35 @@
+"""What is asked for decides what is sent: the device that is here, the budget, the profile."""
+
+from __future__ import annotations
+
+from hpcsweep.errors import Refused
+from localruns import FORTY_SLOW, TEN
+
+
+def test_a_rehearsal_has_ids_of_its_own_and_equal_points_collapse(desk):
+    """Two GPU types that are not here become one CPU point each."""
+    desk.spec(TEN + "  gpu: [v100, l40]\n")
+    done = desk.submit()
+    assert "a rehearsal" in done.stdout
+    assert {row["gpu"] for row in desk.rows()} == {"cpu"}
+    assert len(desk.rows()) == 10
+
+
+def test_a_budget_is_kept(desk):
+    """What is expected to cost more is refused, and nothing is left behind."""
+    desk.spec(FORTY_SLOW.replace("100}", "3600000}"))
+    done = desk.submit("--max-gpu-hours", "0.5")
+    assert done.returncode == Refused.exit_code
+    assert "--max-gpu-hours 0.5" in done.stderr
+    assert desk.sweep().submissions() == []
+
+
+def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):
+    """Nothing is sent, and nothing is wrong."""
+    desk.spec(TEN + "  gpu: [a100, h100]\n")
+    (desk.folder / "v100.yaml").write_text("gpu: v100\n")
+    done = desk.run("submit", "sweep.yaml", "--cluster", "v100.yaml", "--no-check")
+    assert done.returncode == 0, done.stderr
+    told = "no point of this sweep matches profile v100 (the sweep asks for gpu: a100, h100)"
+    assert told in done.stdout
+    assert desk.sweep().submissions() == []

@@ -1,0 +1,56 @@
+"""Attempts as a job script starts them, of chunks that nobody has launched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store import shards
+from hpcsweep.submit import prepare, request
+
+if TYPE_CHECKING:
+    from hpcsweep.store.rundir import SubmissionDir
+    from localruns import Desk
+
+SLOW = """\
+workload: noop
+axes: {model: [a], input_size: {start: 1, stop: 20, num: 20}}
+measure: {sleep_ms: 50}
+"""
+
+
+def prepared(desk: Desk, text: str) -> SubmissionDir:
+    """Return a submission of one chunk, recorded as `submit` does and not launched."""
+    asked = request.make(sweep_file.load(desk.spec(text)), profile.load("local"))
+    return prepare.prepare(desk.sweep(), asked).submission
+
+
+def attempt(submission: SubmissionDir, **env: str) -> subprocess.Popen[str]:
+    """Start an attempt as a job script does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "hpcsweep.node.supervisor", str(submission.path), "0"],
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ids(submission: SubmissionDir) -> list[str]:
+    """Return the point of every row, over all attempts."""
+    return [
+        key.point_id for shard in submission.attempts(0) for key in shards.read_keys(shard.overall)
+    ]
+
+
+def wait_for_rows(submission: SubmissionDir, count: int) -> None:
+    """Wait until some rows are there."""
+    until = time.monotonic() + 30
+    while len(ids(submission)) < count:
+        assert time.monotonic() < until, f"only {len(ids(submission))} rows"
+        time.sleep(0.01)

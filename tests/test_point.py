@@ -1,0 +1,31 @@
+"""A point's id, which never changes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpcsweep.spec import sweep_file
+from hpcsweep.spec.expansion import expand
+from paths import GOLDEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+IDS = GOLDEN / "point_ids.json"
+
+
+def _sweep(folder: Path, raw: dict[str, Any]) -> sweep_file.Sweep:
+    path = folder / "here.yaml"
+    path.write_text(json.dumps({"workload": "noop", **raw}))
+    return sweep_file.load(path)
+
+
+@pytest.mark.parametrize("case", json.loads(IDS.read_text()), ids=lambda case: case["why"])
+def test_ids_never_change(tmp_path: Path, case: dict[str, Any]) -> None:
+    """Rows of earlier releases are found again: these ids were written down once."""
+    points = expand(_sweep(tmp_path, case["sweep"]))
+    assert [point.point_id for point in points] == case["ids"]

@@ -1,0 +1,24 @@
+"""A process is known by more than its number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+from hpcsweep import processes
+
+
+def test_a_process_is_known_by_more_than_its_number():
+    """A recycled pid, a zombie and another host's process are not it."""
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1)
+    who = processes.identity(child.pid)
+    assert who.is_alive()
+    assert not replace(who, start=who.start - 1).is_alive()
+    assert not replace(who, host="elsewhere").is_alive()
+    child.kill()
+    while processes.identity(child.pid).start is not None:
+        pass  # until it is a zombie
+    assert not who.is_alive()
+    child.communicate()
+    assert not who.is_alive()
