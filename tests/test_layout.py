@@ -24,10 +24,8 @@ TESTED_WITH = {
     "collect/orphans": "collect/test_workflow",
     "collect/summary": "collect/test_workflow",
     "collect/tables": "collect/test_workflow",
-    "errors": "docs/test_documentation",
     "preflight/findings": "preflight/test_checks",
     "slurm/cluster": "on_slurm/test_mistakes",
-    "store/typed_json": "store/test_manifest",
     "submit/cost": "submit/test_estimate",
     "submit/launchers/arrays": "on_slurm/test_launching",
     "submit/launchers/sbatch": "on_slurm/test_launching",
@@ -36,7 +34,6 @@ TESTED_WITH = {
     "submit/progress": "submit/test_workflow",
     "submit/to_slurm": "on_slurm/test_launching",
     "tracking/bad_nodes": "on_slurm/test_badnodes",
-    "tracking/journal": "tracking/test_chunk_state",
     "tracking/sweep_status": "tracking/test_status",
 }
 # Folders of tests that ask for something else than one module.

@@ -7,7 +7,6 @@ import sys
 
 import ncufiles
 from hpcsweep.analysis.roofline import model
-from hpcsweep.errors import suggest
 from ncufiles import Launch
 from paths import ROOT
 
@@ -77,8 +76,3 @@ def test_the_sample_is_what_its_script_computes():
     assert len(found.export.work) == len(calls) == 60
     tensor = sum(piece.flops["tf32 tensor"] for piece in found.export.work)
     assert tensor == sum(call.flops for call in calls if call.op == "conv2d")
-
-
-def test_the_nearest_gpu_is_told_as_it_is_typed():
-    """The table has each in two spellings; the short one comes first."""
-    assert suggest("l4", ["l40", "L40"]) == "; did you mean 'l40'?"
