@@ -47,6 +47,9 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside `path`; on success sync it and rename it over `path`.
 
+    Who closes the file has synced it: where several files belong together, none is renamed before
+    the last one is closed.
+
     Raises:
         ResultsError: the folder is read-only, full, or gone; `path` is as it was.
 
@@ -58,8 +61,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         ) as file:
             temporary = file.name
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if not file.closed:
+                file.flush()
+                os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException as error:

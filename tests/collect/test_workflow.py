@@ -28,6 +28,7 @@ from hpcsweep.store.seals import Heads
 from hpcsweep.tracking import status
 from localruns import Desk
 from resultsfolder import SWEEP, commit
+from standins import compile_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -770,6 +771,24 @@ def test_a_full_disk_leaves_the_old_tables(
     assert folder.tables() == before
     assert not [path for path in folder.run.path.iterdir() if path.name.endswith(".tmp")]
     assert collect(folder.run).points == 8
+
+
+@pytest.mark.parametrize("call", ["FAIL_FSYNC", "FAIL_CLOSE"])
+@pytest.mark.parametrize("table", [".overall.csv.", ".layers.csv.", ".samples.csv."])
+def test_a_quota_that_is_told_by_the_last_call_leaves_the_old_tables(
+    folder: Folder, tmp_path: Path, call: str, table: str
+) -> None:
+    """All three of them."""
+    folder.measure(folder.shard("s1"), folder.points[:2])
+    collect(folder.run)
+    before = folder.tables()
+    folder.measure(folder.shard("s1", 1), folder.points[2:])
+    library = compile_library("filesystem", tmp_path, "-ldl")
+    desk = Desk(tmp_path)
+    done = desk.run_process("collect", "demo", LD_PRELOAD=str(library), **{call: table})
+    assert done.returncode == ResultsError.exit_code
+    assert "cannot be written (Disk quota exceeded)" in done.stderr
+    assert folder.tables() == before
 
 
 def test_a_read_only_folder_is_told(measured: Folder) -> None:

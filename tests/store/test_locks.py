@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -10,6 +12,8 @@ import pytest
 from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.store import locks
 from hpcsweep.store.rundir import RunDir
+from localruns import Desk
+from standins import compile_library
 
 HOLD = """\
 import sys
@@ -44,3 +48,93 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     run = RunDir(tmp_path / "file" / "s")
     with pytest.raises(ResultsError, match="cannot be written"), locks.held(run, "submit"):
         pass
+
+
+SOFT = """\
+import sys
+from pathlib import Path
+from hpcsweep.errors import Busy
+from hpcsweep.store import locks
+from hpcsweep.store.rundir import RunDir
+try:
+    with locks.held(RunDir(Path(sys.argv[1])), "hpcsweep collect", timeout=0.1):
+        print("held")
+except Busy as busy:
+    print(busy)
+"""
+ELSEWHERE = {
+    "what": "hpcsweep submit",
+    "since": "2025-03-04T05:06:07+00:00",
+    "process": {"host": "login2", "boot": "x", "pid": 77, "start": 5},
+}
+
+
+@pytest.fixture
+def no_locks(tmp_path):
+    """Return the environment of a process on a file system that has no locks."""
+    library = compile_library("filesystem", tmp_path, "-ldl")
+    return {"LD_PRELOAD": str(library), "NO_FLOCK": "1"}
+
+
+@pytest.fixture
+def left_behind(tmp_path):
+    """Return a sweep with the lock of a process that was killed on another host."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    assert desk.run("submit", "sweep.yaml").returncode == 0
+    desk.sweep().lock.write_text("77\nlogin2\n5\n")
+    desk.sweep().file(".lock-holder").write_text(json.dumps(ELSEWHERE))
+    return desk
+
+
+def test_a_lock_that_was_left_behind_is_told_with_its_holder_and_how_to_break_it(
+    left_behind, no_locks
+):
+    """Where the file is the lock, nobody can know from here whether that process is gone."""
+    done = subprocess.run(
+        [sys.executable, "-c", SOFT, left_behind.sweep().path],
+        env={**os.environ, **no_locks},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "by hpcsweep submit, process 77 on login2, since 2025-03-04T05:06Z;" in done.stdout
+    assert done.stdout.rstrip().endswith("If that process is gone, add --break-lock")
+
+
+@pytest.mark.parametrize("command", [["collect", "sweep"], ["submit", "sweep.yaml"], ["retry"]])
+def test_the_lock_of_a_process_that_is_gone_can_be_broken(left_behind, no_locks, command):
+    """It says whose it was; then the command does its work."""
+    done = left_behind.run_process(*command, "--break-lock", **no_locks)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert "results/sweep: broke the lock of hpcsweep submit, process 77 on login2" in said
+    assert not left_behind.sweep().file(".lock-holder").exists()
+
+
+def test_the_lock_of_a_living_process_is_not_broken(tmp_path):
+    """Whether it is known by name, or to the system alone."""
+    run = RunDir(tmp_path / "s")
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout.readline() == b"held\n"
+    with pytest.raises(Busy, match=f"process {other.pid} on .* is alive; end it"):
+        locks.break_open(run)
+    run.file(".lock-holder").unlink()
+    with pytest.raises(Busy, match="another process is alive; end it"):
+        locks.break_open(run)
+    other.kill()
+    other.communicate()
+    assert locks.break_open(run).endswith("no lock to break")
+
+
+def test_a_folder_that_was_made_for_the_lock_goes_with_it(tmp_path):
+    """Unless something came in; what was there before stays."""
+    run = RunDir(tmp_path / "results" / "s")
+    with locks.held(run, "hpcsweep submit"):
+        pass
+    assert not run.path.parent.exists()
+    with locks.held(run, "hpcsweep submit"):
+        run.submissions_dir.mkdir()
+    assert run.submissions_dir.is_dir()

@@ -12,11 +12,14 @@ import pytest
 
 import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
+from hpcsweep.errors import ResultsError
 from hpcsweep.store import seals, shards
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import ShardPath
 from hpcsweep.store.shards import ShardWriter
+from localruns import Desk
 from resultsfolder import commit, layer_of, row_of
+from standins import compile_library
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -270,6 +273,32 @@ with ShardWriter(shard) as writer:
     assert [row["point_id"] for row in found.rows] == [points[0].point_id]
     assert (found.torn, found.problems) == (False, [])
     assert sealed(shard) == [True]
+
+
+@pytest.mark.parametrize("call", ["FAIL_FSYNC", "FAIL_CLOSE"])
+@pytest.mark.parametrize("file", ["0.0.overall.csv", "0.0.layers.csv", "0.0.samples.csv"])
+def test_a_quota_that_is_told_by_the_last_call_alone_is_noticed(
+    tmp_path: Path, call: str, file: str
+) -> None:
+    """As network file systems do: every write succeeded, and the rows may be lost."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    library = compile_library("filesystem", tmp_path, "-ldl")
+    done = desk.run_process("submit", "sweep.yaml", LD_PRELOAD=str(library), **{call: file})
+    assert done.returncode == ResultsError.exit_code, done.stdout + done.stderr
+    assert f"{file}: cannot be written (Disk quota exceeded)" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", ["jobs.jsonl", "chunks.jsonl", "manifest.json", "sweep.yaml"])
+def test_a_submission_that_did_not_reach_the_disk_is_not_started(tmp_path: Path, file: str) -> None:
+    """Its files are told, too."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    library = compile_library("filesystem", tmp_path, "-ldl")
+    done = desk.run_process("submit", "sweep.yaml", LD_PRELOAD=str(library), FAIL_FSYNC=file)
+    assert done.returncode == ResultsError.exit_code, done.stdout + done.stderr
+    assert "cannot be written (Disk quota exceeded)" in done.stderr
+    assert desk.rows() == []
 
 
 def test_a_killed_writer_loses_nothing_that_it_committed(shard: ShardPath) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from hpcsweep.errors import BadInput, Incomplete, PointsFailed, ResultsError
+from hpcsweep.errors import BadInput, Incomplete, MissingDependency, PointsFailed, ResultsError
 from localruns import FORTY_SLOW, TEN
 
 
@@ -26,6 +26,23 @@ def test_a_sweep_that_shrank_has_orphans(measured):
     measured.spec(TEN.replace("[a, b]", "[a]"))
     assert "nothing to measure" in measured.submit().stdout
     assert json.loads(measured.run("collect", "sweep", "--json").stdout)["orphans"] == 5
+
+
+def test_a_submission_that_was_not_sent_changes_nothing(measured):
+    """No folder, no other sweep file; here there is no sbatch."""
+    run = measured.sweep()
+    before = sorted(path for path in run.path.rglob("*") if path.name != ".lock")
+    sweep = run.sweep_file.read_bytes()
+    (measured.folder / "site.yaml").write_text("gpu: l40\n")
+    measured.spec(TEN.replace("[a, b]", "[c]"))
+    done = measured.run("submit", "sweep.yaml", "--cluster", "site.yaml", PATH="/nowhere")
+    assert done.returncode == MissingDependency.exit_code, done.stderr
+    assert sorted(path for path in run.path.rglob("*") if path.name != ".lock") == before
+    assert run.sweep_file.read_bytes() == sweep
+    measured.spec(TEN, "other.yaml")
+    done = measured.run("submit", "other.yaml", "--cluster", "site.yaml", PATH="/nowhere")
+    assert done.returncode == MissingDependency.exit_code, done.stderr
+    assert not (measured.results / "other").exists()
 
 
 def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):

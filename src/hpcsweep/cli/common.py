@@ -117,6 +117,13 @@ def sweep_name(text: str) -> str:
         return path.stem
 
 
+break_lock_option = click.option(
+    "--break-lock",
+    is_flag=True,
+    help="Remove the lock of a process that was killed on another host.",
+)
+
+
 def told_damage(run: RunDir) -> int:
     """Say which submissions are damaged; return the exit code for that, or 0."""
     from hpcsweep.errors import ResultsError
@@ -126,6 +133,13 @@ def told_damage(run: RunDir) -> int:
     for problem in problems:
         print(f"hpcsweep: {problem}", file=sys.stderr)
     return ResultsError.exit_code if problems else 0
+
+
+def break_lock(run: RunDir) -> None:
+    """Remove the lock of a process that is gone, and say whose it was."""
+    from hpcsweep.store import locks
+
+    say(locks.break_open(run))
 
 
 def say(text: str) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcsweep.cli import streams
+from hpcsweep.cli import common, streams
 from hpcsweep.cli.common import (
+    break_lock_option,
     check_option,
     cluster_option,
     json_option,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     help="Skip points that are larger than one that ran out of memory.",
 )
 @check_option
+@break_lock_option
 @click.pass_obj
 @streams.forgiving()
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -70,6 +72,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     dry: bool,
     skip_dominated: bool,
     check: bool,
+    break_lock: bool,
 ) -> int:
     """Run every point that has no result yet. Re-run to resume.
 
@@ -85,6 +88,8 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
         print(f"note: {doubt}", file=sys.stderr)
+    if break_lock:
+        common.break_lock(rundir.RunDir(results / sweep.name))
     if nodes:
         workflow.allow_nodes(results, sweep, nodes)
     code = 0
@@ -148,6 +153,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
 @cluster_option
 @workers_option
 @check_option
+@break_lock_option
 @click.pass_obj
 @streams.forgiving()
 def retry(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -159,12 +165,15 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     workers: int | None,
     *,
     check: bool,
+    break_lock: bool,
 ) -> int:
     """Measure failed points again."""
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    if break_lock:
+        common.break_lock(one)
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
     code = measure_again(one, wanted, say, point_ids=point_ids, clusters=clusters, options=options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcsweep.cli.common import json_option, runs
+from hpcsweep.cli.common import break_lock_option, json_option, runs
 from hpcsweep.errors import HpcsweepError, Implausible, UsageError
 
 if TYPE_CHECKING:
@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sweeps", nargs=-1)
 @json_option
+@break_lock_option
 @click.pass_obj
-def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool) -> None:
+def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool, break_lock: bool) -> None:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
     does so for every sweep.
     """
     from hpcsweep.collect import workflow
+    from hpcsweep.store import locks
 
     trouble: HpcsweepError | None = None
     for one in runs(results, sweeps):
+        if break_lock:
+            print(locks.break_open(one), file=sys.stderr)
         found = workflow.collect(one)
         print(json.dumps(found.to_json()) if as_json else found.text())
         trouble = trouble or found.error()

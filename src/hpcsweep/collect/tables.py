@@ -114,6 +114,8 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
+        for file in (overall, samples, layers):  # a full disk may be told as late as here
+            file.close()
     return written
 
 

@@ -87,6 +87,7 @@ class Attempt:
             self._write_env(AttemptState.RUNNING, "")
             try:
                 left = self._measure_all(self._todo(), care)
+                self._writer.sync()  # a full disk may be told only now
             except HpcsweepError as error:
                 self._write_env(AttemptState.REFUSED, str(error))
                 raise

@@ -12,6 +12,7 @@ does not exist.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
         for chunk in chunks:
             file.write(json.dumps(_encode(chunk), separators=(",", ":")) + "\n")
             count, points, seconds = count + 1, points + len(chunk.points), seconds + chunk.seconds
+        file.flush()
+        os.fsync(file.fileno())
     return count, points, seconds
 
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.files import cannot_write
 from hpcsweep.processes import Identity  # noqa: TC001 - `typed_json` asks for it
 from hpcsweep.store import typed_json
 
@@ -113,13 +114,16 @@ def read(path: Path) -> list[Entry | Damaged]:
 
 
 def append(path: Path, entry: Entry) -> None:
-    """Add an entry, synced before this returns."""
-    with path.open("ab+") as file:
-        file.seek(max(file.tell() - 1, 0))
-        torn = file.read() not in {b"", b"\n"}
-        file.write(b"\n" * torn + json.dumps(typed_json.write(entry)).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Add an entry, synced before this returns; `ResultsError` where it is not on the disk."""
+    try:
+        with path.open("ab+") as file:
+            file.seek(max(file.tell() - 1, 0))
+            torn = file.read() not in {b"", b"\n"}
+            file.write(b"\n" * torn + json.dumps(typed_json.write(entry)).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def _entry(number: int, line: bytes) -> Entry | Damaged | None:

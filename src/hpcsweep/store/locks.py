@@ -1,60 +1,139 @@
 """The lock around the two critical sections of the submitting host: submit and collect.
 
 Jobs never take it: locks on shared file systems break or hang, so nothing that measures may wait
-for one.
+for one. Where the file system has no locks, the file itself is the lock, and a process that is
+killed on another host leaves it behind: `break_open` removes it.
 """
 
 from __future__ import annotations
 
 import os
-import socket
+import warnings
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
-from hpcsweep.errors import Busy
+from hpcsweep import files, processes
+from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.files import cannot_write
+from hpcsweep.processes import Identity
+from hpcsweep.store import typed_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
+
+BREAK: Final = "--break-lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who holds the lock, why, and since when (UTC, ISO 8601)."""
+
+    what: str = ""
+    since: str = ""
+    process: Identity = field(default_factory=Identity)
+
+    def __str__(self) -> str:
+        if not self.what:
+            return "another process"
+        who = f"process {self.process.pid} on {self.process.host}"
+        return f"{self.what}, {who}, since {self.since[:16]}Z"
 
 
 @contextmanager
 def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
-    """Hold the run folder's lock while doing `what`.
+    """Hold the run folder's lock while doing `what`; a folder that stays empty goes again.
 
     Raises:
         Busy: another process held it for `timeout` seconds; the text says which.
         ResultsError: the folder cannot be written.
 
     """
-    holder = run.lock.with_name(".lock-holder")
     lock = FileLock(run.lock)
+    made = [path for path in (run.path, run.path.parent) if not path.exists()]
     try:
         run.path.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=timeout)
+        _acquire(lock, timeout)
     except Timeout:
         raise Busy(
-            f"{run.path}: locked for more than {timeout:g} s by {_holder(holder)}; "
-            "wait for it, or end it, and run this command again"
+            f"{run.path}: locked for more than {timeout:g} s by {_holder(run)}; wait for it, or "
+            f"end it, and run this command again. If that process is gone, add {BREAK}"
         ) from None
     except OSError as error:
         raise cannot_write(run.path, error) from error
     try:
-        with suppress(OSError):  # it only serves a message
-            holder.write_text(f"{what}, process {os.getpid()} on {socket.gethostname()}")
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        with suppress(ResultsError):  # it only serves a message
+            holder = Holder(what=what, since=now, process=processes.identity())
+            files.write_json(_path(run), typed_json.write(holder))
         yield
     finally:
-        holder.unlink(missing_ok=True)
+        _path(run).unlink(missing_ok=True)
+        _remove_empty(run, made)
         lock.release()
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
 
 
-def _holder(path: os.PathLike[str]) -> str:
+def break_open(run: RunDir) -> str:
+    """Remove a lock that a dead process left behind; return what was done, for people.
+
+    Raises:
+        Busy: the process that holds it is alive, as far as this host can tell.
+        ResultsError: the folder cannot be written.
+
+    """
+    if not run.lock.exists():
+        return f"{run.path}: no lock to break"
+    who = _holder(run)
+    if who.process.is_alive():
+        raise Busy(f"{run.path}: {who} is alive; end it, and run this command again")
+    lock = FileLock(run.lock)
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - any path-like
-            return file.read().strip() or "another process"
-    except OSError:
-        return "another process"
+        _acquire(lock, 0)
+    except Timeout:
+        if not isinstance(lock, SoftFileLock):  # the system knows of a process that holds it
+            raise Busy(f"{run.path}: {who} is alive; end it, and run this command again") from None
+    except OSError as error:
+        raise cannot_write(run.path, error) from error
+    else:
+        lock.release()
+        return f"{run.path}: no lock to break"
+    try:
+        run.lock.unlink(missing_ok=True)
+        _path(run).unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(run.path, error) from error
+    return f"{run.path}: broke the lock of {who}"
+
+
+def _acquire(lock: BaseFileLock, timeout: float) -> None:
+    with warnings.catch_warnings():  # that there are no locks here, so that the file is the lock
+        warnings.simplefilter("ignore")
+        lock.acquire(timeout=timeout)
+
+
+def _path(run: RunDir) -> Path:
+    return run.lock.with_name(".lock-holder")
+
+
+def _holder(run: RunDir) -> Holder:
+    """Return who holds the lock, as far as it is known."""
+    try:
+        return typed_json.read(Holder, files.read_json(_path(run)))
+    except (ResultsError, ValueError):
+        return Holder()
+
+
+def _remove_empty(run: RunDir, made: Sequence[Path]) -> None:
+    """Remove the lock from a folder that was made for it and holds nothing else."""
+    with suppress(OSError):
+        if run.path in made and os.listdir(run.path) == [run.lock.name]:  # noqa: PTH208 - names
+            run.lock.unlink()

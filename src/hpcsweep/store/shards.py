@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cells
+from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.store import seals
 from hpcsweep.store.blocks import cannot_read
@@ -63,7 +64,8 @@ class ShardWriter:
             ):
                 self._files[name] = _Appender(path, _line(columns))
         except BaseException:
-            self.close()
+            with suppress(ResultsError):
+                self.close()
             raise
         self._synced = time.monotonic()
 
@@ -97,19 +99,28 @@ class ShardWriter:
         self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Sync and close; a second call does nothing."""
-        with suppress(OSError, KeyError):
-            if self._files:
-                self.sync()
-        for file in self._files.values():
-            file.close()
-        self._files = {}
+        """Sync and close; a second call does nothing.
+
+        Raises:
+            ResultsError: rows that were committed may not be on the disk.
+
+        """
+        files, self._files = self._files, {}
+        errors = []
+        for step in (*(f.sync for f in files.values()), *(f.close for f in files.values())):
+            try:
+                step()
+            except ResultsError as error:  # noqa: PERF203 - three files
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        with suppress(*([ResultsError] if kind else [])):  # the first error says more
+            self.close()
 
 
 def fence_off(shard: ShardPath) -> None:
@@ -155,12 +166,18 @@ class _Appender:
         return offset
 
     def sync(self) -> None:
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:  # some file systems tell only now that the disk is full
+            raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            try:
+                os.close(fd)
+            except OSError as error:
+                raise cannot_write(self._path, error) from error
 
 
 class Key(NamedTuple):

@@ -11,7 +11,7 @@ import math
 import shutil
 import socket
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import chain
@@ -115,9 +115,28 @@ def _keep_sweep(run: RunDir, request: Request) -> None:
 
 
 def discard(submission: SubmissionDir) -> None:
-    """Remove a submission that was not sent."""
-    shutil.rmtree(submission.path, ignore_errors=True)
-    shutil.rmtree(submission.shards, ignore_errors=True)
+    """Remove a submission that was never launched, and the folders that were made for it."""
+    for path in (submission.path, submission.shards):
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # others are there
+            path.parent.rmdir()
+
+
+def sweep_kept(run: RunDir) -> bytes | None:
+    """Return the sweep as it was last submitted; None where none was."""
+    try:
+        return run.sweep_file.read_bytes()
+    except OSError:
+        return None
+
+
+def keep_again(run: RunDir, before: bytes | None) -> None:
+    """Bring back the sweep that was last submitted, since the newer one was refused."""
+    if before is None:
+        run.sweep_file.unlink(missing_ok=True)
+    else:
+        with files.replacing(run.sweep_file) as file:
+            file.write(before)
 
 
 def check_budget(seconds: float, max_gpu_hours: float | None) -> None:

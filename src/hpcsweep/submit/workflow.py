@@ -53,6 +53,7 @@ class _Submit:
     ready: Prepared = field(default_factory=lambda: prepare.NOTHING)
     answer: Answer | None = None  # what Slurm said of earlier submissions, if it was asked
     bad_nodes: Sequence[BadNode] = ()
+    sweep_before: bytes | None = None  # the sweep file of the submission before
 
     @property
     def submission(self) -> SubmissionDir:
@@ -96,6 +97,7 @@ def _fence_off_lost_attempts(job: _Submit) -> None:
 
 def _write_submission(job: _Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
+    job.sweep_before = prepare.sweep_kept(job.run)
     job.ready = prepare.prepare(job.run, job.asked, queue)
 
 
@@ -127,7 +129,7 @@ def _end_if_nothing_is_left(job: _Submit) -> int | None:
 
 def _check_and_send(job: _Submit) -> None:
     """Send the chunks to Slurm, if the profile fits the cluster."""
-    with _discarded_unless_sent(job.submission):
+    with _discarded_unless_sent(job):
         if job.asked.options.check:
             precheck.check(job.asked.profile, job.submission.path, job.say)
         ids = to_slurm.send(job.submission, job.asked.profile, job.bad_nodes, job.say)
@@ -137,13 +139,14 @@ def _check_and_send(job: _Submit) -> None:
 
 
 @contextmanager
-def _discarded_unless_sent(submission: SubmissionDir) -> Iterator[None]:
+def _discarded_unless_sent(job: _Submit) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        known = journal.sent(submission)
-        if not known.arrays and not known.unsure:
-            prepare.discard(submission)
+        known = journal.sent(job.submission)
+        if not known.arrays and not known.unsure and not known.doubtful:
+            prepare.discard(job.submission)
+            prepare.keep_again(job.run, job.sweep_before)
         raise
 
 
