@@ -106,7 +106,7 @@ def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
     one = surviving.sweep(lab, folder / "expired", site, points=40, chunk=40, sleep_ms=1000)
     one.begin()
     (job,) = one.running()
-    lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={surviving.after(0)}")
+    lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={surviving.after(5)}")
     one.wait("TIMEOUT", lambda: {j.state.name for j in one.jobs()} == {"TIMEOUT"})
     one.profile("any", f"{site}max_points_per_chunk: 8\n")  # the rest in parallel
     one.finish()

@@ -198,11 +198,13 @@ class Lab:
 
     def clear(self) -> None:
         """Start what was killed, cancel every job, and wait until all nodes are idle again."""
-        for name, daemon in list(self._daemons.items()):
-            if daemon.poll() is not None:
-                self.spawn(name)
+        dead = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
+        for name in dead:
+            self.spawn(name)
         self.run("scancel", "--user=root")
         self.wait_for("an empty queue", lambda: not self.run("squeue", "-h").stdout.strip())
+        if "slurmctld" in dead:
+            self.wait_for("the end of forgotten jobs", self._no_job_runs)
         for name in NODES:
             if self._state_of(name) not in {"idle", "completing"}:
                 # Refused where the node came back by itself.
@@ -227,6 +229,16 @@ class Lab:
     def _nodes_are_idle(self) -> bool:
         done = self.run("sinfo", "-h", "-p", "all", "-N", "-o", "%T", check=False)
         return done.stdout.split() == ["idle"] * len(NODES)
+
+    def _no_job_runs(self) -> bool:
+        """End jobs that slurmctld forgot when it died: it gives their ids away again."""
+        jobs = {pid for pid in processes(self.directory) if _says(pid, "environ", b"SLURM_JOB_ID=")}
+        for pid in jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not jobs and not any(
+            _says(pid, "comm", b"slurmstepd") for pid in processes(self.directory)
+        )
 
     def _last_words(self) -> str:
         logs = sorted((self.directory / "log").glob("*"))
@@ -360,6 +372,13 @@ def processes(folder: Path, node: str | None = None) -> set[int]:
     while more := {p for p, parent in parents.items() if parent in ours} - ours:
         ours |= more
     return ours
+
+
+def _says(pid: int, file: str, word: bytes) -> bool:
+    """Say whether a file of a process in /proc has a word; no for a process that is gone."""
+    with contextlib.suppress(OSError):
+        return word in Path(f"/proc/{pid}/{file}").read_bytes()
+    return False
 
 
 def end_processes(folder: Path, node: str | None = None) -> None:
