@@ -19,11 +19,6 @@ PACKAGE = ROOT / "src/hpcsweep"
 TESTED_WITH = {
     "cli/machine": "preflight/test_doctor",
     "cli/sweeps": "cli/test_common",
-    "collect/incremental": "collect/test_workflow",
-    "collect/merge": "collect/test_workflow",
-    "collect/orphans": "collect/test_workflow",
-    "collect/summary": "collect/test_workflow",
-    "collect/tables": "collect/test_workflow",
     "preflight/findings": "preflight/test_checks",
     "slurm/cluster": "on_slurm/test_mistakes",
     "submit/cost": "submit/test_estimate",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +16,7 @@ from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from hpcsweep.point import Point
@@ -130,3 +133,51 @@ def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
         where = {"gpu": gpu} if gpu else {"rehearse": "cpu"}
         _EXPANDED[text, gpu] = list(expansion.expand(sweep_file.load(file), **where))
     return _EXPANDED[text, gpu]
+
+
+def overall(run: RunDir) -> list[dict[str, str]]:
+    """Return the merged table of points."""
+    with run.overall.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def by_point(run: RunDir, column: str) -> dict[str, str]:
+    """Return one column by point."""
+    return {row["point_id"]: row[column] for row in overall(run)}
+
+
+def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Change a file's lines."""
+    path.write_bytes(b"\n".join(change(path.read_bytes().split(b"\n"))))
+
+
+def collect_in_a_process(run: RunDir, prepare: str = "") -> subprocess.CompletedProcess[str]:
+    """Collect in a process of its own; print the error or the number of points."""
+    code = f"""
+import os, resource
+from pathlib import Path
+from hpcsweep.collect.workflow import collect
+from hpcsweep.errors import ResultsError
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.seals import Heads
+{prepare}
+try:
+    print(collect(RunDir(Path({str(run.path)!r}))).points)
+except ResultsError as error:
+    print(error)
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+# Leaves so few file descriptors.
+TOO_MANY_OPEN_FILES = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+while True:
+    try:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        break
+for fd in taken[-{free}:]:
+    os.close(fd)
+"""

@@ -1,0 +1,127 @@
+"""Which of several rows counts, and what a damaged one costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcsweep.catalog.columns import SHARD_COLUMNS
+from hpcsweep.collect.workflow import collect
+from hpcsweep.store import ledger
+from hpcsweep.tracking import status
+from resultsfolder import by_point
+
+if TYPE_CHECKING:
+    from resultsfolder import Folder
+
+
+def test_ok_beats_everything_and_later_beats_earlier(folder: Folder) -> None:
+    """A retry that fails does not take a number away."""
+    points = folder.points
+    folder.measure(folder.shard("s1"), points[:4], mean_ms=1.0)
+    folder.measure(folder.shard("s1", attempt=1), points[2:], status="crashed")
+    folder.submit("s2")
+    folder.measure(folder.shard("s2"), points[:1], mean_ms=3.0)
+    folder.measure(folder.shard("s2", attempt=1), points[6:], status="oom")
+    report = collect(folder.run)
+    status, ms = by_point(folder.run, "status"), by_point(folder.run, "mean_ms")
+    assert [status[p.point_id] for p in points] == ["ok"] * 4 + ["crashed"] * 2 + ["oom"] * 2
+    assert [ms[p.point_id] for p in points[:4]] == ["3", "1", "1", "1"]
+    assert report.duplicates == 5
+    assert "5 points with several rows" in report.text()
+
+
+def test_the_later_round_counts_whatever_the_clock_said(folder: Folder) -> None:
+    """The clock went back before the second submission; both orders of collecting agree."""
+    point = folder.points[0]
+    folder.submit("a-earlier-name", [point], round=1)
+    folder.measure(folder.shard("s1"), [point], status="crashed")
+    collect(folder.run)
+    folder.measure(folder.shard("a-earlier-name"), [point], status="oom")
+    assert collect(folder.run).statuses == {"oom": 1}
+    folder.run.collect_index.unlink()
+    assert collect(folder.run).statuses == {"oom": 1}
+    assert ledger.statuses(folder.run) == {point.point_id: "oom"}
+    (found,) = status.read(folder.run.path.parent, [])
+    assert found.profiles[0].counts() == {"oom": 1}
+
+
+def test_a_manifest_that_comes_back_changes_which_row_counts(folder: Folder) -> None:
+    """Until then its name says where it stands among the others; nothing of that is remembered."""
+    point = folder.points[0]
+    earlier = folder.submit("a-earlier-name", [point], round=1)
+    folder.measure(folder.shard("s1"), [point], status="crashed")
+    folder.measure(folder.shard("a-earlier-name"), [point], status="oom")
+    manifest = earlier.manifest.read_bytes()
+    earlier.manifest.unlink()
+    assert collect(folder.run).statuses == {"crashed": 1}
+    earlier.manifest.write_bytes(manifest)
+    assert collect(folder.run).statuses == {"oom": 1}
+
+
+def test_rows_that_ran_with_other_libraries_are_flagged(folder: Folder) -> None:
+    """The minority of each GPU type, after the flags that they have."""
+    points = folder.points
+    folder.measure(folder.shard("s1"), points[:5])
+    folder.measure(
+        folder.shard("s1", 1), points[5:7], torch_version="2.8.0", flags="noisy;few_samples"
+    )
+    folder.measure(folder.shard("s1", 2), points[7:], torch_version="2.8.0", status="oom")
+    report = collect(folder.run)
+    flags = by_point(folder.run, "flags")
+    assert [flags[p.point_id] for p in points] == (
+        [""] * 5 + ["noisy;few_samples;version_mix"] * 2 + [""]
+    )
+    (mix,) = report.version_mixes
+    assert [(g["torch_version"], g["rows"]) for g in mix["groups"]] == [("2.9.0", 5), ("2.8.0", 2)]
+    assert "2 rows with torch_version 2.8.0" in report.text()
+
+
+def test_the_flag_goes_when_the_majority_changes(folder: Folder) -> None:
+    """Also on rows that were collected before."""
+    points = folder.points
+    folder.measure(folder.shard("s1"), points[:3], torch_version="2.8.0")
+    folder.measure(folder.shard("s1", 1), points[3:5], flags="noisy")
+    collect(folder.run)
+    flags = by_point(folder.run, "flags")
+    assert [flags[p.point_id] for p in points[:5]] == [""] * 3 + ["noisy;version_mix"] * 2
+    folder.measure(folder.shard("s1", 2), points[5:])
+    report = collect(folder.run)
+    flags = by_point(folder.run, "flags")
+    assert [flags[p.point_id] for p in points] == ["version_mix"] * 3 + ["noisy"] * 2 + [""] * 3
+    assert report.shards_read == 1
+
+
+def test_a_damaged_row_falls_back_to_the_next_best(measured: Folder) -> None:
+    """An older measurement is better than none."""
+    point = measured.points[3]
+    later = measured.shard("s1", attempt=1)
+    measured.measure(later, [point], mean_ms=9.0)
+    content = later.layers.read_bytes()
+    later.layers.write_bytes(content.replace(b",1.5,", b",1.4,"))
+    report = collect(measured.run)
+    assert by_point(measured.run, "mean_ms")[point.point_id] == "2"
+    (problem,) = report.left_out
+    assert point.point_id in problem
+    assert "checksum" in problem
+    assert (report.points, report.duplicates) == (8, 0)
+
+
+def test_layers_that_are_gone_cost_the_points_that_had_some(folder: Folder) -> None:
+    """A point without layer rows needs none."""
+    folder.measure(folder.shard("s1"), folder.points[:4])
+    folder.measure(folder.shard("s1", 1), folder.points[4:], status="oom")
+    for chunk in (0, 1):
+        folder.shard("s1", chunk).layers.unlink()
+    report = collect(folder.run)
+    assert report.statuses == {"oom": 4}
+    assert len(report.left_out) == 4
+    assert report.unreadable == [str(folder.shard("s1").overall)]
+
+
+def test_a_torn_header_is_a_writer_that_was_killed_early(measured: Folder) -> None:
+    """No error: nothing had been measured."""
+    early = measured.shard("s1", 3)
+    early.overall.write_bytes(",".join(SHARD_COLUMNS)[:50].encode())
+    measured.shard("s1", 4).overall.touch()
+    report = collect(measured.run)
+    assert (report.points, report.error()) == (8, None)

@@ -1,0 +1,225 @@
+"""What the merged tables hold, in which order, whatever version wrote the rows."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+
+import resultsfolder
+from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
+from hpcsweep.collect.workflow import collect
+from hpcsweep.store import seals, shards
+from hpcsweep.store.blocks import Blocks, parse_block
+from hpcsweep.store.seals import Heads
+from localruns import Desk
+from resultsfolder import SWEEP, overall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import ShardPath
+    from resultsfolder import Folder
+
+
+def test_every_measured_point_has_one_row(measured: Folder) -> None:
+    """With the columns of the schema, sorted by model, size, batch and algorithm."""
+    report = collect(measured.run)
+    rows = overall(measured.run)
+    assert tuple(rows[0]) == MERGED_COLUMNS
+    assert [(int(row["input_size"]), row["algorithm"]) for row in rows] == [
+        (size, algorithm) for size in (64, 96, 128, 224) for algorithm in ("gemm", "winograd")
+    ]
+    assert (report.points, report.statuses, report.layer_rows) == (8, {"ok": 8}, 16)
+    assert report.to_json()["missing"] == report.orphans == report.duplicates == 0
+    assert report.error() is None
+
+
+def test_layers_and_samples_stand_in_the_order_of_the_points(measured: Folder) -> None:
+    """They join on the point's id."""
+    collect(measured.run)
+    ids = [row["point_id"] for row in overall(measured.run)]
+    with measured.run.layers.open(newline="") as file:
+        layers = list(csv.DictReader(file))
+    assert tuple(layers[0]) == LAYER_COLUMNS
+    assert [(row["point_id"], row["layer"]) for row in layers] == [
+        (point_id, layer) for point_id in ids for layer in ("conv1", "fc")
+    ]
+    samples = measured.run.samples.read_text().splitlines()
+    assert samples[0] == "point_id,i,ms"
+    assert [line.split(",")[0] for line in samples[1::3]] == ids
+
+
+def test_a_notebook_of_the_predecessor_runs_on_the_tables(measured: Folder) -> None:
+    """Its pandas lines, unchanged."""
+    collect(measured.run)
+    overall = pd.read_csv(measured.run.overall)
+    layers = pd.read_csv(measured.run.layers)
+    assert sorted(set(overall["input_size"])) == [64, 96, 128, 224]
+    assert overall["mean_ms"].tolist() == [2.0] * 8
+    means = layers.groupby("layer")["mean_ms"].mean().sort_values(ascending=False)
+    assert means.to_dict() == {"conv1": 1.5, "fc": 0.5}
+    joined = overall.merge(layers, on="point_id", suffixes=("", "_layer"))
+    assert len(joined) == 16
+
+
+def test_layer_rows_are_the_bytes_that_the_worker_wrote(measured: Folder) -> None:
+    """No number is parsed and printed again."""
+    collect(measured.run)
+    shard = measured.shard("s1")
+    assert sorted(measured.run.layers.read_bytes().splitlines()) == sorted(
+        shard.layers.read_bytes().splitlines()
+    )
+
+
+def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
+    """96 comes before 224."""
+    folder = resultsfolder.make(tmp_path, SWEEP.replace("[64, 96, 128, 224]", "[1000, 64, 224]"))
+    folder.submit("s1")
+    folder.measure(folder.shard("s1"))
+    collect(folder.run)
+    assert [row["input_size"] for row in overall(folder.run)[::2]] == ["64", "224", "1000"]
+
+
+def test_points_that_differ_in_measurement_alone_stand_in_the_order_of_their_ids(
+    measured: Folder, tmp_path: Path
+) -> None:
+    """Whichever was measured first."""
+    text = SWEEP + "measure: {iterations: 50}\n"
+    more = resultsfolder.points_of(tmp_path, text)
+    measured.submit("s2", more, text=text)
+    measured.measure(measured.shard("s2"), more)
+    collect(measured.run)
+    ids = [row["point_id"] for row in overall(measured.run)]
+    pairs = list(zip(ids[::2], ids[1::2], strict=True))
+    assert len(pairs) == 8
+    assert all(first < second for first, second in pairs)
+
+
+def test_nothing_measured_makes_empty_tables(folder: Folder) -> None:
+    """With headers, which pandas can read."""
+    report = collect(folder.run)
+    assert (report.points, report.missing) == (0, 8)
+    assert pd.read_csv(folder.run.overall).empty
+    assert pd.read_csv(folder.run.layers).empty
+
+
+def reseal(
+    shard: ShardPath,
+    change: Callable[[dict[str, str]], dict[str, str]],
+    layer_columns: tuple[str, ...] = LAYER_COLUMNS,
+    found: shards.Shard | None = None,
+) -> None:
+    """Rewrite the rows of a shard as another version would have written them."""
+    found = found or shards.read(shard)
+    columns: tuple[str, ...] = ()
+    lines = []
+    with Blocks() as blocks:
+        for row in found.rows:
+            cells = change({k: v for k, v in row.items() if not k.startswith("_")})
+            del cells["row_crc"]
+            columns = tuple(cells)
+            layers, samples = (
+                blocks.read(path, int(cells[f"{name}_offset"]), int(cells[f"{name}_bytes"]))
+                for name, path in (("layers", shard.layers), ("samples", shard.samples))
+            )
+            text = shards._line(cells.values())[:-1] + b","
+            heads = Heads((*columns, "row_crc"), layer_columns)
+            lines.append(text + seals.seal(text, heads, layers, samples))
+    head = ",".join([*columns, "row_crc"]).encode()
+    shard.overall.write_bytes(b"\n".join([head, *lines, b""]))
+
+
+def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
+    """One that this version does not know, and one that the other did not have."""
+    folder.measure(folder.shard("s1"), folder.points[:3])
+    folder.measure(folder.shard("s1", 1), folder.points[3:])
+
+    def other(cells: dict[str, str]) -> dict[str, str]:
+        del cells["tf32"]
+        return {**{k: cells.pop(k) for k in ("point_id", "status")}, "fan_rpm": "900", **cells}
+
+    reseal(folder.shard("s1", 1), other)
+    report = collect(folder.run)
+    rows = overall(folder.run)
+    assert tuple(rows[0]) == (*MERGED_COLUMNS, "fan_rpm")
+    got = {row["point_id"]: (row["fan_rpm"], row["tf32"], row["mean_ms"]) for row in rows}
+    assert [got[p.point_id] for p in folder.points] == (
+        [("", "false", "2")] * 3 + [("900", "", "2")] * 5
+    )
+    assert report.left_out == []
+
+
+def rewrite_layers(shard: ShardPath, columns: list[str]) -> None:
+    """Give a shard's layer rows other columns, with places and checksums that fit."""
+    found = shards.read(shard)
+    rows = list(parse_block(shard.layers.read_bytes(), LAYER_COLUMNS))[1:]
+    blocks = {}
+    at = len(",".join(columns)) + 1
+    text = ",".join(columns) + "\n"
+    for point in dict.fromkeys(row["point_id"] for row in rows):
+        block = "".join(
+            ",".join(row.get(name, "new") for name in columns) + "\n"
+            for row in rows
+            if row["point_id"] == point
+        )
+        blocks[point] = (at, len(block))
+        at, text = at + len(block), text + block
+    shard.layers.write_text(text)
+
+    def moved(cells: dict[str, str]) -> dict[str, str]:
+        offset, length = blocks[cells["point_id"]]
+        return {**cells, "layers_offset": str(offset), "layers_bytes": str(length)}
+
+    reseal(shard, moved, tuple(columns), found)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, first: int) -> None:
+    """Whichever was collected first: every row of the table has all columns."""
+    folder.measure(folder.shard("s1"), folder.points[:3])
+    folder.measure(folder.shard("s1", 1), folder.points[3:])
+    names = [name for name in LAYER_COLUMNS if name != "dtype"]
+    rewrite_layers(folder.shard("s1", 1), [names[1], "l2_misses", names[0], *names[2:]])
+    hidden = folder.shard("s1", 1 - first).overall
+    away = hidden.with_suffix(".away")
+    hidden.rename(away)
+    collect(folder.run)
+    away.rename(hidden)
+    report = collect(folder.run)
+    assert report.left_out == []
+    table = pd.read_csv(folder.run.layers, dtype=str, keep_default_na=False)
+    assert tuple(table.columns) == (*LAYER_COLUMNS, "l2_misses")
+    ids = [p.point_id for p in folder.points[:3]]
+    ours = table[table["point_id"].isin(ids)]
+    theirs = table[~table["point_id"].isin(ids)]
+    assert set(zip(ours["dtype"], ours["l2_misses"], strict=True)) == {("float32", "")}
+    assert set(zip(theirs["dtype"], theirs["l2_misses"], strict=True)) == {("", "new")}
+    assert set(table["mean_ms"]) == {"0.5", "1.5"}
+    with folder.run.layers.open(newline="") as file:
+        assert {len(row) for row in csv.reader(file)} == {len(LAYER_COLUMNS) + 1}
+
+
+def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
+    """They may mean something else."""
+    measured.submit("s2")
+    measured.measure(measured.shard("s2"), measured.points[:2], schema_version="2.0")
+    report = collect(measured.run)
+    assert report.points == 8
+    assert "written by a newer hpcsweep (columns 2.0, this one knows 1.1)" in report.left_out[0]
+    assert report.unreadable == [str(measured.shard("s2").overall)]
+
+
+def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
+    """By collect and report alike."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    desk.run("submit", "sweep.yaml")
+    wrote = desk.run_process("collect", "sweep").stdout
+    assert "wrote overall.csv, layers.csv (0 rows), samples.csv in results/sweep" in wrote
+    *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
+    assert layers.strip() == "results/sweep/layers.csv (0 rows)"
+    assert "(0 rows)" not in overall + samples
