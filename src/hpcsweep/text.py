@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from typing_extensions import Self
+
+
+_CONTROL: Final = re.compile(  # but tabs and ends of lines; the last ones turn the direction
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]"
+)
+_FORMULA: Final = ("=", "+", "-", "@")
 
 
 class Word(str, Enum):
@@ -31,6 +38,25 @@ class Word(str, Enum):
 def count(number: int, noun: str) -> str:
     """Return ``1 point`` or ``2,000 points``."""
     return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def printable(text: str) -> str:
+    """Return text with its control characters shown, so that no escape sequence runs a terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def harmless(cell: str) -> str:
+    """Return a cell of a table; one that a spreadsheet would take for a formula gets a quote first.
+
+    Numbers stay numbers.
+    """
+    if not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def plural(noun: str) -> str:

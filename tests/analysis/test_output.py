@@ -16,6 +16,13 @@ def test_truth_values_are_written_as_in_the_merged_tables(tmp_path):
     assert path.read_text() == "a,b\ntrue,\nfalse,1.5\n"
 
 
+def test_text_that_a_spreadsheet_would_compute_gets_a_quote(tmp_path):
+    """Numbers stay numbers."""
+    path = tmp_path / "x.csv"
+    output.write_csv(path, [{"a": "=1+1", "b": -1.5}])
+    assert path.read_text() == "a,b\n'=1+1,-1.5\n"
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [("x.gif", "pictures end in .png, .svg, .pdf"), ("no/x.png", "there is no folder")],

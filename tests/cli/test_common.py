@@ -1,6 +1,12 @@
-"""How commands find the sweep that is meant."""
+"""What commands share: how they find the sweep that is meant, and how text gets to a terminal."""
 
 from __future__ import annotations
+
+import os
+import pty
+import subprocess
+
+from localruns import COMMAND
 
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
 
@@ -30,3 +36,37 @@ def test_a_sweep_is_named_by_its_file_or_its_folder_too(desk):
             assert done.returncode == 0, done.stderr
     desk.spec("name: [\n", "other.yaml")
     assert desk.run("status", "other.yaml").returncode == 0
+
+
+def on_a_terminal(folder, *arguments):
+    """Run hpcsweep on a terminal of its own; return what it printed there."""
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 4096):
+            shown += part
+    except OSError:  # Linux says the end so
+        pass
+    os.close(ours)
+    done.wait()
+    return shown.decode()
+
+
+def test_escape_sequences_do_not_reach_a_terminal(desk):
+    """They are shown; what goes into a file or a pipe is as it was."""
+    desk.spec(NOOP)
+    assert desk.run("submit", "sweep.yaml").returncode == 0
+    (submission,) = desk.sweep().submissions()
+    with submission.log(0, 0).open("a") as file:
+        file.write("\x1b]0;owned\x07 \x1b[2J\n")
+    shown = on_a_terminal(desk.folder, "logs", "sweep")
+    assert "\x1b" not in shown
+    assert "\\x1b]0;owned\\x07 \\x1b[2J" in shown
+    assert "\x1b]0;owned\x07 \x1b[2J" in desk.run_process("logs", "sweep").stdout
+
+
+def test_escape_sequences_in_an_error_do_not_reach_a_terminal(desk):
+    """A message names what it was given."""
+    assert "no command '\\x1b[31mx'" in on_a_terminal(desk.folder, "\x1b[31mx")

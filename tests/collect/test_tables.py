@@ -15,7 +15,7 @@ from hpcsweep.store import seals, shards
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.seals import Heads
 from localruns import Desk
-from resultsfolder import SWEEP, overall
+from resultsfolder import SWEEP, by_point, overall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,6 +105,53 @@ def test_nothing_measured_makes_empty_tables(folder: Folder) -> None:
     assert (report.points, report.missing) == (0, 8)
     assert pd.read_csv(folder.run.overall).empty
     assert pd.read_csv(folder.run.layers).empty
+
+
+def test_a_cell_of_any_length_is_read_back(folder: Folder) -> None:
+    """Maps of algorithms may be long; also when the tables are built on."""
+    reason = "x" * 200_000
+    folder.measure(folder.shard("s1"), folder.points[:4], status="error", status_reason=reason)
+    assert collect(folder.run).statuses == {"error": 4}
+    folder.measure(folder.shard("s1", 1), folder.points[4:])
+    report = collect(folder.run)
+    assert (report.statuses, report.shards_read, report.left_out) == ({"ok": 4, "error": 4}, 1, [])
+    cells = pd.read_csv(folder.run.overall)["status_reason"].dropna()
+    assert [len(cell) for cell in cells] == [200_000] * 4
+
+
+FORMULAS = ["=1", "@1", "=cmd|' /C calc'!A0", "+1+1", "-1+cmd", "@sum(a,b)", "-", "--flag"]
+HARMLESS = ["-0.5", "+1", "-1e-05", "-inf", "x=1", "a, =b", "", "1"]
+
+
+@pytest.mark.parametrize("cell", FORMULAS + HARMLESS)
+def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -> None:
+    """Text gets a quote in front, numbers stay numbers; on request all stays as it was measured."""
+    shard = folder.shard("s1")
+    with shards.ShardWriter(shard) as writer:
+        for point in folder.points:
+            row = {**resultsfolder.row_of(point, shard), "status_reason": cell}
+            layer = resultsfolder.layer_of(point, "conv1", -1.5)
+            writer.commit(row, [{**layer, "fallback_reason": cell}, layer], [1.0])
+    before = sorted(shard.layers.read_bytes().splitlines())
+    wanted = f"'{cell}" if cell in FORMULAS else cell
+    for raw, shown in ((False, wanted), (True, cell), (True, cell), (False, wanted)):
+        assert collect(folder.run, raw=raw).points == 8
+        assert set(by_point(folder.run, "status_reason").values()) == {shown}
+        with folder.run.layers.open(newline="") as file:
+            layers = list(csv.DictReader(file))
+        assert {row["fallback_reason"] for row in layers} == {shown, ""}
+        assert {row["mean_ms"] for row in layers} == {"-1.5"}
+        if shown == cell:
+            assert sorted(folder.run.layers.read_bytes().splitlines()) == before
+
+
+def test_collect_writes_cells_as_they_are_on_request(measured: Folder, tmp_path: Path) -> None:
+    """What was collected before stays as it is until it is asked for."""
+    measured.measure(measured.shard("s1", 1), measured.points[:1], status_reason="=1")
+    desk = Desk(tmp_path)
+    for arguments, shown in (([], "'=1"), (["--raw"], "=1")):
+        assert desk.run("collect", "demo", *arguments).returncode == 0
+        assert by_point(measured.run, "status_reason")[measured.points[0].point_id] == shown
 
 
 def reseal(

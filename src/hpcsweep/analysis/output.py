@@ -6,6 +6,7 @@ import csv
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import UsageError
+from hpcsweep.text import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,10 +46,15 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             table.writeheader()
             for row in rows:  # true and false as in the tables that collect writes
-                cells = ((k, str(v).lower() if isinstance(v, bool) else v) for k, v in row.items())
-                table.writerow(dict(cells))
+                table.writerow({name: _cell(value) for name, value in row.items()})
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return harmless(value) if isinstance(value, str) else value
 
 
 def plain_numbers(axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis

@@ -31,7 +31,7 @@ def run() -> NoReturn:
         _fail("interrupted", EXIT_INTERRUPTED, debug=debug)
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
-            print(error.format_message())
+            streams.show(error.format_message())
             sys.exit(0)
         misplaced = getattr(error, "option_name", "") == "--debug"
         _fail(_usage(error), error.exit_code, debug=debug and not misplaced)
@@ -58,7 +58,7 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
     if debug:
         raise  # noqa: PLE0704 - called from except clauses only
     with streams.forgiving():
-        print(f"hpcsweep: {text}", file=sys.stderr, flush=True)
+        streams.show(f"hpcsweep: {text}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

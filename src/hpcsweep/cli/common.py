@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def told_damage(run: RunDir) -> int:
 
     problems = damage.of(run)
     for problem in problems:
-        print(f"hpcsweep: {problem}", file=sys.stderr)
+        show(f"hpcsweep: {problem}", file=sys.stderr)
     return ResultsError.exit_code if problems else 0
 
 
@@ -144,4 +145,4 @@ def break_lock(run: RunDir) -> None:
 
 def say(text: str) -> None:
     """Print a line at once: a local run may take hours, and its output may go into a file."""
-    print(text, flush=True)
+    show(text, flush=True)

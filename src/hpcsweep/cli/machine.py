@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hpcsweep.cli.common import Commands, cluster_option, json_option, request_of, sample_option
+from hpcsweep.cli.streams import show
 
 
 @click.command()
@@ -33,7 +34,7 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
     run = {"gpu": asked.device, "search_path": asked.search_path}
     bench = torch_bench(asked.sweep.workload, run)
     findings = list(proof.verify(asked.points(), bench))
-    print(proof.text(findings, layers=layers))
+    show(proof.text(findings, layers=layers))
     return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code
 
 
@@ -56,7 +57,7 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
     for name in clusters or (None,):
         chosen = profile.load(name) if name else None
         found = examine(chosen, results, deep=deep)
-        print(json.dumps(findings.to_json(found)) if as_json else findings.text(found))
+        show(json.dumps(findings.to_json(found)) if as_json else findings.text(found))
         if any(finding.level == "fail" for finding in found):
             worst = Refused.exit_code
     return worst
@@ -80,7 +81,7 @@ def get(name: str, folder: Path) -> None:
     """Download cifar10 or cifar100 on a login node; jobs never download."""
     from hpcsweep.measure.data import downloads
 
-    print(f"{name} is in {downloads.download(name, folder)}")
+    show(f"{name} is in {downloads.download(name, folder)}")
 
 
 @click.group(cls=Commands)
@@ -109,10 +110,10 @@ def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
 
     found = ask()
     if as_json:
-        print(json.dumps([one.to_json() for one in found]))
+        show(json.dumps([one.to_json() for one in found]))
     elif stdout:
-        print("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
+        show("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
     else:
         for line in write(found, out, force=force):
-            print(line)
-        print(f"next: hpcsweep doctor --cluster {found[0].name}")
+            show(line)
+        show(f"next: hpcsweep doctor --cluster {found[0].name}")

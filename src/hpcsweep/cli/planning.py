@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
+from hpcsweep.cli.streams import show
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def expand(
         found = [(asked.words(), asked.expansion()) for asked in requests]
     for words, points in found:
         record = points.to_json(limit)
-        print(json.dumps(record) if as_json else _expansion_text(words, record))
+        show(json.dumps(record) if as_json else _expansion_text(words, record))
 
 
 def _expansion_text(what: str, record: dict[str, Any]) -> str:
@@ -74,4 +75,4 @@ def estimate(
     sweep = sweep_file.load(spec)
     for name in clusters or ("local",):
         expected = cost.of(results, request_of(sweep, name, Options(sample=sample)))
-        print(json.dumps(expected.to_json()) if as_json else expected.text())
+        show(json.dumps(expected.to_json()) if as_json else expected.text())

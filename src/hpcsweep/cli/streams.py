@@ -11,6 +11,8 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO, cast
 
+from hpcsweep.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -39,6 +41,12 @@ def forgiving() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def show(text: str, *, file: TextIO | None = None, flush: bool = False) -> None:
+    """Print text; on a terminal its control characters are shown, and do nothing."""
+    stream = file or sys.stdout
+    print(printable(text) if stream.isatty() else text, file=stream, flush=flush)
 
 
 def discard(stream: TextIO) -> None:

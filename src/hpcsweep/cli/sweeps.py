@@ -22,6 +22,7 @@ from hpcsweep.cli.common import (
     told_damage,
     workers_option,
 )
+from hpcsweep.cli.streams import show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +88,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
     sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
-        print(f"note: {doubt}", file=sys.stderr)
+        show(f"note: {doubt}", file=sys.stderr)
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
     if nodes:
@@ -129,7 +130,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
         states.watch(results, names)
         return 0
     found = states.read(results, names)
-    print(json.dumps(sweep_status.to_json(found)) if as_json else sweep_status.text(found))
+    show(json.dumps(sweep_status.to_json(found)) if as_json else sweep_status.text(found))
     return ResultsError.exit_code if any(one.problems for one in found) else 0
 
 
@@ -194,7 +195,7 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     for line in control.logs(one, what, follow=follow):
-        print(line)
+        show(line)
     return told_damage(one)
 
 
@@ -212,5 +213,5 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> int:
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     for line in control.cancel(one, list(what)):
-        print(line)
+        show(line)
     return told_damage(one)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcsweep.cli.common import break_lock_option, json_option, runs
+from hpcsweep.cli.streams import show
 from hpcsweep.errors import HpcsweepError, Implausible, UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 @click.argument("sweeps", nargs=-1)
 @json_option
 @break_lock_option
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Write text cells as they are, also if a spreadsheet would take them for formulas.",
+)
 @click.pass_obj
-def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool, break_lock: bool) -> None:
+def collect(
+    results: Path, sweeps: tuple[str, ...], *, as_json: bool, break_lock: bool, raw: bool
+) -> None:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
@@ -33,9 +41,9 @@ def collect(results: Path, sweeps: tuple[str, ...], *, as_json: bool, break_lock
     trouble: HpcsweepError | None = None
     for one in runs(results, sweeps):
         if break_lock:
-            print(locks.break_open(one), file=sys.stderr)
-        found = workflow.collect(one)
-        print(json.dumps(found.to_json()) if as_json else found.text())
+            show(locks.break_open(one), file=sys.stderr)
+        found = workflow.collect(one, raw=raw)
+        show(json.dumps(found.to_json()) if as_json else found.text())
         trouble = trouble or found.error()
     if trouble:
         raise trouble
@@ -54,7 +62,7 @@ def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     found = read(one)
-    print(json.dumps(found.to_json()) if as_json else found.text())
+    show(json.dumps(found.to_json()) if as_json else found.text())
 
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -128,7 +136,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         plot_chart.draw(found, out, log_x=log_x, log_y=log_y)
     if summary:
         output.write_csv(summary, found.records())
-    print(json.dumps(found.to_json()) if as_json else found.text())
+    show(json.dumps(found.to_json()) if as_json else found.text())
     _say_written((out, summary), as_json=as_json)
 
 
@@ -186,9 +194,9 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis.roofline import model
 
     if metrics:
-        print(model.wanted(metrics))
+        show(model.wanted(metrics))
         if metrics == "ncu":
-            print(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}", file=sys.stderr)
+            show(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}", file=sys.stderr)
         return 0
     if out:
         output.check_picture(out)
@@ -207,7 +215,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         from hpcsweep.analysis.roofline import chart
 
         chart.draw(found, out, grouped=by_name)
-    print(json.dumps(found.to_json()) if as_json else found.text())
+    show(json.dumps(found.to_json()) if as_json else found.text())
     _say_written((out, summary), as_json=as_json)
     return Implausible.exit_code if found.above else 0
 
@@ -225,4 +233,4 @@ def _sources(results: Path, names: Sequence[str]) -> list[Path]:
 def _say_written(paths: Sequence[Path | None], *, as_json: bool) -> None:
     """Name the files; where stdout is JSON, on stderr."""
     for path in filter(None, paths):
-        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
+        show(f"   {path}", file=sys.stderr if as_json else sys.stdout)

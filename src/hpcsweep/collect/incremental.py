@@ -72,6 +72,7 @@ class Memory:
     rounds: dict[str, int]  # of submissions
     repeated: dict[str, int]
     report: dict[str, Any]
+    raw: bool = False  # the cells of the tables are as they were measured
     rows: list[list[int]] = field(default_factory=list)  # shard, byte, lengths of both blocks
     tables: list[Stamp] = field(default_factory=list)
 

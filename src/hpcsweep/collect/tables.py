@@ -10,8 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
@@ -21,12 +22,19 @@ from hpcsweep.store import seals
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.seals import Heads
 from hpcsweep.store.state import PointStatus
+from hpcsweep.text import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
     from hpcsweep.store.rundir import RunDir
+
+
+# a cell that may be a formula for a spreadsheet: it begins like one, and is no number
+_SUSPECT: Final = re.compile(
+    rb'(?:^|,)"?(?:[=@]|[+-](?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$)))', re.MULTILINE | re.IGNORECASE
+)
 
 
 class Damaged(Exception):
@@ -62,6 +70,7 @@ class Marks:
     orphans: Collection[str] = ()
     unknown: Collection[str] = ()
     mixes: Collection[Mix] = ()
+    raw: bool = False  # cells stay as they are, though a spreadsheet would compute some
 
     def minority(self) -> set[tuple[str, Versions]]:
         """Return GPU type and versions of the rows that get the flag `version_mix`."""
@@ -101,7 +110,7 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
     ):
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
-        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers))
+        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers), raw=marks.raw)
         for found in written.rows:
             layer_block, sample_block = source.blocks_of(found)
             written.layers.append(layers.write(layer_block))
@@ -145,7 +154,8 @@ def _write_rows(
         cells[flags] = merge.flags(cells[flags], mixed=mixed)
         cells[orphan] = marks.orphan(found.point_id)
         rows += int(cells[count] or 0)
-        table.writerow(cells)
+        suspect = not marks.raw and _SUSPECT.search(found.line)
+        table.writerow(map(harmless, cells) if suspect else cells)
     text.detach()
     return rows
 
@@ -165,8 +175,10 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
 class _Source:
     """Reads the blocks of points from shards, or from the tables of the last collect."""
 
-    def __init__(self, run: RunDir, blocks: Blocks, layer_columns: tuple[str, ...]) -> None:
-        self.layer_columns = layer_columns
+    def __init__(
+        self, run: RunDir, blocks: Blocks, layer_columns: tuple[str, ...], *, raw: bool
+    ) -> None:
+        self.layer_columns, self._raw = layer_columns, raw
         self.damaged: list[tuple[Entry, ResultsError]] = []
         self._run, self._blocks = run, blocks
 
@@ -189,7 +201,8 @@ class _Source:
         heads = Heads(found.columns, found.layer_columns or ())
         if not seals.fits(found.line, heads, layers, samples):
             raise ResultsError(f"{where.overall}: the checksum of {found.point_id} does not fit")
-        return self._fitted(layers, heads.layers), samples
+        fitted = self._fitted(layers, heads.layers)
+        return fitted if self._raw else _harmless(fitted), samples
 
     def _fitted(self, block: bytes, header: tuple[str, ...]) -> bytes:
         if not block:
@@ -198,6 +211,16 @@ class _Source:
         if self.layer_columns[: len(header)] == header:
             return block.replace(b"\n", b"," * missing + b"\n") if missing else block
         return _remapped(block, header, self.layer_columns)
+
+
+def _harmless(block: bytes) -> bytes:
+    """Return layer rows without formulas; nearly all are returned as they are."""
+    if not _SUSPECT.search(block):
+        return block
+    text = io.StringIO()
+    rows = csv.reader(io.StringIO(block.decode("utf-8", "replace")))
+    csv.writer(text, lineterminator="\n").writerows(map(harmless, row) for row in rows)
+    return text.getvalue().encode()
 
 
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:

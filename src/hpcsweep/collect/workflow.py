@@ -39,10 +39,11 @@ __all__ = ["Report", "collect"]
 _NAMED: Final = 20  # points in the command that measures destroyed ones again
 
 
-def collect(run: RunDir, timeout: float = 10.0) -> Report:
+def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
     """Merge the shards of a sweep into its tables.
 
-    Damage does not stop it; `Report.error` is for shards that could not be read at all.
+    Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. Damage does
+    not stop it; `Report.error` is for shards that could not be read at all.
 
     Raises:
         Busy: a submit or collect held the lock for `timeout` seconds.
@@ -52,17 +53,17 @@ def collect(run: RunDir, timeout: float = 10.0) -> Report:
     began = time.perf_counter()
     try:
         with locks.held(run, "collect", timeout):
-            report = _collect(run)
+            report = _collect(run, raw=raw)
     except OSError as error:
         raise cannot_write(run.path, error) from error
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
-def _collect(run: RunDir) -> Report:
+def _collect(run: RunDir, *, raw: bool) -> Report:
     manifests = run.manifests()
     found = incremental.stamps(run)
     memory = incremental.load(run)
-    news = memory.news(found, run.ages()) if memory else None
+    news = memory.news(found, run.ages()) if memory and memory.raw is raw else None
     if memory and news is not None:
         if not news and memory.planned == _planned(run, manifests):
             before = Report(**memory.report)
@@ -70,10 +71,10 @@ def _collect(run: RunDir) -> Report:
         grown = _Reading(run, found, memory)
         if grown.read(news):
             with suppress(tables.Damaged):
-                return _Writing(grown, manifests).report(len(news))
+                return _Writing(grown, manifests, raw=raw).report(len(news))
     anew = _Reading(run, found, None)
     anew.read(dict.fromkeys(found, 0))
-    return _Writing(anew, manifests).report(len(found))
+    return _Writing(anew, manifests, raw=raw).report(len(found))
 
 
 class _Reading:
@@ -159,8 +160,8 @@ class _Reading:
 class _Writing:
     """Writes the best row of every point into the tables, then the memory; makes the report."""
 
-    def __init__(self, reading: _Reading, manifests: list[Manifest]) -> None:
-        self._reading, self._run = reading, reading.run
+    def __init__(self, reading: _Reading, manifests: list[Manifest], *, raw: bool) -> None:
+        self._reading, self._run, self._raw = reading, reading.run, raw
         self._planned = _planned(self._run, manifests)
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
         self._damage = damage.of(self._run)
@@ -180,6 +181,7 @@ class _Writing:
             rounds=incremental.rounds_of(reading.ages),
             repeated=repeated,
             report=vars(report),
+            raw=self._raw,
         )
         memory.place(written)
         if reading.unread or self._damage:  # nothing is remembered that was not read
@@ -194,7 +196,7 @@ class _Writing:
         pool, members = self._reading.pool, self._members
         while True:
             mixes = merge.mixes(pool.winners())
-            marks = tables.Marks(members.orphans, members.unknown, mixes)
+            marks = tables.Marks(members.orphans, members.unknown, mixes, self._raw)
             try:
                 return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
             except tables.Damaged as damaged:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters
 _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 

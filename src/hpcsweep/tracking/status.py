@@ -17,6 +17,7 @@ from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, damage, ledger, rundir, shards
 from hpcsweep.store.state import ChunkState, PointStatus, best
+from hpcsweep.text import printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
 
@@ -54,12 +55,12 @@ def watch(root: Path, names: Sequence[str]) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     found = read(root, names)
-    with Live(Text(sweep_status.text(found)), auto_refresh=False) as shown:
+    with Live(Text(printable(sweep_status.text(found))), auto_refresh=False) as shown:
         while any(profile.live for one in found for profile in one.profiles):
             in_slurm = any(one.in_slurm for one in found)
             time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
             found = read(root, names)
-            shown.update(Text(sweep_status.text(found)), refresh=True)
+            shown.update(Text(printable(sweep_status.text(found))), refresh=True)
     if not shown.console.is_terminal:
         print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
     sys.stdout.flush()
