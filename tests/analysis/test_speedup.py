@@ -6,6 +6,7 @@ import pytest
 
 from collectedsweep import SWEEP, cells_of, collected
 from hpcsweep.analysis import plot
+from hpcsweep.errors import UsageError
 
 
 def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
@@ -66,3 +67,13 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
     assert [dot.doubtful for dot in found.lines[0].dots] == [True, False, False]
     assert all(dot.unsure for dot in found.lines[0].dots)
     assert "2x?" in found.text()
+
+
+def test_a_baseline_that_where_leaves_out_is_told_with_what_to_type(run):
+    """One value of a column cannot be compared with another of the same column."""
+    with pytest.raises(UsageError) as caught:
+        plot.read(run, "batch_size", where="algorithm=winograd", baseline="algorithm=gemm")
+    assert str(caught.value) == (
+        "--where algorithm=winograd leaves out the rows of --baseline algorithm=gemm; write no "
+        "algorithm in --where: with --baseline algorithm=gemm every algorithm is compared with gemm"
+    )

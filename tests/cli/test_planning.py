@@ -70,3 +70,21 @@ def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
     assert (done.returncode, done.stderr.strip()) == (0, f"note: {words}")
     desk.spec(NOOP.replace("[a]", "[resnet18, mine]"))
     assert desk.run("submit", "sweep.yaml").stderr == ""
+
+
+def test_expand_writes_values_as_a_sweep_file_does(desk):
+    """What is unset says so, as in reports; maps are not those of Python."""
+    axes = "num_threads: [null, 2], tf32: [true, false], algorithm: [auto, {fc: gemm}]"
+    desk.spec(NOOP.replace("input_size: [1, 2, 3]", axes))
+    shown = desk.run("expand", "sweep.yaml").stdout
+    assert not any(word in shown for word in ("None", "True", "'fc'"))
+    assert "unset" in shown
+    assert "true" in shown
+    assert '{"fc":"gemm"}' in shown
+
+
+def test_numerics_that_training_ignores_are_told_while_planning(desk):
+    """No layer row of a training point gets an error, whatever the file asks for."""
+    desk.spec("workload: training\naxes: {model: [resnet18]}\nmeasure: {numerics: layers}\n")
+    told = "note: numerics: layers is for inference; a training point compares its output only"
+    assert told in desk.run("expand", "sweep.yaml").stdout

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+from hpcsweep.catalog import columns
 from hpcsweep.measure import work
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.shape_pass import shape_pass
@@ -62,3 +66,19 @@ def test_the_cells_of_a_convolution_are_its_geometry():
     )
     assert (cells["groups"], cells["bias"]) == (3, False)
     assert call.flops == 2 * (2 * 6 * 10 * 10) * 3 * 5
+
+
+@pytest.mark.parametrize(("kernel", "squares"), [((7, 7), [49.0]), ((1, 7), None)])
+def test_a_script_that_computes_with_kernel_size_needs_square_kernels(kernel, squares):
+    """As the reference says of the predecessor's scripts; `kernel_h` and `kernel_w` always do."""
+    net = nn.Sequential(nn.Conv2d(3, 6, kernel), nn.ReLU()).eval()
+    names = ("kernel_size", "kernel_h", "kernel_w")
+    rows = [work.call_cells(call) for call in shape_pass(net, torch.zeros(1, 3, 16, 16)).calls]
+    lines = [",".join(columns.cells(row, names)) for row in rows]
+    table = pd.read_csv(io.StringIO("\n".join([",".join(names), *lines])))
+    assert (table["kernel_h"] * table["kernel_w"]).dropna().tolist() == [kernel[0] * kernel[1]]
+    if squares:
+        assert (table["kernel_size"] ** 2).dropna().tolist() == squares
+    else:
+        with pytest.raises(TypeError):
+            table["kernel_size"] ** 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcsweep.errors import PointsFailed
 from localruns import TEN
 
 
@@ -13,3 +14,11 @@ def test_a_dry_run_rehearses_one_point_and_leaves_nothing(desk):
     assert "10 points" in done.stdout
     assert "nothing was submitted" in done.stdout
     assert not desk.results.exists()
+
+
+def test_a_dry_run_whose_point_fails_ends_as_the_run_would(desk):
+    """A script that rehearses before it submits must not go on."""
+    desk.spec(TEN + "measure: {fail: [{how: error}]}\n")
+    done = desk.submit("--dry-run")
+    assert "the point measured here: 1 error" in done.stdout
+    assert done.returncode == PointsFailed.exit_code

@@ -175,6 +175,7 @@ def read(  # noqa: PLR0913 - one argument per option
     """
     data = dataset.read(run)
     match = data.pairs(baseline)
+    speedup.check_where(data.pairs(where), match)
     named = [name for name in (x, y, *by) if name]
     data.check(named)
     chosen = dataset.select(data.rows, data.pairs(where))

@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep.analysis import columns, dataset
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     import pandas as pd
+
+
+def check_where(where: Mapping[str, str], match: Mapping[str, str]) -> None:
+    """Raise `UsageError` where the rows that are chosen cannot have the values of a baseline."""
+    for column in where.keys() & match.keys():
+        if where[column] != match[column]:
+            asked, base = f"{column}={where[column]}", f"{column}={match[column]}"
+            raise UsageError(
+                f"--where {asked} leaves out the rows of --baseline {base}; write no {column} in "
+                f"--where: with --baseline {base} every {column} is compared with {match[column]}"
+            )
 
 
 def compare(

@@ -4,8 +4,8 @@
 
 Two tables, joined by `point_id`: `overall` has one row per point, `layers` one row per layer call
 of a point. `samples` holds the raw times. Names that a published predecessor used come first, in
-its order, so that notebooks written for it run unchanged. Units are suffixes; an empty cell means
-unknown, never zero.
+its order, so that its notebooks run unchanged; those that compute with `kernel_size`, `stride` or
+`padding` do so for square kernels only. Units are suffixes; an empty cell is unknown, never zero.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcsweep.catalog.columns import cell
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
 from hpcsweep.cli.streams import show
 from hpcsweep.text import aligned, count
@@ -52,7 +53,8 @@ def _expansion_text(what: str, record: dict[str, Any]) -> str:
     if points:
         first = points[0]
         varying = [k for k in first if k in _ALWAYS or any(p[k] != first[k] for p in points)]
-        lines += ["", *aligned([varying, *([str(p[k]) for k in varying] for p in points)])]
+        rows = [[cell(point[name]) or "unset" for name in varying] for point in points]
+        lines += ["", *aligned([varying, *rows])]
     if len(points) < record["points_total"]:
         lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
     return "\n".join([*lines, *(f"note: {note}" for note in record["notes"])])

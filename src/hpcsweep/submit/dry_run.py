@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
+from hpcsweep.errors import PointsFailed
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
-from hpcsweep.store.state import PointStatus
+from hpcsweep.store.state import FAILED, PointStatus
 from hpcsweep.submit import (
     cost,
     launchers,
@@ -85,7 +86,7 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
 
 
 def _rehearse(asked: Request, say: Say) -> int:
-    """Measure the first point on this machine, without a profiler, and drop its row."""
+    """Measure the first point on this machine, without a profiler; return the exit code of that."""
     device = local_device.local_device()
     options = replace(asked.options, workers=1)
     here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)
@@ -102,4 +103,5 @@ def _rehearse(asked: Request, say: Say) -> int:
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = tally(result.by_status, PointStatus) or "; ".join(result.refusals)
     say(f"dry run: nothing was submitted (the point measured here: {how})")
-    return result.exit_code
+    failed = PointsFailed.exit_code if FAILED & result.by_status.keys() else 0
+    return result.exit_code or failed
