@@ -102,8 +102,12 @@ class Dataset:
 
     def layers(self) -> pd.DataFrame:
         """Return the layer rows of the measured points; `UsageError` if not collected."""
+        return self.of_layers(self.rows)
+
+    def of_layers(self, points: pd.DataFrame) -> pd.DataFrame:
+        """Return the layer rows of some points; `UsageError` if not collected."""
         table = _table(self.run.layers, self.run.name)
-        return table[table["point_id"].isin(self.rows["point_id"])]
+        return table[table["point_id"].isin(points["point_id"])]
 
 
 def read(run: RunDir) -> Dataset:
@@ -167,6 +171,16 @@ def select(rows: pd.DataFrame, match: Mapping[str, str]) -> pd.DataFrame:
 def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
     """Return the axes that have more than one value in these rows; unset is a value."""
     return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)
+
+
+def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
+    """Return which rows are valid; with `noise` also those that only noise makes invalid."""
+    sound = rows.get("valid", pd.Series("", rows.index)) != "false"
+    if not noise:
+        return sound
+    flags = _flags(rows)
+    other = flags.isin(DOUBTFUL - {"very_noisy"}).groupby(level=0).any()
+    return sound | ~other.reindex(rows.index, fill_value=False)
 
 
 def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:

@@ -1,0 +1,183 @@
+"""Tells where the time of a collected sweep goes: the slowest layers, under each algorithm.
+
+A value is the time of all calls of a layer in one pass, as a mean over the configurations that
+every algorithm has. Points whose times are unreliable are left out and counted. A share is that of
+the layer pass; the shares of all layers and of the rest of the pass add up to 100.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import dataset
+from hpcsweep.analysis.formats import View
+from hpcsweep.errors import UsageError, suggest
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.store.rundir import RunDir
+
+# what tells layers apart, by the name of the option's value
+BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}
+_FALLBACK: Final = "~"
+_FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
+_REPEATS: Final = "seed"
+
+
+def read(  # noqa: PLR0913 - one argument per option
+    run: RunDir,
+    *,
+    by: str = "layer",
+    where: str = "",
+    metric: str = "mean_ms",
+    top: int = 20,
+    everything: bool = False,
+) -> View:
+    """Return the slowest layers of a sweep; `everything` includes unreliable points.
+
+    Raises:
+        UsageError: nothing was collected or chosen, or the sweep timed no layers.
+
+    """
+    data = dataset.read(run)
+    points, left_out = chosen(data, where, everything=everything)
+    rows = data.of_layers(points)
+    if rows.empty:
+        raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
+    _check(run, rows, metric)
+    points, lacking = _comparable(points)
+    grouped = _grouped(rows[rows["point_id"].isin(points["point_id"])], BY[by], metric)
+    names = sorted(points["algorithm"].unique(), key=lambda n: dataset.rank("algorithm", n))
+    table = _table(grouped, BY[by], names)
+    notes = [*_notes(points, grouped, metric), *lacking, *left_out]
+    if len(table) > top:
+        notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
+    slowest = table.head(top).rename(columns={BY[by]: by})
+    return View(
+        title=f"{run.name}: slowest by {by}, ms of one pass",
+        frame=slowest,
+        texts=_texts(slowest, names),
+        left=1,
+        notes=notes,
+        record={"sweep": run.name, "by": by, "metric": metric, "points": len(points)},
+    )
+
+
+def _check(run: RunDir, rows: pd.DataFrame, metric: str) -> None:
+    """Raise `UsageError` where a column is not there, or holds no numbers."""
+    if metric not in rows:
+        raise UsageError(f"{run.layers}: no column '{metric}'{suggest(metric, rows.columns)}")
+    if not pd.api.types.is_numeric_dtype(rows[metric]):
+        raise UsageError(f"{run.layers}: {metric} holds no numbers")
+
+
+def chosen(
+    data: Dataset, where: str, *, everything: bool = False, noise: bool = False
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the points with these values that are reliable, and a note on those left out.
+
+    With `noise`, points that are only noisy stay: for comparisons that know their intervals.
+
+    Raises:
+        UsageError: none is left.
+
+    """
+    rows = dataset.select(data.rows, data.pairs(where))
+    kept = rows if everything else rows[dataset.valid(rows, noise=noise)]
+    out = rows[~rows.index.isin(kept.index)]
+    if kept.empty:
+        why = ", ".join(dataset.doubts(rows))
+        raise UsageError(f"{data.run.overall}: every point is unreliable ({why}); --all takes them")
+    if out.empty:
+        return kept, []
+    why = ", ".join(dataset.doubts(out)) or "valid is false"
+    return kept, [f"{count(len(out), 'unreliable point')} left out ({why}); --all takes them"]
+
+
+def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the points of configurations that every algorithm has, and a note on the others."""
+    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", _REPEATS}]
+    wanted = points["algorithm"].nunique()
+    grouped = points.groupby(axes, dropna=False)["algorithm"]
+    kept = points[grouped.transform("nunique") == wanted]
+    if kept.empty:
+        raise UsageError("no configuration has every algorithm; choose with --where algorithm=...")
+    missing = len(points) - len(kept)
+    note = f"{count(missing, 'point')} left out: not every algorithm has that configuration"
+    return kept, [note] if missing else []
+
+
+def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
+    """Return one row per point and group: time, share, calls, and whether a call fell back."""
+    name = rows[key].where(rows[key].notna(), rows["layer"])
+    backward = rows.get("direction", "forward") == "backward"
+    used = rows.get("algorithm_used")
+    fell = False if used is None else used.notna() & (used != rows["algorithm"])
+    rows = rows.assign(
+        **{key: name.where(~backward, name + " (backward)")},
+        ms=rows[metric],
+        fell=fell,
+        share=100 * rows[metric] / rows.groupby("point_id")[metric].transform("sum"),
+    )
+    return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
+        ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any")
+    )
+
+
+def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
+    """Return a row per group, the largest share first, with a column of times per algorithm."""
+    points = grouped.groupby("algorithm")["point_id"].nunique()
+    shares = grouped.groupby(key)["share"].sum() / points.sum()
+    table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
+    table.insert(0, "calls", grouped.groupby(key)["calls"].max())
+    table[_FELL] = ""
+    for name in names:
+        own = grouped[grouped["algorithm"] == name].groupby(key)
+        table[name] = own["ms"].sum() / points[name]
+        fell = own["fell"].any().reindex(table.index, fill_value=False)
+        table[_FELL] += fell.map({True: f"{name};", False: ""})
+    return table.assign(**{_FELL: table[_FELL].str.rstrip(";")}).reset_index()
+
+
+def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return the cells as people read them, with marks on fallbacks."""
+    marks = {
+        name: [_FALLBACK if name in fell.split(";") else " " for fell in table[_FELL]]
+        for name in names
+    }
+    times = {
+        name: [_time(ms) + mark for ms, mark in zip(table[name], marks[name], strict=True)]
+        for name in names
+    }
+    shares = [f"{share:.1f}" for share in table["share_pct"]]
+    calls = table["calls"].astype(str)
+    return table.drop(columns=_FELL).assign(calls=calls, share_pct=shares, **times)
+
+
+def _time(ms: float) -> str:
+    return "-" if math.isnan(ms) else f"{ms:.4g}"
+
+
+def _notes(points: pd.DataFrame, grouped: pd.DataFrame, metric: str) -> list[str]:
+    """Return what the values are means over, and what the mark means."""
+    notes = [f"times are {metric}; shares are of the layer pass, means over all points"]
+    over = [a for a in dataset.varying_axes(points) if a != "algorithm"]
+    if over:
+        some = "; ".join(f"{axis} {_values(points, axis)}" for axis in over)
+        notes.append(f"values are means over {some}; --where chooses")
+    if grouped["fell"].any():
+        notes.append(f"{_FALLBACK} some calls ran another algorithm than requested")
+    return notes
+
+
+def _values(points: pd.DataFrame, axis: str) -> str:
+    values = sorted(points[axis].unique(), key=lambda value: dataset.rank(axis, value))
+    told = [dataset.shown(axis, value) for value in values]
+    return ", ".join(told if len(told) <= 4 else [*told[:2], "...", told[-1]])

@@ -1,0 +1,84 @@
+"""From tables to decisions: where the time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcsweep.cli.common import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_FORMATS = ("table", "csv", "md", "latex", "json")
+
+
+def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--format`, and `--json` for one of its values, as the argument `form`."""
+    chosen = click.option(
+        "--format",
+        "form",
+        type=click.Choice(_FORMATS),
+        default="table",
+        show_default=True,
+        help="Print the table in this form.",
+    )
+    return click.option("--json", "form", flag_value="json", help="The same as --format json.")(
+        chosen(command)
+    )
+
+
+where_option = click.option(
+    "--where", default="", metavar="A=B,...", help="Take only rows with these values."
+)
+all_option = click.option("--all", "everything", is_flag=True, help="Take unreliable points, too.")
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option(
+    "--by",
+    type=click.Choice(["layer", "op", "shape"]),
+    default="layer",
+    show_default=True,
+    help="Sum the calls of a layer, of a kind of layer, or of equal work.",
+)
+@where_option
+@click.option(
+    "--metric", metavar="COLUMN", default="mean_ms", show_default=True, help="Time of a call."
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Show so many.",
+)
+@all_option
+@format_options
+@click.pass_obj
+def layers(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sweep: str | None,
+    by: str,
+    where: str,
+    metric: str,
+    top: int,
+    form: str,
+    *,
+    everything: bool,
+) -> None:
+    """Show the slowest layers, with their share of the pass.
+
+    \b
+    hpcsweep layers quickstart --where input_size=224 --top 10
+    hpcsweep layers quickstart --by op --format md
+    """
+    from hpcsweep.analysis import layers
+
+    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
+    print(found.written(form))

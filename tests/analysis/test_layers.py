@@ -1,0 +1,97 @@
+"""Where the time goes: which layers, with which share, under which algorithm."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpcsweep.analysis import layers
+from hpcsweep.errors import UsageError
+from layeredsweep import layered
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return two sizes with three algorithms."""
+    return layered(tmp_path_factory.mktemp("layered"))
+
+
+def test_the_slowest_layers_come_first_with_their_share(run):
+    """A share is that of the layer pass, `__other__` included, so all shares sum to 100."""
+    found = layers.read(run, where="input_size=64,algorithm=auto").frame
+    assert list(found["layer"][:2]) == ["conv1", "conv2"]
+    assert found["share_pct"].sum() == pytest.approx(100)
+    assert found.set_index("layer").loc["conv1", "share_pct"] == pytest.approx(100 * 4 / 11)
+    assert found.set_index("layer").loc["conv1", "auto"] == 4.0
+
+
+def test_times_are_means_over_the_configurations(run):
+    """Two sizes, of which the larger takes four times as long; the note says over what."""
+    found = layers.read(run)
+    assert found.frame.set_index("layer").loc["conv2", "winograd"] == pytest.approx(2.5)
+    assert "means over input_size 64, 128" in found.written("table")
+
+
+def test_a_layer_that_ran_another_algorithm_is_marked(run):
+    """Not the time of the algorithm that the column names."""
+    lines = layers.read(run, where="input_size=64").written("table").splitlines()
+    assert next(line for line in lines if line.startswith("conv1")).endswith("4~")
+    assert next(line for line in lines if line.startswith("conv2")).endswith("1")
+    assert "~ some calls ran another algorithm" in lines[-1]
+
+
+def test_calls_are_summed_by_kind_and_by_work(run):
+    """Three convolutions are one kind, and three pieces of work."""
+    ops = layers.read(run, by="op", where="input_size=64").frame.set_index("op")
+    assert (ops.loc["conv2d", "calls"], ops.loc["conv2d", "auto"]) == (3, 10.0)
+    shapes = layers.read(run, by="shape", where="input_size=64").frame
+    assert "conv2-64" in list(shapes["shape"])
+
+
+def test_unreliable_points_are_left_out_and_counted(tmp_path):
+    """Unless all are taken; where all are unreliable, the message says how to take them."""
+    doubtful = {"valid": False, "flags": "very_noisy"}
+    run = layered(tmp_path, changes={"gemm": doubtful})
+    found = layers.read(run)
+    assert "gemm" not in found.frame
+    assert "2 unreliable points left out (very_noisy)" in found.written("table")
+    assert "gemm" in layers.read(run, everything=True).frame
+    with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\); --all"):
+        layers.read(run, where="algorithm=gemm")
+
+
+def test_only_configurations_that_every_algorithm_has_are_compared(tmp_path):
+    """A mean over other sizes would be no comparison."""
+    text = (
+        "name: demo\nworkload: inference\n"
+        "axes: {model: [resnet18], input_size: [64, 128], algorithm: [auto, gemm]}\n"
+        "exclude: [{algorithm: gemm, input_size: 128}]\n"
+    )
+    found = layers.read(layered(tmp_path, text))
+    assert found.frame.set_index("layer").loc["conv1", "auto"] == 4.0
+    assert "1 point left out: not every algorithm has that configuration" in found.notes
+
+
+def test_the_rest_is_counted_and_every_form_has_the_same_rows(run):
+    """CSV and JSON hold numbers, the others what people read."""
+    found = layers.read(run, top=2)
+    assert "3 layers more; --top 5 shows all" in found.written("table")
+    assert len(found.written("csv").splitlines()) == 3
+    assert len(json.loads(found.written("json"))["rows"]) == 2
+    assert found.written("md").splitlines()[1] == "| --- | ---: | ---: | ---: | ---: | ---: |"
+    assert "algorithm" not in found.written("latex").splitlines()[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"metric": "mean"}, "no column 'mean'; did you mean 'mean_ms'"),
+        ({"metric": "layer"}, "layer holds no numbers"),
+        ({"where": "input_size=65"}, "has input_size=65"),
+    ],
+)
+def test_what_is_not_there_is_told(run, options, words):
+    """With what is there."""
+    with pytest.raises(UsageError, match=words):
+        layers.read(run, **options)

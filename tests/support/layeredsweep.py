@@ -1,0 +1,85 @@
+"""A collected sweep whose layers have exact times, under three algorithms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import resultsfolder
+from hpcsweep.collect import workflow
+from hpcsweep.store import shards
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import RunDir
+
+SUBMISSION = "20260101-000000-local"
+SWEEP = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [64, 128]
+  algorithm: [auto, gemm, winograd]
+"""
+# ms at 64 pixels by algorithm; winograd cannot do conv1, and ties with auto in conv3
+TIMES = {
+    "conv1": {"auto": 4.0, "gemm": 3.0, "winograd": 4.0},
+    "conv2": {"auto": 4.0, "gemm": 5.0, "winograd": 1.0},
+    "conv3": {"auto": 2.0, "gemm": 3.0, "winograd": 1.99},
+    "relu": {"auto": 0.5, "gemm": 0.5, "winograd": 0.5},
+}
+REST = 0.5  # ms outside of all layers
+
+
+def layer_rows(point: Any, spread: float = 0.02) -> list[dict[str, Any]]:
+    """Return the layer rows of a point; times grow with the image's area."""
+    axes = point.axes
+    area = (axes["input_size"] / 64) ** 2
+    rows = []
+    for index, (name, ms) in enumerate([*TIMES.items(), ("__other__", {})]):
+        time = area * ms.get(axes["algorithm"], REST)
+        conv = name.startswith("conv")
+        row = resultsfolder.layer_of(point, name, time)
+        used = "auto" if (name, axes["algorithm"]) == ("conv1", "winograd") else axes["algorithm"]
+        row |= {
+            "call_index": index,
+            "op": "conv2d" if conv else name,
+            "direction": "forward",
+            "unique_key": f"{name}-{axes['input_size']}" if conv or name == "relu" else None,
+            "algorithm_used": used if conv else None,
+            "median_ms": time,
+            "n": 20,
+            "q1_ms": time * (1 - spread / 2),
+            "q3_ms": time * (1 + spread / 2),
+        }
+        rows.append(row)
+    return rows
+
+
+def cells_of(layers: list[dict[str, Any]], spread: float = 0.02) -> dict[str, Any]:
+    """Return the times of a point whose layers these are."""
+    time = sum(row["mean_ms"] for row in layers)
+    low, high = time * (1 - spread / 4), time * (1 + spread / 4)
+    times = {"mean_ms": time, "median_ms": time, "ci95_lo_ms": low, "ci95_hi_ms": high, "n": 20}
+    return {**times, "valid": True, "flags": ""}
+
+
+def layered(
+    path: Path,
+    text: str = SWEEP,
+    spread: float = 0.02,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> RunDir:
+    """Return a collected sweep; `changes` are cells of the points of an algorithm."""
+    folder = resultsfolder.make(path, text)
+    folder.submit(SUBMISSION, text=text)
+    shard = folder.shard(SUBMISSION)
+    with shards.ShardWriter(shard) as writer:
+        for point in folder.points:
+            layers = layer_rows(point, spread)
+            cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
+            writer.commit({**resultsfolder.row_of(point, shard), **cells}, layers)
+    workflow.collect(folder.run)
+    return folder.run
