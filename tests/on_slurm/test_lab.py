@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import lab as lab_module
 from lab import NODES, Lab, LabError, Options, free_ports, processes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from labtools import StartCluster
 
 SCRIPT = str(Path(lab_module.__file__))
@@ -69,13 +72,36 @@ def _sleepers(cluster: Lab, node: str) -> list[int]:
 def test_slurmctld_can_be_killed_and_started_again(bare_cluster: Lab):
     """A job that ran while the controller was down is still known afterwards."""
     saved = bare_cluster.directory / "state/job_state"
-    job = bare_cluster.run("sbatch", "--parsable", "--wrap", "sleep 600").stdout.strip()
-    submitted = time.time()
-    bare_cluster.wait_for("saved state", lambda: saved.stat().st_mtime > submitted)
+    command = ("sbatch", "--parsable", "-J", "remembered", "--wrap", "sleep 600")
+    job = bare_cluster.run(*command).stdout.strip()
+    bare_cluster.wait_for(
+        "saved state", lambda: saved.exists() and b"remembered" in saved.read_bytes()
+    )
     bare_cluster.kill("slurmctld")
     assert bare_cluster.run("scontrol", "ping", check=False).returncode == 1
     bare_cluster.spawn("slurmctld")
     assert bare_cluster.run("squeue", "-h", "-o", "%i").stdout.split() == [job]
+
+
+def test_a_slurmctld_that_forgot_a_job_does_not_give_its_id_away_again(bare_cluster: Lab):
+    """A slurmd still knows the forgotten job and would refuse to start another with its id."""
+    state = bare_cluster.directory / "state"
+    before = shutil.copytree(state, state.with_name("state-before"))
+    first, running = _long_job(bare_cluster)
+    bare_cluster.wait_for("the first job", running)
+    bare_cluster.kill("slurmctld")
+    shutil.rmtree(state)
+    before.rename(state)
+    bare_cluster.clear()
+    second, running = _long_job(bare_cluster)
+    assert int(second) > int(first)
+    bare_cluster.wait_for("the second job", running)
+
+
+def _long_job(lab: Lab) -> tuple[str, Callable[[], bool]]:
+    """Submit a job that does not end, and tell its id and how to see that it runs."""
+    job = lab.run("sbatch", "--parsable", "--wrap", "sleep 600").stdout.strip()
+    return job, lambda: lab.run("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n"
 
 
 def test_options_reach_the_configuration(special_cluster: StartCluster):

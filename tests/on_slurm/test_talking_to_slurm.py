@@ -13,7 +13,7 @@ import pytest
 from hpcsweep import slurm
 from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm import CouldNotAsk, JobId, LimitReached, Meaning, Rejected, Unanswered, Why
-from labtools import job_numbers, requeue
+from labtools import job_numbers, lab_here, requeue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,13 +46,15 @@ def send(tmp_path: Path) -> Send:
 
 
 def _poll(ask: Callable[[], list[JobState] | CouldNotAsk], until: Callable[..., bool]):
-    """Ask again until the answer is as awaited; the last answer is told if it never is."""
+    """Ask again until the answer is as awaited; if it never is, tell the last one and the logs."""
     deadline = time.monotonic() + 60
     while True:
         answer = ask()
         if not isinstance(answer, CouldNotAsk) and until(answer):
             return answer
-        assert time.monotonic() < deadline, answer
+        if time.monotonic() > deadline:
+            told = [answer] if isinstance(answer, CouldNotAsk) else answer
+            pytest.fail("\n".join([*map(str, told), lab_here().last_words()]), pytrace=False)
         time.sleep(0.1)
 
 

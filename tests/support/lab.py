@@ -41,6 +41,7 @@ PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 # Below the ephemeral range: no outgoing connection takes a port between choice and use.
 PORTS = range(12_000, 32_000)
 START_S = 60.0
+JOB_IDS = 100_000  # of one life of slurmctld: more than tests submit
 MARK = "HPCSWEEP_LAB"
 # slurmctld refuses these where nothing stores the accounts.
 ACCOUNTING = ("AccountingStorageEnforce=limits,qos", "AccountingStorageTRES=gres/gpu")
@@ -127,6 +128,8 @@ class Lab:
 
     def spawn(self, name: str) -> None:
         """Start one daemon (also again, after `kill`) and wait until it can be talked to."""
+        if name == "slurmctld" and name in self._daemons:
+            _take_new_job_ids(self.directory / "job_ids.conf")
         command, extra = _command(self.directory, name)
         environment = {"PATH": PATH, **self.environment, MARK: str(self.directory), **extra}
         with (self.directory / "log" / f"{name}.out").open("ab") as log:
@@ -192,7 +195,7 @@ class Lab:
             dead = [n for n, d in self._daemons.items() if d.poll() not in (None, -signal.SIGKILL)]
             if dead or time.monotonic() > deadline:
                 reason = f"{', '.join(dead)} ended" if dead else f"{timeout:.0f} s passed"
-                raise LabError(f"waiting for {what}: {reason}\n{self._last_words()}")
+                raise LabError(f"waiting for {what}: {reason}\n{self.last_words()}")
             time.sleep(pause)
             pause = min(1.3 * pause, 0.25)
 
@@ -205,11 +208,13 @@ class Lab:
         self.wait_for("an empty queue", lambda: not self.run("squeue", "-h").stdout.strip())
         if "slurmctld" in dead:
             self.wait_for("the end of forgotten jobs", self._no_job_runs)
-        for name in NODES:
-            if self._state_of(name) not in {"idle", "completing"}:
-                # Refused where the node came back by itself.
-                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        self.wait_for("idle nodes", self._nodes_are_idle)
+        self.wait_for("idle nodes", self._nodes_come_back)
+
+    def last_words(self) -> str:
+        """Return the end of every daemon's log."""
+        logs = sorted((self.directory / "log").glob("*"))
+        tails = {p.name: p.read_text(errors="replace").splitlines()[-8:] for p in logs}
+        return "\n".join(f"{name}: {line}" for name, lines in tails.items() for line in lines)
 
     def _start_accounting(self) -> None:
         _install_database(self.directory)
@@ -223,15 +228,23 @@ class Lab:
             return self.run(*command, check=False, timeout=10).returncode == 0
         return False
 
-    def _state_of(self, node: str) -> str:
-        return self.run("sinfo", "-h", "-p", "all", "-n", node, "-o", "%T").stdout.strip()
-
     def _nodes_are_idle(self) -> bool:
-        done = self.run("sinfo", "-h", "-p", "all", "-N", "-o", "%T", check=False)
-        return done.stdout.split() == ["idle"] * len(NODES)
+        return set(self._states().values()) == {"idle"}
+
+    def _nodes_come_back(self) -> bool:
+        """Resume what is down or drained; a launch that failed drains its node only later."""
+        states = self._states()
+        for node in (n for n, state in states.items() if state not in {"idle", "completing"}):
+            # Refused where the node comes back by itself.
+            self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        return set(states.values()) == {"idle"}
+
+    def _states(self) -> dict[str, str]:
+        done = self.run("sinfo", "-h", "-p", "all", "-N", "-o", "%N %T", check=False)
+        return dict.fromkeys(NODES, "") | dict(line.split() for line in done.stdout.splitlines())
 
     def _no_job_runs(self) -> bool:
-        """End jobs that slurmctld forgot when it died: it gives their ids away again."""
+        """End jobs that slurmctld forgot when it died."""
         jobs = {pid for pid in processes(self.directory) if _says(pid, "environ", b"SLURM_JOB_ID=")}
         for pid in jobs:
             with contextlib.suppress(ProcessLookupError):
@@ -239,11 +252,6 @@ class Lab:
         return not jobs and not any(
             _says(pid, "comm", b"slurmstepd") for pid in processes(self.directory)
         )
-
-    def _last_words(self) -> str:
-        logs = sorted((self.directory / "log").glob("*"))
-        tails = {p.name: p.read_text(errors="replace").splitlines()[-8:] for p in logs}
-        return "\n".join(f"{name}: {line}" for name, lines in tails.items() for line in lines)
 
 
 def _command(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
@@ -292,6 +300,18 @@ def _write_configuration(folder: Path, options: Options) -> None:
         (folder / template.stem).write_text(text)
         (folder / template.stem).chmod(0o600)
     shutil.copy(CONFIGURATION / "cgroup.conf", folder)
+    (folder / "job_ids.conf").write_text("FirstJobId=1\n")
+
+
+def _take_new_job_ids(file: Path) -> None:
+    """Give every life of slurmctld ids of its own.
+
+    One that is killed forgets its last jobs and gives their ids away again. slurmd remembers such
+    a job until it is told to end it: "already running, do not launch second copy"; the new job is
+    then held and the node drained.
+    """
+    first = int(file.read_text().partition("=")[2]) + JOB_IDS
+    file.write_text(f"FirstJobId={first}\n")
 
 
 def _make_device(path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.store.jobs_file import Queued
-from lab import PATH
+from lab import PATH, Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     import pytest
 
     from hpcsweep.store.rundir import SubmissionDir
-    from lab import Lab
 
 
 def job_numbers() -> set[int]:
@@ -41,3 +42,8 @@ def point_at(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", PATH)
     for name, value in lab.environment.items():
         monkeypatch.setenv(name, value)
+
+
+def lab_here() -> Lab:
+    """Return the cluster that this process is pointed at, to run programs on and to read logs."""
+    return Lab(Path(os.environ["SLURM_CONF"]).parent)
