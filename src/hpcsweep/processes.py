@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,20 +17,27 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """A process on a host; `start` is in ticks since that boot, None where it was gone."""
+    """A process on a host; `start` is in ticks since that boot, None where it was gone.
+
+    A pid means something only within one boot and one pid namespace: containers on one host have
+    their own. The name of the host is for people, since two hosts may share one.
+    """
 
     host: str = ""
     boot: str = ""
+    namespace: str = ""
     pid: int = 0
     start: int | None = None
 
-    def on_this_host(self) -> bool:
-        """Say whether it was taken on this host since its last boot."""
-        return self.host == socket.gethostname() and self.boot == _boot_id()
+    def in_sight(self) -> bool:
+        """Say whether this process knows that one by its pid."""
+        mine = identity()
+        where = self.boot or self.host, self.namespace
+        return where == (mine.boot or mine.host, mine.namespace)
 
     def is_alive(self) -> bool:
-        """Say whether that very process runs here; false for one of another host or boot."""
-        if not self.on_this_host():
+        """Say whether that very process runs; false where it is not in sight."""
+        if not self.in_sight():
             return False
         start = _start_ticks(self.pid)
         return start is not None and start == self.start
@@ -38,14 +46,13 @@ class Identity:
 def identity(pid: int | None = None) -> Identity:
     """Return who a process is; this one by default."""
     pid = os.getpid() if pid is None else pid
-    return Identity(host=socket.gethostname(), boot=_boot_id(), pid=pid, start=_start_ticks(pid))
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    boot = namespace = ""
+    with suppress(OSError):  # there is no /proc
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return Identity(
+        host=socket.gethostname(), boot=boot, namespace=namespace, pid=pid, start=_start_ticks(pid)
+    )
 
 
 def _start_ticks(pid: int) -> int | None:

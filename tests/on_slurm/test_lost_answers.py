@@ -94,10 +94,12 @@ def test_jobs_whose_id_nobody_heard_are_found_and_not_sent_again(
 ):
     """`hpcsweep submit` was killed while sbatch answered; the next one finds the array.
 
-    submitit names the files of a job by its id, so those cannot run: they are cancelled here.
+    It finds it by any path to the results. submitit names the files of a job by its id, so those
+    cannot run: they are cancelled here.
     """
     _submit_and_die(cluster, desk, launcher, how, accepted=True)
-    told = desk.run("submit", "s.yaml", "--cluster", launcher)
+    (desk.folder / "link").symlink_to("results")
+    told = desk.run("--results", "link", "submit", "s.yaml", "--cluster", launcher)
     assert "sbatch's answer was lost; 2 chunks went in as " in told.stdout, told.stderr
     assert "nothing to measure" in told.stdout
     (submission,) = desk.sweep("s").submissions()

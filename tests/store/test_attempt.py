@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,3 +47,33 @@ def test_where_there_is_none_nothing_is_said(shard: ShardPath) -> None:
     """No attempt, or one that has not written yet."""
     assert attempt.read(shard) is None
     assert attempt.read(None) is None
+
+
+def test_it_beats_while_its_process_lives(shard: ShardPath) -> None:
+    """However long a point takes; a file that is gone stops nothing."""
+    attempt.start_beating(shard, every=0.01)
+    time.sleep(0.05)
+    shard.samples.touch()
+    os.utime(shard.samples, (0, 0))
+    until = time.monotonic() + 30
+    while not attempt.beats(shard.folder, [shard.samples]):
+        assert time.monotonic() < until
+
+
+def test_what_was_not_touched_for_two_minutes_does_not_beat(shard: ShardPath) -> None:
+    """By the clock of the file system, whatever this host's clock says."""
+    shard.samples.touch()
+    now = shard.samples.stat().st_mtime
+    for ago, alive in ((0, True), (100, True), (130, False)):
+        os.utime(shard.samples, (now - ago, now - ago))
+        assert attempt.beats(shard.folder, [shard.samples, shard.layers]) is alive
+    assert not attempt.beats(shard.folder, [shard.layers])
+
+
+def test_only_attempts_that_may_still_run_are_fenced_off(shard: ShardPath) -> None:
+    """The newest of each chunk, unless it said that it ended."""
+    others = [ShardPath(shard.folder, 1, 0), ShardPath(shard.folder, 1, 1)]
+    for one, state in ((shard, "done"), (others[0], "running"), (others[1], "running")):
+        attempt.write(one, AttemptRecord(state=AttemptState(state)), {})
+    attempt.fence_off([shard, *others])
+    assert [path.name for path in shard.folder.glob("*.overall.csv")] == ["1.2.overall.csv"]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import pytest
 
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, rundir
 from hpcsweep.submit import prepare, request
-from localruns import Desk
+from localruns import COMMAND, Desk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    import pytest
 
     from hpcsweep.store.rundir import SubmissionDir
 
@@ -57,3 +61,59 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
         assert len(found.live) == number
         counts.append(len(listed))
     assert counts[0] == counts[1]
+
+
+SLOW = "workload: noop\naxes: {model: [a, b]}\nmeasure: {sleep_ms: 600000}\n"
+CONTAINER = ("unshare", "--pid", "--mount-proc", "--kill-child")
+RENAMED_HOST = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "sh")
+
+
+@contextmanager
+def _measuring_in(desk: Desk, container: Sequence[str]) -> Iterator[SubmissionDir]:
+    """Measure points that take ten minutes each in a container; it is killed at the end."""
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("containers cannot be made here")
+    desk.spec(SLOW)
+    command = [*container, *COMMAND, "submit", "sweep.yaml"]
+    theirs = subprocess.Popen(command, cwd=desk.folder, stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 60
+        while not any(shard.env.exists() for shard in desk.sweep().shards()):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        (submission,) = desk.sweep().submissions()
+        yield submission
+    finally:
+        theirs.kill()
+        theirs.wait()
+
+
+def _pass(submission: SubmissionDir, seconds: float) -> None:
+    """Let the last signs of life be older by so much."""
+    for path in (submission.jobs, *submission.shards.iterdir()):
+        then = path.stat().st_mtime - seconds
+        os.utime(path, (then, then))
+
+
+def test_what_another_container_measures_is_not_measured_here(desk: Desk):
+    """Its pids mean nothing here, though the host's name is the same; its attempts beat."""
+    run = desk.sweep()
+    with _measuring_in(desk, CONTAINER) as submission:
+        assert len(ledger.read(run).live) == 2
+        _pass(submission, 90)
+        assert len(ledger.read(run).live) == 2
+        ledger.fence_off_unseen(run)
+        assert len(run.shards()) == 1
+    assert ledger.local_is_live(submission)  # nobody here can see that it is not
+    _pass(submission, 31)
+    assert not ledger.local_is_live(submission)
+    ledger.fence_off_unseen(run)
+    assert [shard.attempt for shard in run.shards()] == [0, 1]
+
+
+def test_a_process_in_sight_is_known_whatever_the_host_is_called(desk: Desk):
+    """However old its last sign of life is; and its death at once."""
+    with _measuring_in(desk, RENAMED_HOST) as submission:
+        _pass(submission, 3600)
+        assert len(ledger.read(desk.sweep()).live) == 2
+    assert not ledger.local_is_live(submission)

@@ -44,6 +44,18 @@ def test_a_submission_counts_once_its_manifest_is_written(run: RunDir) -> None:
     assert submission.read_manifest() == Manifest(id=submission.id)
 
 
+def test_a_submission_is_known_by_another_path_to_its_folder(run: RunDir, tmp_path: Path) -> None:
+    """Through a link, or as it is called where it cannot be seen; not that of another sweep."""
+    submission = rundir.new_submission(run, "l40", NOW)
+    twin = rundir.new_submission(RunDir(tmp_path / "results" / "other"), "l40", NOW)
+    (tmp_path / "link").symlink_to("results")
+    folder = f"demo/submissions/{submission.id}"
+    for root in (tmp_path / "results", tmp_path / "link", "/nowhere/else"):
+        assert submission.is_at(f"{root}/{folder}")
+    for other in (twin.path, submission.logs, "/nowhere", f"/nowhere/other/submissions/{twin.id}"):
+        assert not submission.is_at(str(other))
+
+
 def test_shards_are_found_in_one_order_and_nothing_else_is(run: RunDir) -> None:
     """By submission, chunk and attempt, as numbers."""
     for name in ("b/2.0", "b/10.0", "a/0.1", "a/0.0", "b/2.10", "b/2.9"):

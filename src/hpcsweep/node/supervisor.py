@@ -83,6 +83,7 @@ class Attempt:
         Of an attempt that was fenced off nothing remains: a requeue would end the newer one.
         """
         care = self._care()
+        attempt.start_beating(self._shard)
         with self._writer:
             self._write_env(AttemptState.RUNNING, "")
             try:

@@ -5,18 +5,27 @@ Standard library only: the supervisor writes it.
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
-from hpcsweep.store.state import AttemptState  # noqa: TC001 - `typed_json` asks for it
+from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from hpcsweep.store.rundir import ShardPath
+
+_BEAT_SECONDS: Final = 20.0
+_SILENT_SECONDS: Final = 120.0  # NFS shows others' changes up to a minute late
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +56,47 @@ def read(shard: ShardPath | None) -> AttemptRecord | None:
         return typed_json.read(AttemptRecord, files.read_json(shard.env)) if shard else None
     except (ResultsError, ValueError):
         return None
+
+
+def fence_off(attempts: Iterable[ShardPath]) -> None:
+    """Keep those that may still run from writing more rows: take the numbers of the next ones.
+
+    Raises:
+        ResultsError: the folder cannot be written.
+
+    """
+    for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
+        said = read(shard)
+        if said and said.state is AttemptState.RUNNING:
+            path = shard.next_attempt().overall
+            try:
+                path.touch()
+            except OSError as error:
+                raise files.cannot_write(path, error) from error
+
+
+def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
+    """Touch a file of the attempt until this process ends: hosts that cannot see it look there."""
+
+    def beat() -> None:
+        while True:
+            time.sleep(every)
+            with suppress(OSError):
+                os.utime(shard.samples)
+
+    threading.Thread(target=beat, daemon=True).start()
+
+
+def beats(folder: Path, touched: Iterable[Path]) -> bool:
+    """Say whether a file was touched lately, by the clock of the file system that holds `folder`.
+
+    The clocks of two hosts may differ.
+    """
+    times = []
+    for path in touched:
+        with suppress(OSError):
+            times.append(path.stat().st_mtime)
+    now = time.time()
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        now = os.fstat(file.fileno()).st_mtime
+    return now - max(times, default=0.0) < _SILENT_SECONDS

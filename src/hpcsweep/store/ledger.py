@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import processes
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import attempt, chunk_file, shards
 from hpcsweep.store.jobs_file import Damaged, Ended, Started
 from hpcsweep.store.state import PointStatus, best
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir, SubmissionDir
 
     LiveChunks = Callable[[SubmissionDir], set[int]]
-
-_FOREIGN_SECONDS = 600.0
 
 
 @dataclass
@@ -111,28 +109,35 @@ def note_end(submission: SubmissionDir) -> None:
 def local_is_live(submission: SubmissionDir) -> bool:
     """Say whether the process that runs a local submission is alive.
 
-    One on another host cannot be asked: it counts as alive while its shards change; so does one
-    that a damaged line of the journal may have named.
+    One on another host, or in another container, is not seen: it counts as alive while its
+    attempts beat. So does one that a damaged line of the journal may have named.
     """
     who, entries = runner(submission), submission.read_jobs()
     if any(isinstance(entry, Ended) for entry in entries):
         return False
-    if who is None:
-        return any(isinstance(entry, Damaged) for entry in entries) and _changed_lately(submission)
-    if who.on_this_host():
+    if who is None and not any(isinstance(entry, Damaged) for entry in entries):
+        return False
+    if who and who.in_sight():
         return who.is_alive()
-    return who.host != processes.identity().host and _changed_lately(submission)
+    signs = [submission.jobs, *submission.shards.glob("*.samples.csv")]
+    return attempt.beats(submission.path, signs)
+
+
+def fence_off_unseen(run: RunDir) -> None:
+    """Stop the attempts of local submissions that count as dead, where that cannot be seen.
+
+    A process that was suspended for long may still go on. The caller holds the run folder's lock.
+    """
+    for submission in run.submissions():
+        who = runner(submission)
+        if who and not who.in_sight() and not local_is_live(submission):
+            attempt.fence_off(run.shards_of(submission.id))
 
 
 def runner(submission: SubmissionDir) -> processes.Identity | None:
     """Return the process that runs or ran a local submission."""
     started = [entry for entry in submission.read_jobs() if isinstance(entry, Started)]
     return started[-1].process if started else None
-
-
-def _changed_lately(submission: SubmissionDir) -> bool:
-    times = [path.stat().st_mtime for path in submission.shards.glob("*.overall.csv")]
-    return bool(times) and time.time() - max(times) < _FOREIGN_SECONDS
 
 
 def _done_in(submission: SubmissionDir) -> set[str]:

@@ -20,6 +20,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from hpcsweep import files
@@ -27,8 +28,6 @@ from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.store import jobs_file, manifest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpcsweep.store.jobs_file import Damaged, Entry
     from hpcsweep.store.manifest import Manifest
 
@@ -158,6 +157,16 @@ class SubmissionDir:
     def shards(self) -> Path:
         """Return the folder that its attempts write to."""
         return self.run.shards_dir / self.id
+
+    def is_at(self, folder: str) -> bool:
+        """Say whether a folder is this one under another name; if in doubt (it is gone), yes."""
+        path = Path(folder)
+        if path.name != self.id:
+            return False
+        try:
+            return path.samefile(self.path)
+        except OSError:
+            return path.parts[-3:] == self.path.absolute().parts[-3:]
 
     def file(self, name: str) -> Path:
         """Return the path of something in this folder."""

@@ -123,20 +123,6 @@ class ShardWriter:
             self.close()
 
 
-def fence_off(shard: ShardPath) -> None:
-    """Keep an attempt that may still run from writing more rows: take the number of the next one.
-
-    Raises:
-        ResultsError: the folder cannot be written.
-
-    """
-    path = shard.next_attempt().overall
-    try:
-        path.touch(exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
 class _Appender:
     """A file that grows by whole blocks; a block that does not fit leaves no trace."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
-from hpcsweep.store import attempt, shards
-from hpcsweep.store.state import AttemptState
+from hpcsweep.store import attempt
 from hpcsweep.submit import launchers
 from hpcsweep.tracking import bad_nodes, journal
 
@@ -36,11 +35,8 @@ def fence_off(run: RunDir, answer: Answer) -> None:
     for submission in [] if answer.silent else run.submissions():
         known = journal.sent(submission)
         given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
-        newest = {s.chunk: s for s in run.shards_of(submission.id)} if given_up else {}
-        for chunk in given_up & newest.keys():
-            said = attempt.read(newest[chunk])
-            if said and said.state is AttemptState.RUNNING:
-                shards.fence_off(newest[chunk])
+        found = run.shards_of(submission.id) if given_up else []
+        attempt.fence_off(shard for shard in found if shard.chunk in given_up)
 
 
 def send(

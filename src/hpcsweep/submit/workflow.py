@@ -91,6 +91,7 @@ def _ask_slurm(job: _Submit) -> None:
 
 
 def _fence_off_lost_attempts(job: _Submit) -> None:
+    ledger.fence_off_unseen(job.run)
     if job.answer:
         to_slurm.fence_off(job.run, job.answer)
 
@@ -189,7 +190,12 @@ _IN_SLURM: Final[tuple[Sequence[Step], Sequence[Step]]] = (
     (),
 )
 _HERE: Final[tuple[Sequence[Step], Sequence[Step]]] = (
-    (_write_submission, _end_if_nothing_is_left, _announce),
+    (
+        _fence_off_lost_attempts,
+        _write_submission,
+        _end_if_nothing_is_left,
+        _announce,
+    ),
     (_run_here,),
 )
 

@@ -184,8 +184,11 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
         return
     for submission, known in doubtful:
         recorded = {slurm.parse_id(array).job for array in known.arrays}
-        here = str(submission.path.absolute())
-        found = [job for job, folder in listed.items() if folder == here and job not in recorded]
+        found = [
+            job
+            for job, folder in listed.items()
+            if job not in recorded and submission.is_at(folder)
+        ]
         if known.doubtful:
             yield _settle_damage(submission, known, found)
             continue
