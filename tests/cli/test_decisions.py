@@ -27,3 +27,15 @@ def test_layers_prints_every_form(measured):
     rows = list(csv.DictReader(measured.run("layers", "--format", "csv").stdout.splitlines()))
     record = json.loads(measured.run("layers", "demo", "--json").stdout)
     assert [row["layer"] for row in rows] == [row["layer"] for row in record["rows"]]
+
+
+def test_best_writes_the_maps_and_names_the_file(measured):
+    """On stderr where stdout is for a machine."""
+    told = measured.run("best", "demo", "--out", "map.yaml", "--json")
+    assert told.returncode == 0, told.stderr
+    record = json.loads(told.stdout)
+    assert set(record["maps"]) == {row["map"] for row in record["rows"]}
+    assert "map.yaml" in told.stderr
+    assert "4 points" in measured.run("expand", "map.yaml", "--cluster", "local").stdout
+    refused = measured.run("best", "demo", "--out", "no/map.yaml")
+    assert (refused.returncode, "No such file" in refused.stderr) == (2, True)

@@ -33,8 +33,10 @@ TIMES = {
 REST = 0.5  # ms outside of all layers
 
 
-def layer_rows(point: Any, spread: float = 0.02) -> list[dict[str, Any]]:
-    """Return the layer rows of a point; times grow with the image's area."""
+def layer_rows(
+    point: Any, spread: float = 0.02, least: Mapping[str, Mapping[str, float]] | None = None
+) -> list[dict[str, Any]]:
+    """Return the layer rows of a point; times grow with the image's area, `least` does not."""
     axes = point.axes
     area = (axes["input_size"] / 64) ** 2
     rows = []
@@ -50,6 +52,7 @@ def layer_rows(point: Any, spread: float = 0.02) -> list[dict[str, Any]]:
             "unique_key": f"{name}-{axes['input_size']}" if conv or name == "relu" else None,
             "algorithm_used": used if conv else None,
             "median_ms": time,
+            "min_ms": (least or {}).get(name, {}).get(axes["algorithm"]),
             "n": 20,
             "q1_ms": time * (1 - spread / 2),
             "q3_ms": time * (1 + spread / 2),
@@ -71,6 +74,7 @@ def layered(
     text: str = SWEEP,
     spread: float = 0.02,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
+    least: Mapping[str, Mapping[str, float]] | None = None,
 ) -> RunDir:
     """Return a collected sweep; `changes` are cells of the points of an algorithm."""
     folder = resultsfolder.make(path, text)
@@ -78,7 +82,7 @@ def layered(
     shard = folder.shard(SUBMISSION)
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:
-            layers = layer_rows(point, spread)
+            layers = layer_rows(point, spread, least)
             cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
             writer.commit({**resultsfolder.row_of(point, shard), **cells}, layers)
     workflow.collect(folder.run)

@@ -57,6 +57,14 @@ def _cell(value: object) -> object:
     return harmless(value) if isinstance(value, str) else value
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text; `UsageError` where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+
+
 def plain_numbers(axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis
     """Label a logarithmic axis 0.1, 1, 10 instead of powers."""
     axis.set_major_formatter(lambda value, _place: f"{value:g}")

@@ -1,7 +1,9 @@
-"""From tables to decisions: where the time goes."""
+"""From tables to decisions: where the time goes, and which algorithm to take where."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +12,6 @@ from hpcsweep.cli.common import runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _FORMATS = ("table", "csv", "md", "latex", "json")
 
@@ -82,3 +83,47 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
     print(found.written(form))
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@where_option
+@click.option(
+    "--over",
+    metavar="ALGORITHM",
+    default="auto",
+    show_default=True,
+    help="The algorithm that a layer keeps unless another one is faster beyond the noise.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write the maps as a sweep file.")
+@all_option
+@format_options
+@click.pass_obj
+def best(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sweep: str | None,
+    where: str,
+    over: str,
+    out: Path | None,
+    form: str,
+    *,
+    everything: bool,
+) -> None:
+    """Choose the fastest algorithm of each convolution.
+
+    Predicts what a network with these would gain. The file that --out writes is a sweep which
+    measures that.
+
+    \b
+    hpcsweep best quickstart --out map.yaml
+    hpcsweep submit map.yaml --cluster local
+    """
+    from hpcsweep.analysis import best, output
+
+    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    found = best.read(one, where=where, over=over, everything=everything)
+    if out:
+        output.write_text(out, found.sweep_file())
+    print(found.view().written(form))
+    if out:
+        print(f"   {out}", file=sys.stderr if form != "table" else sys.stdout)

@@ -1,0 +1,193 @@
+"""Makes a map of algorithms from the layers of a collected sweep: the fastest for each convolution.
+
+There is a map for each configuration: GPU, dtype, network and size. It is written as a sweep file
+that measures each map beside the default. `best_layers` chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import best_layers, dataset, layers
+from hpcsweep.analysis.formats import View
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from hpcsweep.store.rundir import RunDir
+
+_ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
+_TIMES: Final = ("median_ms", "mean_ms")
+_HIDDEN: Final = {"algorithm", "seed"}
+
+
+@dataclass(frozen=True)
+class Best:
+    """One row per configuration, which `keys` tell apart; the map of each by its name.
+
+    `axes` are those of each configuration that are not default, as a sweep file writes them.
+    """
+
+    run: RunDir
+    default: str
+    table: pd.DataFrame
+    keys: tuple[str, ...]
+    maps: dict[str, dict[str, str]]
+    axes: dict[str, dict[str, Any]]
+    notes: tuple[str, ...]
+
+    def view(self) -> View:
+        """Return the predictions as a table."""
+        table = self.table
+        gains = [
+            f"{row.gain_pct:.1f} % ({row.gain_lo_pct:.1f} to {row.gain_hi_pct:.1f})"
+            if row.changed
+            else "-"
+            for row in table.itertuples()
+        ]
+        texts = {
+            **{key: [dataset.shown(key, value) for value in table[key]] for key in self.keys},
+            "changed": [f"{row.changed} of {row.layers}" for row in table.itertuples()],
+            self.default: [f"{ms:.3f}" for ms in table["default_ms"]],
+            "predicted": [f"{ms:.3f}" for ms in table["predicted_ms"]],
+            "gain": gains,
+            "map": [name if self.maps[name] else "-" for name in table["map"]],
+        }
+        return View(
+            title=f"{self.run.name}: the fastest algorithm of each convolution, ms of one pass",
+            frame=table,
+            texts=pd.DataFrame(texts),
+            left=len(self.keys),
+            notes=[*self._summary(), *self.notes],
+            record={"sweep": self.run.name, "default": self.default, "maps": self.maps},
+        )
+
+    def sweep_file(self) -> str:
+        """Return a sweep that measures every map beside the default."""
+        points = []
+        for name, found in self.maps.items():
+            axes = [f"{axis}: {json.dumps(value)}" for axis, value in self.axes[name].items()]
+            chosen = json.dumps({**found, "default": self.default})
+            named = [self.default, *([f"&{name} {chosen}"] if found else [])]
+            points += [f"  - {{{', '.join([*axes, f'algorithm: {asked}'])}}}" for asked in named]
+        return "\n".join([
+            f"# The fastest algorithm of each convolution of {self.run.name}, beyond the noise.",
+            f"# Each map has a name; a layer that it does not name keeps {self.default}.",
+            f"name: {self.run.name}_best",
+            "workload: inference",
+            "include:",
+            *points,
+            "",
+        ])  # fmt: skip
+
+    def _summary(self) -> list[str]:
+        """Return which algorithms the maps name, and how often."""
+        chosen = pd.Series([name for found in self.maps.values() for name in found.values()])
+        if chosen.empty:
+            return [f"no layer has an algorithm that beats {self.default} beyond the noise"]
+        tally = ", ".join(f"{name} {number}" for name, number in chosen.value_counts().items())
+        return [f"layers that change: {tally}; the others keep {self.default}"]
+
+
+def read(
+    run: RunDir, *, where: str = "", over: str = catalog.AUTO, everything: bool = False
+) -> Best:
+    """Return the best map of each configuration over the default algorithm `over`.
+
+    Raises:
+        UsageError: nothing was collected or chosen, or no layer was timed under the default.
+
+    """
+    data = dataset.read(run)
+    points, left_out = layers.chosen(data, where, everything=everything, noise=True)
+    calls = best_layers.per_layer(data, points, over)
+    points = points[[name for name in points if name in {*catalog.AXES, *_TIMES}]]
+    points = points.assign(config=best_layers.configurations(points))
+    first = points.groupby("config", as_index=False).first()
+    first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
+    varying = {axis for axis in dataset.varying_axes(first) if axis not in _HIDDEN}
+    keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
+    names = [_name(keys, row) for _, row in first[list(keys)].iterrows()]
+    maps = {
+        name: _map(calls[(calls["config"] == config) & (calls["algorithm"] != over)], calls)
+        for name, config in zip(names, first["config"], strict=True)
+    }
+    table = _predicted(calls, _default_times(points, over)).reindex(first["config"])
+    table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
+    several = len(set(first["gpu"])) > 1
+    axes = {
+        name: _written_axes(row, with_gpu=several)
+        for name, (_, row) in zip(names, first.iterrows(), strict=True)
+    }
+    notes = [*left_out, *_untimed(len(first), points)]
+    return Best(run, over, table.assign(map=names), keys, maps, axes, tuple(notes))
+
+
+def _untimed(known: int, points: pd.DataFrame) -> list[str]:
+    """Return a note on configurations whose layers were not timed under the default."""
+    rest = points["config"].nunique() - known
+    return [f"{count(rest, 'configuration')} without layers under the default"] if rest else []
+
+
+def _name(keys: tuple[str, ...], row: pd.Series[Any]) -> str:
+    """Return the name of a map, which YAML takes as an anchor."""
+    words = [dataset.shown(key, row[key]) for key in keys]
+    return "best_" + re.sub(r"\W+", "-", "_".join(words)).strip("-")
+
+
+def _map(changed: pd.DataFrame, calls: pd.DataFrame) -> dict[str, str]:
+    """Return layer to algorithm; a layer that is called twice goes by the shapes of its calls."""
+    every = calls[calls["config"].isin(changed["config"])].groupby("layer")["algorithm"].nunique()
+    found: dict[str, str] = {}
+    for row in changed.itertuples():
+        found[str(row.layer if every[row.layer] == 1 else row.unique_key)] = str(row.algorithm)
+    return found
+
+
+def _default_times(points: pd.DataFrame, over: str) -> pd.Series[float]:
+    """Return the time of the whole network under the default, by configuration."""
+    times = points.reindex(columns=list(_TIMES)).bfill(axis=1).iloc[:, 0]
+    own = points["algorithm"] == over
+    return times[own].groupby(points.loc[own, "config"]).median()
+
+
+def _predicted(calls: pd.DataFrame, times: pd.Series[float]) -> pd.DataFrame:
+    """Return what each map is predicted to gain, with a 95 % interval from those of the layers."""
+    grouped = calls.assign(
+        square=calls["half_ms"] ** 2, changed=calls["saving_ms"] > 0
+    ).groupby("config")  # fmt: skip
+    sums = grouped[["saving_ms", "square", "default_ms"]].sum()
+    whole = times.reindex(sums.index).fillna(sums["default_ms"])
+    half = 100 * np.sqrt(sums["square"]) / whole
+    gain = 100 * sums["saving_ms"] / whole
+    return pd.DataFrame({
+        "layers": grouped.size(),
+        "changed": grouped["changed"].sum(),
+        "default_ms": whole,
+        "predicted_ms": whole - sums["saving_ms"],
+        "gain_pct": gain,
+        "gain_lo_pct": gain - half,
+        "gain_hi_pct": gain + half,
+    })  # fmt: skip
+
+
+def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
+    """Return the axes of a configuration that are not default."""
+    left_out = _HIDDEN if with_gpu else {*_HIDDEN, "gpu"}
+    values = {
+        name: dataset.plain(name, row[name])
+        for name in catalog.axes_of("inference")
+        if name in row and name not in left_out
+    }
+    known = {
+        name: value == "true" if catalog.AXES[name].kind == "bool" else value
+        for name, value in values.items()
+        if value is not None
+    }
+    return {name: value for name, value in known.items() if value != catalog.AXES[name].default}

@@ -1,0 +1,66 @@
+"""A map per configuration, what it is predicted to gain, and the sweep file that measures it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcsweep.analysis import best
+from hpcsweep.spec import expansion, sweep_file
+from layeredsweep import SWEEP, layered
+
+MAP = {"conv1": "gemm", "conv2": "winograd"}
+
+
+def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
+    """4 ms of 11 at 64 pixels, and an interval that is made of those of the layers."""
+    found = best.read(layered(tmp_path))
+    row = found.table.iloc[0]
+    assert found.maps[row["map"]] == MAP
+    assert (row["layers"], row["changed"], row["default_ms"]) == (3, 2, 11.0)
+    assert row["predicted_ms"] == pytest.approx(7.0)
+    assert row["gain_pct"] == pytest.approx(100 * 4 / 11)
+    assert 0 < row["gain_pct"] - row["gain_lo_pct"] < 1
+    text = found.view().written("table")
+    assert "2 of 3" in text
+    assert "layers that change: gemm 2, winograd 2; the others keep auto" in text
+
+
+def test_the_file_is_a_sweep_as_it_is(tmp_path):
+    """Each map under its name, beside the default."""
+    found = best.read(layered(tmp_path))
+    path = tmp_path / "map.yaml"
+    path.write_text(found.sweep_file())
+    points = list(expansion.expand(sweep_file.load(path), gpu="cpu"))
+    assert [point.axes["algorithm"] for point in points] == [
+        "auto", {**MAP, "default": "auto"}, "auto", {**MAP, "default": "auto"},
+    ]  # fmt: skip
+    assert {point.axes["input_size"] for point in points} == {64, 128}
+    assert "&best_resnet18_64_1_float32_cpu {" in path.read_text()
+
+
+def test_axes_that_are_not_default_are_in_the_file(tmp_path):
+    """A map holds for the configuration that was measured, and for no other."""
+    text = SWEEP.replace("axes:\n", "axes:\n  tf32: [true]\n  num_threads: [2]\n")
+    path = tmp_path / "map.yaml"
+    path.write_text(best.read(layered(tmp_path, text)).sweep_file())
+    points = list(expansion.expand(sweep_file.load(path), gpu="cpu"))
+    assert {(point.axes["tf32"], point.axes["num_threads"]) for point in points} == {(True, 2)}
+
+
+def test_where_nothing_is_faster_beyond_the_noise_there_is_no_map(tmp_path):
+    """The sweep file then measures the default alone."""
+    found = best.read(layered(tmp_path, spread=8.0))
+    assert set(map(str, found.maps.values())) == {"{}"}
+    assert "no layer has an algorithm that beats auto" in found.view().written("table")
+    assert "&" not in found.sweep_file()
+
+
+def test_noise_is_no_reason_to_leave_a_point_out(tmp_path):
+    """The intervals know it; a point that ran something else is left out and counted."""
+    changes = {
+        "gemm": {"valid": False, "flags": "very_noisy"},
+        "winograd": {"valid": False, "flags": "algorithm_mismatch"},
+    }
+    found = best.read(layered(tmp_path, changes=changes))
+    assert set(found.maps[found.table["map"][0]].values()) == {"gemm"}
+    assert "2 unreliable points left out (algorithm_mismatch); --all takes them" in found.notes
