@@ -26,10 +26,8 @@ Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue the
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import ClassVar
 
 EXIT_REQUEUE = 75
 EXIT_INTERRUPTED = 130

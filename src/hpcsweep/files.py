@@ -6,14 +6,12 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from hpcsweep.errors import ResultsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 SWEEP_NAMES: Final = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
 _SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")

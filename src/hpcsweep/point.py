@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping  # noqa: TC003 - `typed_json` asks for it
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any
 
 ID_DIGITS = 16
 LABEL = ("model", "input_size", "batch_size", "algorithm")

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from typing import Final
 
 _FILE_SUFFIXES: Final = (".pt", ".pth", ".bin")
 _in_use: list[str] = []  # as `sys.path`, it belongs to the process

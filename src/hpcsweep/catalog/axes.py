@@ -6,12 +6,10 @@ torchvision, cuDNN's headers and the vendors' figures without sparsity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 WORKLOADS: Final = ("inference", "training", "noop")
 

@@ -10,13 +10,11 @@ its order, so that its notebooks run unchanged; those that compute with `kernel_
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep import catalog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # A reader accepts every version that is listed here, and refuses a newer major version.
 # 1.0  first release

@@ -5,11 +5,9 @@ A new launcher is one file in `submit/launchers/` and one line in `LAUNCHERS`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,9 @@ as two; only convolutions, matrix products and attention count (PyTorch's `FlopC
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 REFERENCE_SIZE: Final = 224
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,10 +12,6 @@ from hpcsweep.catalog.columns import cell
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
 from hpcsweep.cli.streams import show
 from hpcsweep.text import aligned, count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 

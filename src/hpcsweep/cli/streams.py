@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TextIO, cast
 
 from hpcsweep.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def reopen_closed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -23,9 +23,6 @@ from hpcsweep.cli.common import (
     workers_option,
 )
 from hpcsweep.cli.streams import show
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command()

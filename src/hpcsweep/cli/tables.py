@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hpcsweep.cli.common import break_lock_option, json_option, runs
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import HpcsweepError, Implausible, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @click.command()

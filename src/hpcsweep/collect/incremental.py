@@ -11,25 +11,18 @@ import csv
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep import __version__, files
 from hpcsweep.collect import merge, tables
-from hpcsweep.collect.merge import Origin
-from hpcsweep.collect.tables import Extras
+from hpcsweep.collect.merge import Entry, Origin
+from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError
-from hpcsweep.store.rundir import ShardPath
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from hpcsweep.collect.merge import Entry
-    from hpcsweep.collect.tables import Written
-    from hpcsweep.store.rundir import Age, RunDir
+from hpcsweep.store.rundir import Age, RunDir, ShardPath
 
 _TAIL: Final = 4096
 # History. 4: no failure to read a file is remembered any more. 3: the first release; it remembered

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite, nan
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION
+from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import state
+from hpcsweep.store.rundir import Age, ShardPath
+from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.store.rundir import Age, ShardPath
-    from hpcsweep.store.shards import Shard
 
 VERSION_MIX: Final = "version_mix"
 _NUMERIC: Final = tuple(

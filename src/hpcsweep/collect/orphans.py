@@ -8,19 +8,15 @@ submissions and some points may be gone.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hpcsweep.errors import HpcsweepError, ResultsError
 from hpcsweep.store import chunk_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import RunDir
 
 
 @dataclass

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.catalog.columns import MUST_AGREE
+from hpcsweep.collect.merge import Mix
 from hpcsweep.errors import DamagedResults
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count, tally
-
-if TYPE_CHECKING:
-    from hpcsweep.collect.merge import Mix
 
 _SHOWN: Final = 20
 _FEW: Final = 5

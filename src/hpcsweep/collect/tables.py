@@ -11,25 +11,21 @@ import csv
 import io
 import os
 import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
 from hpcsweep.collect import merge
+from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import seals
 from hpcsweep.store.blocks import Blocks, parse_block
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Heads
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
-    from hpcsweep.store.rundir import RunDir
-
 
 # a cell that may be a formula for a spreadsheet: it begins like one, and is no number
 _SUSPECT: Final = re.compile(

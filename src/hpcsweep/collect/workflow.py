@@ -12,27 +12,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
-from hpcsweep.collect.incremental import Memory, Seen
+from hpcsweep.collect.incremental import Found, Memory, Seen
+from hpcsweep.collect.merge import Entry
 from hpcsweep.collect.orphans import membership, sweep_sha
 from hpcsweep.collect.summary import Report, mix_to_json
+from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.files import cannot_write
 from hpcsweep.store import damage, locks, shards
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hpcsweep.collect.incremental import Found
-    from hpcsweep.collect.merge import Entry
-    from hpcsweep.collect.tables import Extras, Written
-    from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import RunDir
 
 __all__ = ["Report", "collect"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # `typed_json`, which reads and writes the messages, asks for both
-from hpcsweep.point import Point  # noqa: TC001
-from hpcsweep.store.state import PointStatus  # noqa: TC001
+from hpcsweep.point import Point
+from hpcsweep.store.state import PointStatus
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,18 +6,14 @@ accept, and those whose time is over a limit. It refuses unknown names without n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from hpcsweep import units
 from hpcsweep.preflight.findings import Finding, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hpcsweep.preflight.request import Wants
-    from hpcsweep.slurm import Association, Cluster, Partition
+from hpcsweep.preflight.request import Wants
+from hpcsweep.slurm import Association, Cluster, Partition
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,17 @@ everything that sbatch would refuse. What may work on a cluster with an unusual 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hpcsweep import slurm, units
 from hpcsweep.preflight import accounts, nodes, request
 from hpcsweep.preflight.accounts import Rights
 from hpcsweep.preflight.findings import Finding, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hpcsweep.preflight.nodes import Hostnames
-    from hpcsweep.preflight.request import Wants
-    from hpcsweep.slurm import Cluster, Partition
-    from hpcsweep.spec.profile import Profile
+from hpcsweep.preflight.nodes import Hostnames
+from hpcsweep.preflight.request import Wants
+from hpcsweep.slurm import Cluster, Partition
+from hpcsweep.spec.profile import Profile
 
 
 def examine(

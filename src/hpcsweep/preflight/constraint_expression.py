@@ -8,10 +8,8 @@ for two such nodes: then a node with any of the features may be part of the job.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
 _COUNT: Final = re.compile(r"\*\d+")
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")

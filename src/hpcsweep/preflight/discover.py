@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep import slurm, units
 from hpcsweep.catalog import gpus
@@ -19,12 +21,7 @@ from hpcsweep.preflight.accounts import Rights
 from hpcsweep.preflight.checks import open_to
 from hpcsweep.preflight.findings import listed
 from hpcsweep.preflight.request import Wants
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from hpcsweep.slurm import Cluster, Node, Partition
+from hpcsweep.slurm import Cluster, Node, Partition
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything

@@ -13,17 +13,14 @@ import platform
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 from hpcsweep import slurm
 from hpcsweep.preflight import checks, folders, local_device, request
 from hpcsweep.preflight.findings import Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hpcsweep.spec.profile import Profile
+from hpcsweep.spec.profile import Profile
 
 _NEEDED: Final = ("torch", "torchvision", "pandas", "pydantic", "jinja2", "filelock")
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from hpcsweep.text import aligned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Level = Literal["ok", "warn", "fail"]
 

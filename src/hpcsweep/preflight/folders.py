@@ -6,15 +6,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.preflight.findings import Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hpcsweep.preflight.request import Wants
+from hpcsweep.preflight.request import Wants
 
 _MIN_FREE_GB: Final = 1.0
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})

@@ -7,21 +7,16 @@ keys narrow the nodes down, one after the other; the complaint is about the key 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hpcsweep.preflight import constraint_expression
 from hpcsweep.preflight.findings import Finding, listed
-from hpcsweep.slurm import CouldNotAsk
+from hpcsweep.preflight.request import Wants
+from hpcsweep.slurm import CouldNotAsk, Gres, Node
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from hpcsweep.preflight.request import Wants
-    from hpcsweep.slurm import Gres, Node
-
-    Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
+Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
 
 
 @dataclass(frozen=True)

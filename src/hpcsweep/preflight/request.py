@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import units
 from hpcsweep.errors import nearest, suggest
 from hpcsweep.preflight.findings import Finding, listed
 from hpcsweep.slurm import Gres, amount
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from hpcsweep.spec.profile import Profile
+from hpcsweep.spec.profile import Profile
 
 # Short options of sbatch and the keys of a profile that they set.
 _SHORT: Final = {

@@ -10,15 +10,13 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.slurm.text import last_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 TIMEOUT: Final = 10.0  # seconds for a question
 

@@ -6,15 +6,13 @@ import grp
 import os
 import re
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.slurm import site
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Why, cause, run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER)
 

@@ -9,19 +9,17 @@ it waited, which leaves no trace anywhere (Slurm 22.05).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.states import Meaning, State, state_of
 from hpcsweep.slurm.text import SEPARATOR, moment, number, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
 _MANY: Final = 1000  # more job ids than this make a command line too long

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from hpcsweep.errors import MissingDependency
 from hpcsweep.slurm import call
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Reply, Why
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.refusals import BUSY, Unanswered, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
 RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for minutes

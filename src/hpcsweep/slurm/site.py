@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
 from hpcsweep.slurm.text import SEPARATOR, amount, duration, number, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
 # Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...

@@ -7,6 +7,7 @@ and writes the JSON Schema with which editors complete them.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -22,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from hpcsweep.catalog import ALGORITHMS, DATASETS
+from hpcsweep.catalog import ALGORITHMS, DATASETS, Axis, Setting
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.spec.space import COMPARISONS, NUMBERS, Predicate
@@ -39,11 +40,7 @@ from hpcsweep.spec.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from typing_extensions import Self
-
-    from hpcsweep.catalog import Axis, Setting
 
 MAX_VALUES: Final = 1_000_000  # on one axis
 _TABLES: Final = {"model": MODELS, "dataset": DATASETS}  # the names that are known beforehand

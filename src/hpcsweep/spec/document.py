@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from hpcsweep.errors import BadInput
 
-    from hpcsweep.errors import BadInput
-
-    Loc = Sequence[str | int]
+Loc = Sequence[str | int]
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32

@@ -8,24 +8,20 @@ first point is made.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.catalog import axis_defaults, setting_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
-from hpcsweep.spec.grid import Grid
+from hpcsweep.spec.grid import Dimension, Grid
 from hpcsweep.spec.sampling import Sample, thin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from hpcsweep.spec.grid import Dimension
-    from hpcsweep.spec.space import Rule, Sweep
+from hpcsweep.spec.space import Rule, Sweep
 
 SAMPLED: Final = ("input_size", "batch_size")
 _CACHED: Final = 100_000  # longer axes are not spelled out in memory

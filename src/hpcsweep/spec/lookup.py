@@ -9,13 +9,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.errors import BadInput, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SWEEPS: Final = "sweeps"
 PROFILES: Final = "cluster_profiles"

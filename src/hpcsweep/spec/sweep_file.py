@@ -6,27 +6,23 @@ constraints mean together.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, create_model
 
-from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, axes_of, settings_of
+from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, Setting, axes_of, settings_of
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import document, json_schema, lookup
 from hpcsweep.spec.axis_values import asked_of, axis_map, named_of, value_of, values_of
 from hpcsweep.spec.constraints import Reader
+from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
 from hpcsweep.spec.validation import Count, Shape, check, choice, list_of
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping
-
-    from hpcsweep.catalog import Setting
-    from hpcsweep.spec.document import Document
 
 __all__ = ["Sweep", "SweepFile", "load", "model", "schema"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -26,17 +26,11 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from hpcsweep.errors import suggest
-from hpcsweep.spec.document import show
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pydantic.fields import FieldInfo
-    from pydantic_core import ErrorDetails
-
-    from hpcsweep.spec.document import Document, Loc
+from hpcsweep.spec.document import Document, Loc, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script

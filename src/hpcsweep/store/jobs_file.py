@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.files import cannot_write
-from hpcsweep.processes import Identity  # noqa: TC001 - `typed_json` asks for it
+from hpcsweep.processes import Identity
 from hpcsweep.store import typed_json
 
 if TYPE_CHECKING:

@@ -6,19 +6,16 @@ It uses matplotlib without pyplot, so that it needs no display and leaves no glo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from matplotlib.figure import Figure
 
 from hpcsweep.analysis.output import COLOURS, plain_numbers, save
 from hpcsweep.analysis.roofline.labels import labels
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from hpcsweep.analysis.roofline.model import Roofline
-    from hpcsweep.analysis.roofline.work import Work
+from hpcsweep.analysis.roofline.model import Roofline
+from hpcsweep.analysis.roofline.work import Work
 
 _NAMED: Final = 8  # groups with a colour of their own; the rest of the time is grey
 _GAP: Final = 1.08  # between a roof and its label, as a factor

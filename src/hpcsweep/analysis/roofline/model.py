@@ -6,11 +6,12 @@ as a mistake.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.analysis.roofline import export_file, ncu, ncu_export, rocprof, sweep
 from hpcsweep.analysis.roofline.labels import labels, shortened
@@ -19,9 +20,6 @@ from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import aligned, count, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TENSOR_LIST: Final = ncu.TENSOR_LIST
 _SHOWN: Final = 15

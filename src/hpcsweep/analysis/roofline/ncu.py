@@ -10,20 +10,16 @@ that runs on tensor cores is refused where nothing counts them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pandas as pd
 
 from hpcsweep.analysis.roofline import export_file, ncu_export
-from hpcsweep.analysis.roofline.ncu_export import HOW
+from hpcsweep.analysis.roofline.ncu_export import HOW, Launches
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from hpcsweep.analysis.roofline.ncu_export import Launches
 
 TIME: Final = "gpu__time_duration.sum"
 DRAM: Final = "dram__bytes.sum"

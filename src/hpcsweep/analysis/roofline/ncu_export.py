@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
 from hpcsweep.analysis.roofline import export_file
 from hpcsweep.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 HOW: Final = (
     "collect with: ncu --csv --page raw --metrics $(hpcsweep roofline --metrics ncu) PROGRAM > "

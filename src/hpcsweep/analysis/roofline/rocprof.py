@@ -17,17 +17,15 @@ read: `counter_collection.csv` (one row per counter) and `pmc_perf.csv` (a colum
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import pandas as pd
 
 from hpcsweep.analysis.roofline import export_file
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 _LANES: Final = {"ADD": 64, "MUL": 64, "TRANS": 64, "FMA": 128}
 _TYPES: Final = {"F16": "fp16", "F32": "fp32", "F64": "fp64"}

@@ -9,22 +9,19 @@ text below the table says so.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep.analysis import dataset
+from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.roofline.work import Export, Work
 from hpcsweep.errors import UsageError
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.store.rundir import RunDir
-
-    Row = Mapping[Any, Any]
+Row = Mapping[Any, Any]
 
 _NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
 _TRAINING: Final = "training"

@@ -10,15 +10,12 @@ Waterman and Patterson, "Roofline", CACM 52(4), 2009, here with a roof per unit)
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hpcsweep.catalog.gpus import Gpu
 from hpcsweep.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hpcsweep.catalog.gpus import Gpu
 
 _MATRIX: Final = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # A piece above this share of its roof is a mistake in the counters, the clock or the peak. The
