@@ -1,11 +1,11 @@
-"""Writes the table of `src/hpcsweep/catalog/models.py` from the torchvision that is installed.
+"""Writes the table of networks from the torchvision that is installed.
 
 Run it when torchvision has new classifiers::
 
-    python benchmarks/model_table.py > rows.txt
+    python benchmarks/model_table.py > src/hpcsweep/catalog/models.csv
 
-and paste the rows. Sizes are found on the meta device by bisection and confirmed by real runs on
-the CPU at the smallest size and one below; operations are PyTorch's own count of one image.
+Sizes are found on the meta device by bisection and confirmed by real runs on the CPU at the
+smallest size and one below; operations are PyTorch's own count of one image.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ LARGEST = 299
 
 
 def main() -> None:
-    """Print one row per classifier."""
+    """Print one row per classifier, below a header."""
     warnings.simplefilter("ignore")
+    print("name,size,fixed,flops,params")
     for name in torchvision.models.list_models(module=torchvision.models):
         print(row(name), flush=True)
 
 
 def row(name: str) -> str:
-    """Return ``"resnet18": Model(...)`` for a classifier."""
+    """Return ``resnet18,1,,3628146688,11689512`` for a classifier."""
     model = on_meta(name)
     fixed = not (runs(model, REFERENCE + 1) and runs(model, LARGEST))
     smallest = REFERENCE if fixed else bisect(model)
     confirm(name, smallest, fixed=fixed)
     flops, params = work(model)
-    takes = f"{smallest}, fixed=True" if fixed else f"{smallest}"
-    return f'    "{name}": Model({takes}, flops={flops:_}, params={params:_}),'
+    return f"{name},{smallest},{'fixed' * fixed},{flops},{params}"
 
 
 def work(model: torch.nn.Module) -> tuple[int, int]:
