@@ -50,7 +50,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Raises:
         ResultsError: the folder is read-only, full, or gone; `path` is as it was.
-
     """
     temporary = ""
     try:

@@ -18,22 +18,3 @@ from hpcsweep.catalog.axes import (
     setting_defaults,
     settings_of,
 )
-
-__all__ = [
-    "ALGORITHMS",
-    "AUTO",
-    "AUTOTUNE",
-    "AXES",
-    "DATASETS",
-    "DTYPES",
-    "INJECTIONS",
-    "SETTINGS",
-    "WORKLOADS",
-    "Axis",
-    "Kind",
-    "Setting",
-    "axes_of",
-    "axis_defaults",
-    "setting_defaults",
-    "settings_of",
-]

@@ -28,42 +28,32 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "timeout": "the time limit was reached first",
 }
 
-FLAGS: Final[Mapping[str, str]] = {
-    "noisy": "relative IQR above 10 %",
+# Flags that put a row's times in doubt: `valid` is false.
+_DOUBTS: Final[Mapping[str, str]] = {
     "very_noisy": "relative IQR above 25 %",
-    "few_samples": "fewer than 10 samples",
-    "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",
     "algorithm_mismatch": "the profiler saw another algorithm than the requested one",
     "algorithm_absent": "no convolution at all ran the requested algorithm",
-    "fallback": "some convolutions ran another algorithm than the requested one",
-    "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
     "shared_cpu": "several workers measured on this machine at the same time",
     "throttled": "the GPU ran below 75 % of its default clock, or reported throttling",
     "shared_gpu": "another process was on the same GPU",
     "clock_drift": "the SM clock moved by more than 5 % during the measurement",
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
-    "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
-    "phase_sum": "the phases of a training step differ from the step by more than 5 %",
     "inaccurate": "the output differs from float64 by more than rounding in this dtype explains",
     "profiled": "a profiler ran at the same time and changed the times",
+}
+# The others explain.
+FLAGS: Final[Mapping[str, str]] = {
+    **_DOUBTS,
+    "noisy": "relative IQR above 10 %",
+    "few_samples": "fewer than 10 samples",
+    "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",
+    "fallback": "some convolutions ran another algorithm than the requested one",
+    "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
+    "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
+    "phase_sum": "the phases of a training step differ from the step by more than 5 %",
     "version_mix": "measured with other library versions than most rows of this sweep",
 }
-
-# Flags that put a row's times in doubt: `valid` is false. The others explain.
-DOUBTFUL: Final = frozenset(
-    {
-        "very_noisy",
-        "algorithm_mismatch",
-        "algorithm_absent",
-        "shared_cpu",
-        "throttled",
-        "shared_gpu",
-        "clock_drift",
-        "launch_bound",
-        "inaccurate",
-        "profiled",
-    }
-)
+DOUBTFUL: Final = frozenset(_DOUBTS)
 
 
 @dataclass(frozen=True)

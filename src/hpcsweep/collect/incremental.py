@@ -105,7 +105,6 @@ class Memory:
 
         Raises:
             ResultsError: they do not fit.
-
         """
         names = list(self.shards)
         try:

@@ -104,7 +104,6 @@ def shard_entry(row: Row, found: Shard, age: Age) -> Entry:
 
     Raises:
         ResultsError: a newer hpcsweep wrote it, or its places are no numbers.
-
     """
     shard = found.path
     origin = Origin(age, shard.attempt, shard.chunk, row["_at"])

@@ -95,7 +95,6 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
     Raises:
         Damaged: some rows cannot be taken; the tables are as they were.
         ResultsError: the disk is full or read-only; the tables are as they were.
-
     """
     written = Written(pool.winners())
     with (

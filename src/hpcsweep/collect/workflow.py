@@ -44,7 +44,6 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
     Raises:
         Busy: a submit or collect held the lock for `timeout` seconds.
         ResultsError: the folder cannot be written, or is of a newer layout; old tables stay.
-
     """
     began = time.perf_counter()
     try:

@@ -32,7 +32,6 @@ def fits(expression: str, features: Collection[str]) -> bool:
 
     Raises:
         ValueError: the expression is not valid.
-
     """
     if _COUNT.search(expression):
         return any(name in features for name in names(expression))

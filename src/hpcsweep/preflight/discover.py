@@ -74,7 +74,6 @@ def ask() -> list[Discovery]:
         MissingDependency: Slurm's programs are not here.
         SchedulerError: the cluster does not answer.
         Refused: it has no GPUs.
-
     """
     if not slurm.available():
         raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")
@@ -90,7 +89,6 @@ def find(cluster: Cluster) -> list[Discovery]:
 
     Raises:
         SchedulerError: nodes or partitions could not be asked.
-
     """
     for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
         why = cluster.unanswered[source]
@@ -104,7 +102,6 @@ def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[
 
     Raises:
         UsageError: the folder cannot be written.
-
     """
     for one in found:
         path = folder / f"{one.name}.yaml"

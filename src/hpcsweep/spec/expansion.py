@@ -57,7 +57,6 @@ def expand(
 
     Raises:
         UsageError: both `gpu` and `rehearse` are given, or `sample` is less than 1.
-
     """
     return Expansion(sweep, gpu=gpu, rehearse=rehearse, sample=sample)
 

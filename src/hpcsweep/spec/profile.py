@@ -18,14 +18,23 @@ from hpcsweep import units
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import document, json_schema, lookup
-from hpcsweep.spec.validation import LINE_ENDS, NAME, Count, Line, Name, Shape, check, integral
+from hpcsweep.spec.validation import (
+    LINE_ENDS,
+    NAME,
+    Count,
+    Line,
+    Name,
+    Positive,
+    Shape,
+    check,
+    entry,
+    integral,
+)
 
 if TYPE_CHECKING:
     LauncherName = str
 else:
     LauncherName = Literal[tuple(LAUNCHERS)]
-
-__all__ = ["Profile", "ProfileFile", "load", "names", "schema"]
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATHS: Final = ("venv", "python")
@@ -68,76 +77,63 @@ def _digits(value: object) -> object:
     return str(value) if whole else value
 
 
+_Time = Annotated[str, AfterValidator(_time), BeforeValidator(_digits)]
+
+
 class ProfileFile(Shape):
     """A cluster profile: where and how the points of one GPU type run."""
 
-    extends: Line | None = Field(
-        default=None, description="profile to inherit from; the keys of this file win"
+    extends: Line | None = entry("profile to inherit from; the keys of this file win")
+    launcher: LauncherName = entry("how chunks are started", default="sbatch")
+    gpu: Name | None = entry("value of the axis `gpu` that this profile serves")
+    gpu_name: Annotated[str, AfterValidator(_regex)] = entry(
+        "regular expression that the name of the device must match; '': any", default=""
     )
-    launcher: LauncherName = Field(default="sbatch", description="how chunks are started")
-    gpu: Name | None = Field(
-        default=None, description="value of the axis `gpu` that this profile serves"
+    min_memory_gb: Positive | None = entry("GB of memory that the device must have")
+    partition: Line | None = entry("sbatch --partition")
+    constraint: Line | None = entry("sbatch --constraint")
+    gres: Line | None = entry("sbatch --gres")
+    time: _Time | None = entry(f"sbatch --time: {units.TIME_FORMS}")
+    mem: Annotated[str, AfterValidator(_memory)] | None = entry(
+        f"sbatch --mem: {units.MEMORY_FORMS}"
     )
-    gpu_name: Annotated[str, AfterValidator(_regex)] = Field(
-        default="", description="regular expression that the name of the device must match; '': any"
+    cpus_per_task: Count | None = entry("sbatch --cpus-per-task")
+    nodes: Count = entry("sbatch --nodes", default=1)
+    nodelist: Line | None = entry("sbatch --nodelist")
+    exclude: Line | None = entry("sbatch --exclude")
+    account: Line | None = entry("sbatch --account")
+    qos: Line | None = entry("sbatch --qos")
+    array_throttle: Count | None = entry("most tasks of an array that run at once")
+    sbatch_options: list[Annotated[Line, AfterValidator(_option)]] = entry(
+        "more options of sbatch, passed on unchanged", default=[]
     )
-    min_memory_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="GB of memory that the device must have"
+    modules: list[Line] = entry("modules to load with `module load`, before `setup`", default=[])
+    setup: list[Line] = entry(
+        "lines to run before the worker; the first that fails ends the job", default=[]
     )
-    partition: Line | None = Field(default=None, description="sbatch --partition")
-    constraint: Line | None = Field(default=None, description="sbatch --constraint")
-    gres: Line | None = Field(default=None, description="sbatch --gres")
-    time: Annotated[str, AfterValidator(_time), BeforeValidator(_digits)] | None = Field(
-        default=None, description=f"sbatch --time: {units.TIME_FORMS}"
-    )
-    mem: Annotated[str, AfterValidator(_memory)] | None = Field(
-        default=None, description=f"sbatch --mem: {units.MEMORY_FORMS}"
-    )
-    cpus_per_task: Count | None = Field(default=None, description="sbatch --cpus-per-task")
-    nodes: Count = Field(default=1, description="sbatch --nodes")
-    nodelist: Line | None = Field(default=None, description="sbatch --nodelist")
-    exclude: Line | None = Field(default=None, description="sbatch --exclude")
-    account: Line | None = Field(default=None, description="sbatch --account")
-    qos: Line | None = Field(default=None, description="sbatch --qos")
-    array_throttle: Count | None = Field(
-        default=None, description="most tasks of an array that run at once"
-    )
-    sbatch_options: list[Annotated[Line, AfterValidator(_option)]] = Field(
-        default=[], description="more options of sbatch, passed on unchanged"
-    )
-    modules: list[Line] = Field(
-        default=[], description="modules to load with `module load`, before `setup`"
-    )
-    setup: list[Line] = Field(
-        default=[], description="lines to run before the worker; the first that fails ends the job"
-    )
-    conda: Line | None = Field(default=None, description="conda environment to activate")
-    venv: Line | None = Field(default=None, description="virtual environment to activate")
-    python: Line | None = Field(
-        default=None,
-        description="Python interpreter; default: that of `conda` or `venv`, else yours",
+    conda: Line | None = entry("conda environment to activate")
+    venv: Line | None = entry("virtual environment to activate")
+    python: Line | None = entry(
+        "Python interpreter; default: that of `conda` or `venv`, else yours"
     )
     env: Annotated[
         dict[str, Annotated[str, BeforeValidator(_digits)]], AfterValidator(_variables)
-    ] = Field(default={}, description="environment variables of the worker")
-    wrapper: Literal["none", "nsys", "ncu", "rocprofv3"] = Field(
-        default="none",
-        description="profiler around the measurements of a job; its rows hold no times",
+    ] = entry("environment variables of the worker", default={})
+    wrapper: Literal["none", "nsys", "ncu", "rocprofv3"] = entry(
+        "profiler around the measurements of a job; its rows hold no times", default="none"
     )
-    wrapper_options: list[Line] = Field(
-        default=[], description="more arguments of the profiler, one word each"
+    wrapper_options: list[Line] = entry("more arguments of the profiler, one word each", default=[])
+    workers: Count = entry("local runs: points measured side by side", default=1)
+    kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = entry(
+        "seconds between the scheduler's SIGTERM and its SIGKILL", default=30.0
     )
-    workers: Count = Field(default=1, description="local runs: points measured side by side")
-    kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        default=30.0, description="seconds between the scheduler's SIGTERM and its SIGKILL"
+    signal_lead: Annotated[int, Field(ge=0, le=65535), BeforeValidator(integral)] = entry(
+        "seconds before the time limit at which a job is told to finish", default=120
     )
-    signal_lead: Annotated[int, Field(ge=0, le=65535), BeforeValidator(integral)] = Field(
-        default=120, description="seconds before the time limit at which a job is told to finish"
+    chunk_minutes: Positive | None = entry(
+        "expected minutes of one chunk; null: what the time limit allows", default=60.0
     )
-    chunk_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=60.0, description="expected minutes of one chunk; null: what the time limit allows"
-    )
-    max_points_per_chunk: Count = Field(default=2000, description="most points of one chunk")
+    max_points_per_chunk: Count = entry("most points of one chunk", default=2000)
 
 
 class Profile(ProfileFile):
@@ -172,7 +168,6 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
 
     Raises:
         ProfileError: the file is missing or wrong; the text has file, line and key.
-
     """
     path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
     doc = document.read(path, ProfileError)

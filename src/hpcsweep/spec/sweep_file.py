@@ -7,7 +7,6 @@ constraints mean together.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, create_model
 
+from hpcsweep import files
 from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, Setting, axes_of, settings_of
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import document, json_schema, lookup
@@ -22,12 +22,10 @@ from hpcsweep.spec.axis_values import asked_of, axis_map, named_of, value_of, va
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
-from hpcsweep.spec.validation import Count, Shape, check, choice, list_of
+from hpcsweep.spec.validation import Count, Positive, Shape, check, choice, entry, list_of
 
 __all__ = ["Sweep", "SweepFile", "load", "model", "schema"]
 
-# a sweep's name becomes the name of a folder; results folders are named by the same pattern
-NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _FILLED: Any = Field(json_schema_extra={"minProperties": 1})
 _ZIPPED: Final[Any] = {"min_length": 2, "json_schema_extra": {"uniqueItems": True}}
 
@@ -37,43 +35,34 @@ M = TypeVar("M", bound=Shape)
 class Failure(Shape):
     """A failure that is injected into no-op points."""
 
-    when: Any = Field(default={}, description="axis to value; empty: every point")
+    when: Any = entry("axis to value; empty: every point", default={})
     how: Literal[tuple(INJECTIONS)] = Field(description="what happens")  # type: ignore[valid-type]
-    attempts: Count | None = Field(
-        default=None, description="the first so many tries fail; left out: all of them"
-    )
+    attempts: Count | None = entry("the first so many tries fail; left out: all of them")
 
 
 class Rule(Shape):
     """Other values of some axes, in the combinations that match a condition."""
 
-    condition: Any = Field(
-        alias="if",
-        description="axis to value, list or comparison",
-        json_schema_extra={"minProperties": 1},
+    condition: Annotated[Any, _FILLED] = Field(
+        alias="if", description="axis to value, list or comparison"
     )
-    axes: Any = Field(
-        description="axis to values, instead of its own", json_schema_extra={"minProperties": 1}
-    )
+    axes: Annotated[Any, _FILLED] = Field(description="axis to values, instead of its own")
 
 
 class SweepFile(Shape):
     """A sweep: which points are measured, and how."""
 
-    name: str = Field(default="", description="names the results folder; default: the file's name")
-    description: str = Field(default="", description="free text")
+    name: str = entry("names the results folder; default: the file's name", default="")
+    description: str = entry("free text", default="")
     workload: Literal["inference", "training", "noop"] = Field(description="what a point runs")
-    axes: Any = Field(default={}, description="axis to values; all combinations")
-    zip: Any = Field(default=[], description="groups of axes that move together")
-    when: Any = Field(default=[], description="axes that depend on others; the last wins")
-    exclude: Any = Field(default=[], description="combinations to leave out")
-    include: Any = Field(default=[], description="points to add")
-    measure: Any = Field(default={}, description="how a point is measured", validate_default=True)
-    point_timeout: float = Field(
-        default=600.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="seconds after which a point is given up; in training, for each epoch",
+    axes: Any = entry("axis to values; all combinations", default={})
+    zip: Any = entry("groups of axes that move together", default=[])
+    when: Any = entry("axes that depend on others; the last wins", default=[])
+    exclude: Any = entry("combinations to leave out", default=[])
+    include: Any = entry("points to add", default=[])
+    measure: Any = entry("how a point is measured", default={}, validate_default=True)
+    point_timeout: Positive = entry(
+        "seconds after which a point is given up; in training, for each epoch", default=600.0
     )
 
 
@@ -110,7 +99,7 @@ def _typed(base: type[M], types: Mapping[str, Any]) -> type[M]:
 
 def _measure(settings: Iterable[Setting], failure: type[Failure]) -> type[Shape]:
     fields: Any = {
-        item.name: (_setting(item, failure), Field(default=item.default, description=item.doc))
+        item.name: (_setting(item, failure), entry(item.doc, default=item.default))
         for item in settings
     }
     return create_model("Measure", __base__=Shape, __doc__="How a point is measured.", **fields)
@@ -129,7 +118,6 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
 
     Raises:
         SpecError: the file is missing or wrong; the text has file, line and key.
-
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
     doc = document.read(path, SpecError)
@@ -161,11 +149,10 @@ def _unknown(workload: object, key: str) -> str:
 
 
 def _name(doc: Document, name: str, *, given: bool) -> str:
-    if not NAME.fullmatch(name) or ".." in name:
-        needs = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
+    if not files.may_name_a_sweep(name):
         where = ("name",) if given else ()
         what = "" if given else "the file's name is the sweep's, where it has no `name`: "
-        raise doc.complaint(where, f"{what}found {document.show(name)}, {needs}")
+        raise doc.complaint(where, f"{what}found {document.show(name)}, {files.SWEEP_NAMES}")
     return name
 
 

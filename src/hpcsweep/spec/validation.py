@@ -91,6 +91,7 @@ def _name(text: str) -> str:
 Count = Annotated[int, Field(ge=1), BeforeValidator(integral)]
 Line = Annotated[str, AfterValidator(_line), WithJsonSchema({"type": "string", "minLength": 1})]
 Name = Annotated[str, AfterValidator(_name)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 # Types that are made at run time are Any to a type checker.
@@ -102,6 +103,11 @@ def whole(minimum: float | None = None) -> Any:  # noqa: ANN401
 def choice(names: Iterable[object]) -> Any:  # noqa: ANN401
     """Return the type of one of these names."""
     return Literal[tuple(names)]
+
+
+def entry(doc: str, default: Any = None, **limits: Any) -> Any:  # noqa: ANN401
+    """Return the field of a key that may be left out; `limits` are those of a pydantic field."""
+    return Field(default=default, description=doc, **limits)
 
 
 def list_of(item: Any, **limits: Any) -> Any:  # noqa: ANN401

@@ -27,7 +27,6 @@ def draw(roofline: Roofline, path: Path, *, grouped: bool = False) -> None:
 
     Raises:
         UsageError: the kind of picture is not known, or the file cannot be written.
-
     """
     figure = Figure(figsize=(8.5, 6.4), layout="constrained")
     axes = figure.add_subplot()

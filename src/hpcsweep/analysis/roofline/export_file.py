@@ -28,7 +28,6 @@ def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFram
 
     Raises:
         UsageError: a row has more or fewer cells than the header, or a quote is not closed.
-
     """
     try:
         rows = pd.read_csv(

@@ -179,7 +179,6 @@ def read(  # noqa: PLR0913 - one argument per option
 
     Raises:
         UsageError: a source cannot be read, or no peaks are known.
-
     """
     export = _export(sources, gpu, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)

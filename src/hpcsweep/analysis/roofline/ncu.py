@@ -84,7 +84,6 @@ def read(path: Path) -> Export:
     Raises:
         UsageError: it is no export, it was cut, it lacks a metric, or it holds an unknown unit or
             number.
-
     """
     launches = ncu_export.read(path)
     seconds = launches.values(_one_of(launches, TIME, "Duration"), ncu_export.SECONDS)

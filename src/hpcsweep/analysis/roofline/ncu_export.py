@@ -58,7 +58,6 @@ class Launches:
 
         Raises:
             UsageError: a launch lacks it, or its number or unit is unknown.
-
         """
         cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
         texts, units = cells[_VALUE].str.strip(), cells[_UNIT].str.strip()
@@ -100,7 +99,6 @@ def read(path: Path) -> Launches:
 
     Raises:
         UsageError: it is no export, it was cut, or there are several in one file.
-
     """
     lines = export_file.text(path).splitlines()
     rows = _rows(path, lines)

@@ -81,7 +81,6 @@ def read(paths: Sequence[Path]) -> Export:
 
     Raises:
         UsageError: a file is no such table, was cut, or counters are missing.
-
     """
     rows = pd.concat([_pass(path) for path in paths])
     dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them

@@ -37,7 +37,6 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
     Raises:
         UsageError: the sweep was not collected, ran on several GPU types, or its workload has no
             work columns.
-
     """
     data = dataset.read(run)
     rows = _of_one_gpu(data, dataset.select(data.rows, data.pairs(where)), gpu)
