@@ -16,7 +16,7 @@ from hpcsweep.store.rundir import RunDir
 
 COLUMNS = (
     "model", "algorithm", "input_size", "median_ms", "q1_ms", "q3_ms", "status", "flags",
-    "algorithm_coverage_pct", "orphan", "seed", "num_threads", "point_id",
+    "status_reason", "valid", "algorithm_coverage_pct", "orphan", "seed", "num_threads", "point_id",
 )  # fmt: skip
 
 
@@ -55,11 +55,89 @@ def test_confidence_intervals_are_preferred_where_they_are_known(tmp_path):
     assert alone.rows[0]["fastest"] == ""
 
 
-def test_partial_coverage_is_said(tmp_path):
-    """A winograd row that mostly fell back is not a Winograd time."""
-    rows = (_row("auto", 1.0), _row("winograd", 1.5, algorithm_coverage_pct=37.4))
-    text = report.read(_table(tmp_path, *rows)).text()
-    assert "winograd did 37 % of the convolution FLOPs" in text
+def test_an_algorithm_that_did_nothing_of_a_network_is_never_the_fastest(tmp_path):
+    """It is the framework's choice under another name, and no rival of it."""
+    rows = (
+        _row("winograd", 1.0, algorithm_coverage_pct=0, flags="algorithm_absent", valid="false"),
+        _row("auto", 1.5),
+        _row("gemm", 9.0),
+    )
+    found = report.read(_table(tmp_path, *rows))
+    assert found.rows[0]["fastest"] == "auto"
+    assert "1.000 ?   0 %" in found.text()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"valid": "false", "flags": "very_noisy"},
+        {"valid": "false"},
+        {"flags": "noisy"},
+        {"algorithm_coverage_pct": ""},
+    ],
+)
+def test_what_is_not_valid_reliable_and_covered_gets_no_star(tmp_path, cells):
+    """A mark of doubt contradicts that of the fastest; nor is the next one the fastest."""
+    found = report.read(_table(tmp_path, _row("gemm", 1.0, **cells), _row("fft", 2.0)))
+    assert found.rows[0]["fastest"] == ""
+    assert "*" not in found.text()
+
+
+def test_every_cell_shows_its_own_coverage(tmp_path):
+    """A range over all networks says nothing about any of them."""
+    rows = (
+        _row("auto", 1.0), _row("winograd", 1.5, algorithm_coverage_pct=37.4),
+        _row("auto", 1.0, model="vgg16"), _row("winograd", 2.5, model="vgg16"),
+        _row("auto", 1.0, model="vit_b_16"),
+        _row("winograd", 1.0, model="vit_b_16", algorithm_coverage_pct=99.9),
+    )  # fmt: skip
+    found = report.read(_table(tmp_path, *rows))
+    lines = found.text().splitlines()[3:6]
+    assert [line.split("1.000", 1)[1].strip("*").split() for line in lines] == [
+        ["1.500", "37", "%"], ["2.500"], ["1.000", ">99", "%"],
+    ]  # fmt: skip
+    assert "%  share of the convolution FLOPs that ran the algorithm; auto did the rest" in (
+        found.text()
+    )
+    assert found.to_json()["rows"][0]["coverage_pct"] == {"auto": 100.0, "winograd": 37.4}
+
+
+def test_a_headline_says_how_many_rows_are_not_valid_and_why(tmp_path):
+    """`2 ok` would hide that neither can be quoted."""
+    rows = (
+        _row("gemm", 1.0, valid="false", flags="few_samples;very_noisy"),
+        _row("fft", 2.0, valid="true"),
+        _row("auto", None, status="crashed", status_reason="SIGSEGV"),
+    )
+    found = report.read(_table(tmp_path, *rows))
+    told = "(2 ok, 1 of them not valid: very_noisy 1; 1 crashed)"
+    assert found.text().splitlines()[0].endswith(told)
+    record = found.to_json()
+    assert (record["not_valid"], record["doubts"]) == (1, {"very_noisy": 1})
+
+
+def test_points_that_failed_are_listed_with_their_reasons(tmp_path):
+    """Reasons that differ in numbers only are one."""
+    failed = [
+        _row("fft", None, input_size=size, status="oom", status_reason=f"needs {size}.5 GiB of 8")
+        for size in (64, 128, 256)
+    ]
+    crash = _row("auto", None, status="crashed", status_reason="SIGSEGV")
+    found = report.read(_table(tmp_path, _row("gemm", 1.0), crash, *failed))
+    assert "   3 oom: needs 64.5 GiB of 8 (resnet18 64 fft and 2 others)" in found.text()
+    assert "   1 crashed: SIGSEGV (resnet18 64 auto)" in found.text()
+    assert found.to_json()["failed"][0]["points"] == 3
+
+
+def test_many_reasons_are_cut_in_text_alone(tmp_path):
+    """One screen for people, everything for programs."""
+    failed = [
+        _row("fft", None, input_size=size, status="error", status_reason=f"{'x' * size}: no")
+        for size in range(1, 10)
+    ]
+    found = report.read(_table(tmp_path, _row("gemm", 1.0), *failed))
+    assert "   and 3 points more (the column status_reason)" in found.text()
+    assert len(found.to_json()["failed"]) == 9
 
 
 def test_doubtful_numbers_carry_a_question_mark(tmp_path):
@@ -78,7 +156,7 @@ def test_orphans_and_failures_are_not_compared(tmp_path):
     )
     found = report.read(_table(tmp_path, *rows))
     assert found.algorithms == ("gemm",)
-    assert found.data.statuses == {"ok": 1, "crashed": 1}
+    assert found.data.tally.statuses == {"ok": 1, "crashed": 1}
     assert "(1 ok, 1 crashed, 1 orphan left out)" in found.text()
     assert (found.to_json()["statuses"], found.to_json()["orphans"]) == ({"ok": 1, "crashed": 1}, 1)
 

@@ -56,3 +56,22 @@ def test_the_record_has_the_columns_by_their_names(tmp_path):
     assert row["throughput_sps"] == 3200.0
     assert row["mem_peak_bytes"] is None
     assert not row["doubtful"]
+
+
+def test_what_an_algorithm_did_not_do_is_said(tmp_path):
+    """Of each row; where every algorithm did everything, there is no such column."""
+    partial = _row(algorithm="winograd", algorithm_coverage_pct=81.5)
+    text = report.read(_table(tmp_path, _row(algorithm_coverage_pct=100), partial)).text()
+    shown = [line.split("  ") for line in text.splitlines()[2:5]]
+    column = [[cell.strip() for cell in line if cell.strip()] for line in shown]
+    place = column[0].index("covered")
+    assert [line[place] for line in column] == ["covered", "100 %", "82 %"]
+    assert "   covered: share of the convolution FLOPs that ran the algorithm" in text
+    assert "covered" not in report.read(_table(tmp_path, _row(algorithm_coverage_pct=100))).text()
+
+
+def test_the_headline_of_training_counts_what_is_not_valid(tmp_path):
+    """As that of inference."""
+    rows = (_row(valid="false", flags="very_noisy"), _row(amp="bf16", valid="true"))
+    text = report.read(_table(tmp_path, *rows)).text()
+    assert "(2 ok, 1 of them not valid: very_noisy 1)" in text

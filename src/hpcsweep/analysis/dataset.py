@@ -6,7 +6,9 @@ all digits. Empty cells are NaN. Nothing is averaged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -14,8 +16,10 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import aligned, count, tally
+from hpcsweep.store.tally import Tally, doubts_of
+from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -25,8 +29,11 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
+_REASONS: Final = 6  # lines of reasons why points were not measured
 _DOUBT: Final = DOUBTFUL | {"noisy"}  # flags that make a time unreliable, though it may be valid
 _KINDS: Final = {column.name: column.kind for column in (*LAYERS, *OVERALL, *COLLECTED)}
+COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
     {"model", "algorithm", "dtype", "gpu", "memory_format", "launch", "cache_state", "workload"}
@@ -34,13 +41,28 @@ _SPEAKING: Final = frozenset(
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Points that were not measured for one reason; `first` is the label of the first one."""
+
+    status: str
+    reason: str
+    points: int
+    first: str
+
+    def __str__(self) -> str:
+        others = f" and {count(self.points - 1, 'other')}" if self.points > 1 else ""
+        return f"{self.points:,} {self.status}: {self.reason} ({self.first}{others})"
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """The measured rows of one sweep; `statuses` counts all points but orphans."""
+    """The measured rows of one sweep; `tally` and `failed` are of all points but orphans."""
 
     run: RunDir
     rows: pd.DataFrame
-    statuses: dict[str, int]
+    tally: Tally
     orphans: int
+    failed: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def files(self) -> list[Path]:
@@ -49,15 +71,32 @@ class Dataset:
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
-        counts = tally(self.statuses, PointStatus)
         orphans = f"{count(self.orphans, 'orphan')} left out" if self.orphans else ""
-        return ", ".join(filter(None, (counts, orphans)))
+        separator = "; " if self.tally.not_valid else ", "
+        return separator.join(filter(None, (str(self.tally), orphans)))
+
+    def failures(self) -> list[Failure]:
+        """Return the points that were not measured by status and reason, the most frequent first.
+
+        Reasons that differ in numbers only are one.
+        """
+        groups: dict[tuple[str, str], list[Any]] = {}
+        for row in self.failed.to_dict("records"):
+            reason = plain("status_reason", row.get("status_reason")) or "no reason was given"
+            groups.setdefault((row["status"], _NUMBER.sub("#", reason)), []).append((reason, row))
+        found = [
+            Failure(status, rows[0][0], len(rows), Point("", rows[0][1]).label())
+            for (status, _), rows in groups.items()
+        ]
+        return sorted(found, key=lambda one: -one.points)
 
     def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
         """Return a report as a plain record."""
         return {
             "sweep": self.run.name,
-            "statuses": self.statuses,
+            "statuses": dict(self.tally.statuses),
+            **self.tally.to_json(),
+            "failed": [asdict(one) for one in self.failures()],
             "orphans": self.orphans,
             "rows": list(rows),
             **more,
@@ -67,7 +106,14 @@ class Dataset:
     def notes(self, rows: pd.DataFrame, more: Iterable[str] = ()) -> list[str]:
         """Return the lines below a report: what the marks mean, and which tables there are."""
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
-        return [*unreliable(rows), *(f"   {line}" for line in (*more, *files))]
+        return [*unreliable(rows), *(f"   {line}" for line in (*more, *self.why_failed(), *files))]
+
+    def why_failed(self) -> list[str]:
+        """Return a line for each reason why points were not measured; the last counts the rest."""
+        found = self.failures()
+        rest = sum(one.points for one in found[_REASONS:])
+        more = [f"and {count(rest, 'point')} more (the column status_reason)"] if rest else []
+        return [*map(str, found[:_REASONS]), *more]
 
     def check(self, columns: Iterable[str]) -> None:
         """Raise `UsageError` with the nearest name for a column that is not in the table."""
@@ -120,11 +166,15 @@ def read(run: RunDir) -> Dataset:
     table = _table(run.overall, run.name)
     orphan = table.get("orphan", pd.Series("", table.index)) == "true"
     kept = table[~orphan]
-    statuses = {str(k): int(v) for k, v in kept["status"].value_counts().items()}
-    measured = kept[kept["status"] == PointStatus.OK]
-    found = Dataset(run, measured, statuses, int(orphan.sum()))
+    ok = kept["status"] == PointStatus.OK
+    measured = kept[ok]
+    counted = Tally(Counter({str(k): int(v) for k, v in kept["status"].value_counts().items()}))
+    not_valid = measured[~valid(measured)]
+    counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
+    found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok])
     if found.rows.empty:
-        raise UsageError(f"{run.overall}: no measured point ({found.counts() or 'no rows'})")
+        head = f"{run.overall}: no measured point ({found.counts() or 'no rows'})"
+        raise UsageError("\n   ".join([head, *found.why_failed()]))
     return found
 
 
@@ -204,6 +254,14 @@ def unreliable(rows: pd.DataFrame) -> list[str]:
 def _flags(rows: pd.DataFrame) -> pd.Series[str]:
     """Return the flags one by one, each with the index of its row."""
     return rows.get("flags", pd.Series("", rows.index)).str.split(";").explode()
+
+
+def share(coverage: float | None) -> str:
+    """Return a coverage in percent, always as wide; blank where it is all or unknown."""
+    if coverage is None or coverage >= 100:
+        return " " * 6
+    number = "<1" if 0 < coverage < 0.5 else ">99" if coverage >= 99.5 else f"{coverage:.0f}"
+    return f"{number:>4} %"
 
 
 def plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own

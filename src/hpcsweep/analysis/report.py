@@ -1,10 +1,12 @@
 """Compares the algorithms of a collected sweep in one table.
 
-Rows are configurations, columns are algorithms, cells are medians in milliseconds. The fastest is
-marked only where the confidence intervals of the two fastest do not overlap (or, where they are
-unknown, the quartiles): a difference within the noise is no difference. Unreliable medians carry a
-question mark. A note says how much of the network an algorithm did, since a `winograd` row that
-mostly fell back to `auto` is not a Winograd time.
+Rows are configurations, columns are algorithms, cells are medians in milliseconds. A cell says how
+much of the convolutions its algorithm did, if not all, since a `winograd` time of a network that
+mostly fell back to `auto` is not a Winograd time. Unreliable medians carry a question mark.
+
+The fastest is marked only if it is valid and reliable, its algorithm did a part of the work, and
+its confidence interval does not overlap with that of the next (or, where they are unknown, the
+quartiles): a difference within the noise is no difference.
 """
 
 from __future__ import annotations
@@ -41,39 +43,29 @@ class Report:
         names = self.table["algorithm"].unique()
         return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
 
-    @property
-    def coverage(self) -> dict[str, list[float]]:
-        """The lowest and highest coverage by algorithm, percent of the convolution FLOPs."""
-        column = "algorithm_coverage_pct"
-        if column not in self.table:
-            return {}
-        shares = self.table.groupby("algorithm")[column].agg(["min", "max"]).dropna()
-        return {name: list(shares.loc[name]) for name in self.algorithms if name in shares.index}
-
     def to_json(self) -> dict[str, Any]:
-        """Return the plain record: a row has its axes and `median_ms` by algorithm."""
-        return self.data.record(self.rows, coverage_pct=self.coverage)
+        """Return the plain record: a row has its axes, median and coverage by algorithm."""
+        return self.data.record(self.rows)
 
     def text(self) -> str:
         """Return the table for a terminal."""
-        names = self.algorithms
+        names, shares = self.algorithms, self._partial()
         heading = f"{self.data.run.name}: median ms of one pass ({self.data.counts()})"
         table = dataset.table(
-            self.keys, names, self.rows, lambda row: [_cell(row, name) for name in names]
+            self.keys,
+            names,
+            self.rows,
+            lambda row: [_cell(row, name, with_share=name in shares) for name in names],
         )
         fastest = any(row["fastest"] for row in self.rows)
-        marks = ["*  fastest, beyond the noise of the two fastest"] if fastest else []
-        notes = self.data.notes(self.table, self._partial())
-        return "\n".join([heading, "", *table, "", *marks, *notes])
+        marks = ["*  fastest: valid, and beyond the noise of the next"] if fastest else []
+        marks += [f"%  {dataset.COVERAGE}"] if shares else []
+        return "\n".join([heading, "", *table, "", *marks, *self.data.notes(self.table)])
 
-    def _partial(self) -> list[str]:
-        """Return notes on algorithms that did not do all convolutions."""
-        notes = []
-        for name, (lowest, highest) in self.coverage.items():
-            if lowest < 100:
-                share = f"{lowest:.0f}" if lowest == highest else f"{lowest:.0f}-{highest:.0f}"
-                notes.append(f"{name} did {share} % of the convolution FLOPs; auto did the rest")
-        return notes
+    def _partial(self) -> set[str]:
+        """Return the algorithms that did not do all convolutions of some configuration."""
+        cells = (cell for row in self.rows for cell in row["coverage_pct"].items())
+        return {name for name, share in cells if share is not None and share < 100}
 
 
 def read(run: RunDir) -> Report | TrainingReport:
@@ -90,7 +82,7 @@ def read(run: RunDir) -> Report | TrainingReport:
     table = rows[[name for name in rows if name in {*catalog.AXES, *_USED}]]
     table = table.assign(
         algorithm=table["algorithm"].astype(str),
-        doubtful=dataset.doubtful(rows),
+        doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
         lowest=_first_known(rows, "ci95_lo_ms", "q1_ms"),
         highest=_first_known(rows, "ci95_hi_ms", "q3_ms"),
     )
@@ -115,15 +107,22 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _compared(group: list[dict[Any, Any]]) -> dict[str, Any]:
-    """Return the medians of one configuration by algorithm, and which is the fastest.
+    """Return medians and coverage of one configuration by algorithm, and which is the fastest.
 
-    No algorithm is the fastest if its interval overlaps with the interval of the next one.
+    An algorithm that did nothing of the network is not compared. None is the fastest if the first
+    one is unreliable, or if its interval overlaps with the interval of the next one.
     """
-    ranked = sorted(group, key=lambda record: record["median_ms"])
+    column = "algorithm_coverage_pct"
+    compared = [record for record in group if record.get(column) != 0]
+    ranked = sorted(compared, key=lambda record: record["median_ms"])
     clear = len(ranked) > 1 and ranked[0]["highest"] < ranked[1]["lowest"]  # false for NaN
+    sure = clear and not ranked[0]["doubtful"] and ranked[0].get(column, 0) > 0
     return {
         "median_ms": {record["algorithm"]: record["median_ms"] for record in group},
-        "fastest": ranked[0]["algorithm"] if clear else "",
+        "coverage_pct": {
+            record["algorithm"]: dataset.plain(column, record.get(column)) for record in group
+        },
+        "fastest": ranked[0]["algorithm"] if sure else "",
         "doubtful": [record["algorithm"] for record in group if record["doubtful"]],
     }
 
@@ -133,10 +132,11 @@ def _first_known(table: pd.DataFrame, *names: str) -> pd.Series[float]:
     return table.reindex(columns=names).bfill(axis=1).iloc[:, 0]
 
 
-def _cell(row: dict[str, Any], name: str) -> str:
+def _cell(row: dict[str, Any], name: str, *, with_share: bool) -> str:
     value = row["median_ms"].get(name)
+    share = dataset.share(row["coverage_pct"].get(name)) if with_share else ""
     if value is None:
-        return "-"
+        return f"-{share}"
     mark = "*" if row["fastest"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
-    return f"{value:.3f}{mark}{doubt}"
+    return f"{value:.3f}{mark}{doubt}{share}"

@@ -1,7 +1,8 @@
 """Reports a collected training sweep: throughput, and where the time of a step goes.
 
 Rows are configurations. `step` is the median of the training pass. The phases are means of the
-phase pass, so they add up to a mean step, which differs from `step` where steps are noisy.
+phase pass, so they add up to a mean step, which differs from `step` where steps are noisy. Where an
+algorithm did not do all convolutions, a column says how much of the forward pass it did.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ STEP: Final = (
     ("throughput_sps", "samples/s", ".1f"),
     ("median_ms", "step", ".3f"),
     *((f"phase_{part}_ms", part, ".3f") for part in _PARTS),
+    ("algorithm_coverage_pct", "covered", ""),
     ("mem_peak_bytes", "MiB", ".0f"),
     ("params", "Mparams", ".1f"),
     ("val_accuracy_before", "acc before", ".3f"),
@@ -36,6 +38,7 @@ WHOLE: Final = (
     ("train_s", "all", ".3f"),
     ("epoch_s", "epoch", ".3f"),
 )
+_COVERAGE: Final = "algorithm_coverage_pct"
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
 
 
@@ -55,8 +58,12 @@ class TrainingReport:
         """Return the table for a terminal."""
         heading = f"{self.data.run.name}: training, ms of a step ({self.data.counts()})"
         total = ["", "seconds of the whole training", ""]
-        tables = [*self._table(STEP), *total, *self._table(WHOLE)]
-        return "\n".join([heading, "", *tables, "", *self.data.notes(self.data.rows)])
+        partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in self.rows)
+        step = [column for column in STEP if partial or column[0] != _COVERAGE]
+        tables = [*self._table(step), *total, *self._table(WHOLE)]
+        covered = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []
+        notes = self.data.notes(self.data.rows, covered)
+        return "\n".join([heading, "", *tables, "", *notes])
 
     def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
         heads = [name for _, name, _ in columns]
@@ -71,7 +78,7 @@ def make(data: Dataset) -> TrainingReport:
     keys = tuple(axis for axis in catalog.AXES if axis in _ALWAYS or axis in varying)
     columns = [*keys, *(name for name, _, _ in (*STEP, *WHOLE) if name in data.rows)]
     ordered = data.rows.sort_values(list(keys))
-    doubtful = dataset.doubtful(ordered)
+    doubtful = dataset.doubtful(ordered) | ~dataset.valid(ordered)
     rows = tuple(
         {**{name: dataset.plain(name, row[name]) for name in columns}, "doubtful": bool(bad)}
         for row, bad in zip(ordered.to_dict("records"), doubtful, strict=True)
@@ -83,5 +90,7 @@ def _cell(row: dict[str, Any], name: str, form: str) -> str:
     value = row.get(name)
     if value is None:
         return "-"
+    if name == _COVERAGE:
+        return dataset.share(value).strip() or "100 %"
     text = format(value / _UNITS.get(name, 1), form)
     return f"{text}?" if row["doubtful"] and name == "median_ms" else text

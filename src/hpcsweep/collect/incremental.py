@@ -25,9 +25,10 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.store.rundir import Age, RunDir, ShardPath
 
 _TAIL: Final = 4096
-# History. 4: no failure to read a file is remembered any more. 3: the first release; it remembered
-# rows as damaged whose files could not be read once, so its memory is not used.
-_FORMAT: Final = f"4 {__version__}"
+# History. 5: how many rows are not valid, and why. 4: no failure to read a file is remembered any
+# more. 3: the first release; it remembered rows as damaged whose files could not be read once, so
+# its memory is not used.
+_FORMAT: Final = f"5 {__version__}"
 
 Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file

@@ -7,6 +7,7 @@ decides, then which row is later. Nothing here reads a file or depends on the or
 from __future__ import annotations
 
 import csv
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Final
 from hpcsweep import catalog
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import state
+from hpcsweep.store import state, tally
 from hpcsweep.store.rundir import Age, ShardPath
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
@@ -52,6 +53,7 @@ class Entry:
 
     point_id: str
     status: PointStatus
+    doubts: str  # the flags that make it not valid
     gpu: str
     versions: Versions
     order: tuple[object, ...]
@@ -86,6 +88,7 @@ def entry(  # noqa: PLR0913 - a record
     return Entry(
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
+        doubts=sys.intern(tally.doubts_of(cells)),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
         order=tuple(_sortable(cells.get(name, ""), n) for name, n in _NUMERIC),

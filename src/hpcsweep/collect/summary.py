@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -9,8 +10,8 @@ from typing import Any, Final
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.collect.merge import Mix
 from hpcsweep.errors import DamagedResults
-from hpcsweep.store.state import PointStatus
-from hpcsweep.text import count, tally
+from hpcsweep.store.tally import Tally
+from hpcsweep.text import count
 
 _SHOWN: Final = 20
 _FEW: Final = 5
@@ -39,6 +40,8 @@ class Report:
     empty: list[str] = field(default_factory=list)  # tables that have a header and no row
     seconds: float = 0.0
     damaged: list[str] = field(default_factory=list)  # files of submissions that are
+    not_valid: int = 0  # of the points that are ok
+    doubts: dict[str, int] = field(default_factory=dict)  # of those, by flag
     unread: int = 0  # shards with files that cannot be read now, and perhaps the next time
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +75,8 @@ class Report:
         return f"Restore the files from a copy, or {again}"
 
     def _head(self) -> str:
-        tail = f" ({tally(self.statuses, PointStatus)})" if self.statuses else ""
+        counted = Tally(Counter(self.statuses), self.not_valid, Counter(self.doubts))
+        tail = f" ({counted})" if self.statuses else ""
         return f"{self.sweep}: {count(self.points, 'point')}{tail}, {self.layer_rows:,} layer rows"
 
     def _findings(self) -> list[str]:

@@ -29,6 +29,7 @@ from hpcsweep.store import damage, locks, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
+from hpcsweep.store.tally import Tally
 
 __all__ = ["Report", "collect"]
 
@@ -203,7 +204,7 @@ class _Writing:
         reading, members, winners = self._reading, self._members, written.rows
         measured = {entry.point_id for entry in winners}
         missing = members.planned - measured - reading.points_unread
-        destroyed = self._destroyed(missing)
+        destroyed, counted = self._destroyed(missing), _tally(winners)
         unreadable = [
             name
             for name, seen in reading.seen.items()
@@ -213,7 +214,8 @@ class _Writing:
         return Report(
             sweep=self._run.name,
             points=len(winners),
-            statuses=_tally(winners),
+            statuses=_ordered(counted),
+            **counted.to_json(),
             layer_rows=written.layer_rows,
             shards=len(reading.found),
             duplicates=sum(rows > 1 for rows in reading.rows.values()),
@@ -271,6 +273,12 @@ def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
     return [sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
-def _tally(winners: list[Entry]) -> dict[str, int]:
-    counts = Counter(entry.status for entry in winners)
-    return {status: counts[status] for status in PointStatus if counts[status]}
+def _tally(winners: list[Entry]) -> Tally:
+    found = Tally()
+    for entry in winners:
+        found.add(entry.status, entry.doubts)
+    return found
+
+
+def _ordered(found: Tally) -> dict[str, int]:
+    return {status: found.statuses[status] for status in PointStatus if found.statuses[status]}

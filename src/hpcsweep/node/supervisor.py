@@ -37,7 +37,7 @@ from hpcsweep.node.dominance import OutOfMemoryPoints
 from hpcsweep.node.protocol import Outcome, Request
 from hpcsweep.node.stop import Stop
 from hpcsweep.node.worker_care import WorkerCare
-from hpcsweep.store import attempt, chunk_file, rundir, shards
+from hpcsweep.store import attempt, chunk_file, rundir, shards, tally
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
@@ -248,8 +248,8 @@ class Attempt:
     def _report(self, number: int, total: int, point: Point, row: Row) -> None:
         """Tell whoever started this: a line for people, or JSON for the local launcher."""
         if os.environ.get(environment.PROGRESS) == "json":
-            line = json.dumps({"status": row["status"], "wall_s": row["wall_s"]})
-            sys.stdout.write(line + "\n")
+            told = {"status": row["status"], "doubts": tally.doubts_of(row)}
+            sys.stdout.write(json.dumps(told) + "\n")
             sys.stdout.flush()
         else:
             took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""

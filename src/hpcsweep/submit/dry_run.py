@@ -16,7 +16,7 @@ from hpcsweep import slurm
 from hpcsweep.errors import PointsFailed
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
-from hpcsweep.store.state import FAILED, PointStatus
+from hpcsweep.store.state import FAILED
 from hpcsweep.submit import (
     cost,
     launchers,
@@ -28,7 +28,6 @@ from hpcsweep.submit import (
     script,
 )
 from hpcsweep.submit.launchers import arrays, local
-from hpcsweep.text import tally
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def _rehearse(asked: Request, say: Say) -> int:
         result = local.run(submission, asked.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
-    how = tally(result.by_status, PointStatus) or "; ".join(result.refusals)
+    how = str(result.tally) or "; ".join(result.refusals)
     say(f"dry run: nothing was submitted (the point measured here: {how})")
-    failed = PointsFailed.exit_code if FAILED & result.by_status.keys() else 0
+    failed = PointsFailed.exit_code if FAILED & result.tally.statuses.keys() else 0
     return result.exit_code or failed

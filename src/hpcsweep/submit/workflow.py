@@ -6,14 +6,16 @@ change the run folder, or rely on nobody else changing it, hold its lock.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.store import ledger, locks, rundir
+from hpcsweep.store import ledger, locks, rundir, tally
 from hpcsweep.store.state import FAILED, PointStatus
+from hpcsweep.store.tally import Tally
 from hpcsweep.submit import (
     cost,
     launchers,
@@ -24,11 +26,12 @@ from hpcsweep.submit import (
     request,
     to_slurm,
 )
-from hpcsweep.text import count, duration, tally
+from hpcsweep.text import count, duration
+from hpcsweep.text import tally as counted
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hpcsweep.spec.space import Sweep
@@ -116,7 +119,7 @@ def _end_if_nothing_is_left(job: _Submit) -> int | None:
         job.say(f"{job.run.name}: {request.no_points(job.asked)}")
         return 0
     live = settled.pop(prepare.LIVE, 0)
-    done = f" ({told})" if (told := tally(settled, PointStatus)) else ""
+    done = f" ({told})" if (told := _measured_before(job, settled)) else ""
     if not live:
         job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
         return _exit_code(job)
@@ -167,11 +170,12 @@ def _run_here(job: _Submit) -> int:
         ledger.note_end(job.submission)
     for why in result.refusals:
         job.say(f"stopped: {why}")
-    measured = f"{job.run.name}: measured {tally(result.by_status, PointStatus) or 'nothing'}"
+    measured = f"{job.run.name}: measured {str(result.tally) or 'nothing'}"
     if result.interrupted:
         job.say(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
-    job.say(f"{measured}; next: {job.run.command('collect')}{_hint(job.run, result.by_status)}")
+    hint = _hint(job.run, result.tally.statuses)
+    job.say(f"{measured}; next: {job.run.command('collect')}{hint}")
     return result.exit_code or _exit_code(job)
 
 
@@ -201,7 +205,7 @@ _HERE: Final[tuple[Sequence[Step], Sequence[Step]]] = (
 
 
 def _headline(job: _Submit) -> str:
-    asked, settled = job.asked, tally(job.ready.settled, PointStatus)
+    asked, settled = job.asked, counted(job.ready.settled, PointStatus)
     where = f"{asked.device}, a rehearsal" if asked.rehearsal else asked.device
     before = f"; already measured or queued: {settled}" if settled else ""
     return (
@@ -210,7 +214,15 @@ def _headline(job: _Submit) -> str:
     )
 
 
-def _hint(run: RunDir, by_status: dict[str, int]) -> str:
+def _measured_before(job: _Submit, settled: dict[str, int]) -> str:
+    """Return how many points were measured before, and how many of them are not valid."""
+    doubts, asked = tally.doubts_in(job.run.shards()), job.asked.points()
+    found = Tally(Counter(settled))
+    found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
+    return str(found)
+
+
+def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
     """Say what can be done about failed points, if there are some."""
     if not any(by_status.get(name) for name in FAILED):
         return ""

@@ -1,8 +1,8 @@
 """What is measured, running and failed: rows first, then attempts, then what is queued.
 
-Only the two leading cells of each row are read, so a hundred thousand points cost well under a
-second; Slurm is asked two questions at most, whatever the number of sweeps, and none where all is
-known. Nothing here waits for a lock or writes anything.
+Only a few cells of each row are read, so a hundred thousand points cost about a second. Slurm is
+asked two questions at most, whatever the number of sweeps, and none where all is known. Nothing
+here waits for a lock or writes anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, damage, ledger, rundir, shards
+from hpcsweep.store import chunk_file, damage, ledger, rundir, shards, tally
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
@@ -75,6 +75,7 @@ class _Submission:
     sent: Sent
     ids: dict[int, list[str]]
     rows: dict[str, PointStatus]  # status by point, of this submission only
+    doubts: dict[str, str]  # of its ok rows: why they are not valid
     attempts: list[ShardPath]
     rowless: list[ShardPath]
 
@@ -104,13 +105,14 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
             ids = dict(chunk_file.read_ids(submission.chunks))
             attempts = run.shards_of(submission.id)
             keys_of = {shard: shards.read_keys(shard.overall) for shard in attempts}
+            doubts = tally.doubts_in(attempts)
         except ResultsError as error:
             problems.append(str(error))
             continue
         rows = best(key for keys in keys_of.values() for key in keys)
         rowless = [shard for shard, keys in keys_of.items() if not keys]
         sent = journal.sent(submission)
-        found.append(_Submission(submission, manifest, sent, ids, rows, attempts, rowless))
+        found.append(_Submission(submission, manifest, sent, ids, rows, doubts, attempts, rowless))
     return found, problems
 
 
@@ -140,7 +142,8 @@ def _sweep(
 def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> ProfileStatus:
     """Return the status of the submissions to one profile, given oldest first."""
     rows = (row for one in group for row in one.rows.items() if one.takes(row[1]))
-    profile = ProfileStatus(label, status=best(rows))
+    doubts = {point: why for one in group for point, why in one.doubts.items()}
+    profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     for one in reversed(group):
         _add(profile, one, answer, newer=profile.planned)
         profile.planned.update(*one.ids.values())

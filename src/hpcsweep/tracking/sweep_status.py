@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.store.state import ChunkState, PointStatus
+from hpcsweep.store.tally import VALID, Tally
 from hpcsweep.text import aligned, count, tally
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ProfileStatus:
     profile: str
     planned: set[str] = field(default_factory=set)
     status: dict[str, PointStatus] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)  # of ok points: why they are not valid
     live: int = 0  # points without a row in chunks that are queued or running
     pace: float = 0.0  # points per second of the running chunks
     chunks: Counter[ChunkState] = field(default_factory=Counter)
@@ -49,8 +51,15 @@ class ProfileStatus:
 
     def counts(self) -> dict[str, int]:
         """Return points by status, in the order of the statuses' table."""
-        found = Counter(self.status[i] for i in self.planned if i in self.status)
+        found = self.tally().statuses
         return {name: found[name] for name in PointStatus if found[name]}
+
+    def tally(self) -> Tally:
+        """Return points by status, and how many of those that are ok are not valid."""
+        found = Tally()
+        for point in self.planned & self.status.keys():
+            found.add(self.status[point], self.doubts.get(point, VALID))
+        return found
 
     @property
     def running(self) -> int:
@@ -73,6 +82,7 @@ class ProfileStatus:
             "profile": self.profile,
             "points": len(self.planned),
             "by_status": self.counts(),
+            **self.tally().to_json(),
             "pending": self.remaining,
             "live": self.live,
             "running_chunks": self.running,
@@ -85,15 +95,16 @@ class ProfileStatus:
         }
 
     def words(self) -> list[str]:
-        """Return the lines below the table: chunks, and what is wrong with some."""
-        chunks = self._chunks()
+        """Return the lines below the table: points that are not valid, chunks, what is wrong."""
+        chunks, found = self._chunks(), self.tally()
+        doubts = [f"{self.profile}: {found}"] if found.not_valid else []
         if not chunks.keys() - {ChunkState.DONE}:
-            return []
+            return doubts
         told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
         troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
         if len(self.troubles) > _TROUBLES:
             troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
-        return [f"{self.profile}: chunks: {told}", *troubles]
+        return [*doubts, f"{self.profile}: chunks: {told}", *troubles]
 
     def _chunks(self) -> dict[ChunkState, int]:
         return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
@@ -161,9 +172,10 @@ def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
 
 
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
-    counts, left = profile.counts(), profile.seconds_left
+    counts, left, found = profile.counts(), profile.seconds_left, profile.tally()
     done = sum(counts.values())
     not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
+    not_valid = f"{found.not_valid:,} not valid" if found.not_valid else ""
     return (
         sweep,
         profile.profile,
@@ -172,5 +184,5 @@ def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
         str(profile.remaining),
         count(profile.running, "chunk") if profile.running else "-",
         f"{left:.0f} s" if left is not None else "-",
-        not_ok or "-",
+        ", ".join(filter(None, (not_valid, not_ok))) or "-",
     )

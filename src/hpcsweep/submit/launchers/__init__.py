@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.store.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Result:
     """How a run on this machine ended."""
 
-    by_status: dict[str, int] = field(default_factory=dict)  # rows that were written
+    tally: Tally = field(default_factory=Tally)  # rows that were written
     interrupted: bool = False
     refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
 

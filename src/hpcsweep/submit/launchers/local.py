@@ -109,10 +109,10 @@ class _Run:
             return
         *lines, running.buffer = (running.buffer + data).split(b"\n")
         for line in lines:
-            status = json.loads(line)["status"]
-            self._result.by_status[status] = self._result.by_status.get(status, 0) + 1
+            told = json.loads(line)
+            self._result.tally.add(told["status"], told["doubts"])
             running.vain = 0
-            self._progress.point(status)
+            self._progress.point(told["status"])
 
     def _finished(self, running: _Running) -> None:
         code = running.process.wait()
