@@ -12,6 +12,7 @@ from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, numerics, workbench
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine.telemetry import Telemetry
 from measuring import Throttled, point
 
@@ -54,6 +55,16 @@ def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
         "host",
     )
     assert {row["n"] for row in done.layers} == {4}
+
+
+def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, monkeypatch):
+    """The clean pass ran by itself; only what the layer rows say is in doubt."""
+    done = bench.measure(point(measure={"evidence": False}))
+    assert (done.row["layer_pass_parts"], "layer_starved" in done.row["flags"]) == (1, False)
+    monkeypatch.setattr(LayerTable, "starved", True)
+    flags = bench.measure(point(measure={"evidence": False})).row["flags"]
+    assert "layer_starved" in flags
+    assert "layer_starved" not in columns.DOUBTFUL
 
 
 @pytest.mark.parametrize("wanted", [True, False])

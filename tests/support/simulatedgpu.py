@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from hpcsweep.measure.timing.clocks import DeviceClock
 
 
@@ -15,14 +17,13 @@ class SimulatedGpu:
         """Begin idle."""
         self.host = self.device = 0.0
         self.limit = queue_limit
-        self.ends = []
+        self.ends = deque()
 
     def issue(self, host_ms, device_ms):
         """Queue a piece of work."""
         self.host += host_ms
-        waiting = [end for end in self.ends if end > self.host]
-        if len(waiting) >= self.limit:
-            self.host = waiting[-self.limit]
+        while self.ends and (self.ends[0] <= self.host or len(self.ends) >= self.limit):
+            self.host = max(self.host, self.ends.popleft())
         self.device = max(self.device, self.host) + device_ms
         self.ends.append(self.device)
 

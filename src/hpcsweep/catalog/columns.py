@@ -47,6 +47,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "noisy": "relative IQR above 10 %",
     "few_samples": "fewer than 10 samples",
     "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",
+    "layer_starved": "the host could not keep the GPU busy in layer passes: their times hold waits",
     "fallback": "some convolutions ran another algorithm than the requested one",
     "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
     "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
@@ -209,6 +210,7 @@ _LAYER_PASS = _group(
     "layer pass",
     ("layer_rows", "int", "rows of this point in layers.csv"),
     ("layer_pass_mean_ms", "float", "mean of a pass with layer timers"),
+    ("layer_pass_parts", "int", "passes that a layer pass is made of; each times some layers"),
     ("hook_overhead_pct", "float", "layer pass over the clean pass next to it, minus 1; median"),
     ("layer_sum_over_total", "float", "sum of layers divided by the clean pass next to it; median"),
     ("other_pct", "float", "share of the layer pass outside all layers, such as additions"),
@@ -380,7 +382,7 @@ SHARD_COLUMNS: Final = (
 
 # Columns of shards and of layer rows that schema 1.0 did not have: name each one that is added.
 # No checksum covers the headers of 1.0, so they must stay known (`store.seals`).
-LATER: Final = frozenset({"algorithm_uncovered"})
+LATER: Final = frozenset({"algorithm_uncovered", "layer_pass_parts"})
 
 # Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")

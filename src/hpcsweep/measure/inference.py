@@ -158,10 +158,8 @@ class Inference(Workbench):
         warm = loop.collect([lanes.clean], loop.warm_up_rule(settings))
         done, throttled_ms = self._unthrottled(lanes, settings)
         clean = stats.summarise(done.times[0])
-        table: LayerTable | IsolatedTable | None = None
-        if lanes.layer_timer:
-            table = LayerTable(lanes.layer_timer.timed(), done.times[1], done.times[0])
-        elif settings["layers"] == isolated.UNIQUE:
+        table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
+        if settings["layers"] == isolated.UNIQUE:
             alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
             table = IsolatedTable(alone, clean)
         cells: Row = {
@@ -192,8 +190,7 @@ class Inference(Workbench):
         done = self._collect(lanes, settings)
         if not self._was_throttled():
             return done, None
-        if lanes.layer_timer:
-            lanes.layer_timer.forget()
+        lanes.forget()
         return self._collect(lanes, settings), stats.median(done.times[0])
 
     def _collect(self, lanes: Lanes, settings: dict[str, Any]) -> loop.Collected:

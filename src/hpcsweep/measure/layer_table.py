@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hpcsweep.catalog.columns import Row
     from hpcsweep.measure.shape_pass import Call
     from hpcsweep.measure.timing.isolated import Isolated
+    from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.measure.timing.layer_timer import Timed
     from hpcsweep.measure.timing.stats import Summary
     from hpcsweep.point import Point
@@ -29,15 +30,32 @@ _SHARED: Final = ("model", "algorithm", "device", "batch_size", "input_size", "g
 class LayerTable:
     """The layer pass of a point: one summary per call, and one for the rest of the pass."""
 
+    @classmethod
+    def of(cls, lanes: Lanes, times: Sequence[Sequence[float]]) -> LayerTable | None:
+        """Summarise the times of all lanes; None where layers are not timed."""
+        if not lanes.parts:
+            return None
+        return cls(lanes.timed(), lanes.pass_times(times), times[0], lanes.parts)
+
     def __init__(
-        self, timed: Timed, pass_times: Sequence[float], clean_times: Sequence[float]
+        self,
+        timed: Timed,
+        pass_times: Sequence[float],
+        clean_times: Sequence[float],
+        parts: int = 1,
     ) -> None:
         """Summarise the times of the layer lane; each clean pass ran next to a layer pass."""
         self._timed, self._pass_times, self._clean_times = timed, pass_times, clean_times
+        self._parts = parts
         self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed.times, strict=True)]
         rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
         self._whole, self._rest = stats.summarise(pass_times), stats.summarise(rest)
         self._of_calls = [stats.summarise(times) for times in timed.times]
+
+    @property
+    def starved(self) -> bool:
+        """Whether the device had to wait for the host in the layer passes."""
+        return self._timed.starved
 
     def rows(self, point: Point, about: Iterable[Row]) -> list[Row]:
         """Return the layer rows in call order, `__other__` last."""
@@ -66,6 +84,7 @@ class LayerTable:
         """
         return {
             "layer_pass_mean_ms": self._whole.mean,
+            "layer_pass_parts": self._parts,
             "hook_overhead_pct": 100 * (_paired_ratio(self._pass_times, self._clean_times) - 1),
             "layer_sum_over_total": _paired_ratio(self._sums, self._clean_times),
             "other_pct": 100 * self._rest.mean / self._whole.mean,
@@ -74,6 +93,8 @@ class LayerTable:
 
 class IsolatedTable:
     """Convolutions that were timed alone; calls of equal work share a time."""
+
+    starved = False
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass that they are shares of."""

@@ -192,6 +192,7 @@ class Workbench:
         precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes.get("amp", ""), axes["dtype"])
         overhead = found.table.overall_cells()["hook_overhead_pct"] if found.table else None
         reasons = {
+            "layer_starved": found.table is not None and found.table.starved,
             "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
             "algorithm_mismatch": any(call.problem is not None for call in found.proof.calls),
             "algorithm_absent": coverage.is_absent(axes["algorithm"], ready.choices),

@@ -13,6 +13,7 @@ from hpcsweep.measure.timing import lanes
 from hpcsweep.measure.timing.lanes import Pass
 from hpcsweep.measure.timing.loop import Fixed, collect
 from measuring import CPU, point
+from simulatedgpu import SimulatedGpu
 
 GPU = torch.device("cuda", 0)
 
@@ -55,7 +56,7 @@ def _check(found, passes=4):
     with torch.inference_mode():
         done = collect(found.all(), Fixed(passes))
     assert [len(times) for times in done.times] == [passes] * 2
-    timed = found.layer_timer.timed()
+    timed = found.timed()
     assert [len(times) for times in timed.times] == [passes] * 6
     for whole, *parts in zip(done.times[1], *timed.times, strict=True):
         assert whole >= sum(parts)
@@ -66,7 +67,7 @@ def test_a_processor_is_timed_by_the_host():
     work, prepared = _pass()
     found = lanes.lanes(CPU, "eager", work)
     _check(found)
-    assert found.timer_name == found.layer_timer.timed().timer == "host"
+    assert found.timer_name == found.timed().timer == "host"
     assert found.device_clock is None
     assert len(prepared) == 8
 
@@ -76,7 +77,7 @@ def test_without_calls_there_is_no_layer_lane():
     work, _ = _pass(with_layers=False)
     found = lanes.lanes(CPU, "eager", work)
     assert found.all() == [found.clean]
-    assert found.layer_timer is None
+    assert not found.parts
 
 
 def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch):
@@ -86,10 +87,10 @@ def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch):
     with torch.inference_mode():
         found = lanes.lanes(GPU, "eager", work)
     assert found.device_clock.host_ms > 0
-    assert not prepared
+    prepared.clear()
     _check(found)
-    assert found.timer_name == found.layer_timer.timed().timer == "events"
-    assert found.layers.clock is not found.clean.clock
+    assert found.timer_name == found.timed().timer == "events"
+    assert found.layers[0].lane.clock is not found.clean.clock
 
 
 def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch):
@@ -125,7 +126,7 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
     assert captured == ["clean", "layers"]
     assert found.timer_name == "graph"
     assert [len(times) for times in done.times] == [3, 3]
-    timed = found.layer_timer.timed()
+    timed = found.timed()
     assert timed.timer == "graph"
     assert [len(times) for times in timed.times] == [3] * 6
 
@@ -138,7 +139,71 @@ def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkey
     work, _ = _pass()
     with torch.inference_mode():
         found = lanes.lanes(GPU, "graph", work)
-    assert found.layers is found.layer_timer is None
+    assert not found.parts
+
+
+class _Queueing(torch.nn.Module):
+    """A layer that queues one kernel on the simulated GPU."""
+
+    def __init__(self, gpu, host_ms, device_ms):
+        super().__init__()
+        self._work = gpu, host_ms, device_ms
+
+    def forward(self, x):
+        gpu, host_ms, device_ms = self._work
+        gpu.issue(host_ms, device_ms)
+        return x
+
+
+def _deep(gpu, layers=570, host_ms=0.03, device_ms=0.01, last_ms=None):
+    """Return a pass like the one of ResNet-152: 1,710 entries with events, and a slow host."""
+    times = [device_ms] * (layers - 1) + [last_ms or device_ms]
+    model = torch.nn.Sequential(*(_Queueing(gpu, host_ms, each) for each in times))
+    x = torch.zeros(1, 3, 2, 2)
+    calls = shape_pass(model, x).calls
+    return Pass(model, lambda: model(x), lambda: None, calls)
+
+
+def _layer_pass(gpu, work, monkeypatch, passes=3):
+    monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
+    found = lanes.lanes(GPU, "eager", work)
+    return found, collect(found.all(), Fixed(passes))
+
+
+@pytest.mark.parametrize("last_ms", [None, 30.0])
+def test_a_layer_pass_that_overflows_the_queue_is_timed_in_parts(monkeypatch, last_ms):
+    """A thousand entries fit, 570 layers and their events are 1,710: the times stay the device's.
+
+    In one pass the host would have to wait for the delay to end, and the device then for the host;
+    a long last layer would hide that from who looks at the end of the pass alone.
+    """
+    gpu = SimulatedGpu(queue_limit=1000)
+    work = _deep(gpu, last_ms=last_ms)
+    found, done = _layer_pass(gpu, work, monkeypatch)
+    timed = found.timed()
+    medians = [sorted(times)[1] for times in timed.times]
+    assert medians[:-1] == pytest.approx([0.01] * 569, abs=0.001)
+    assert [call.layer for call in timed.calls] == [call.layer for call in work.calls]
+    assert found.parts == 2
+    assert not found.timed().starved
+    assert found.pass_times(done.times) == pytest.approx(done.times[0], rel=0.01)
+
+
+def test_a_layer_pass_that_no_parts_can_feed_is_starved(monkeypatch):
+    """Where not even the kernels fit, the layers are timed in one pass, and it says so."""
+    gpu = SimulatedGpu(queue_limit=100)
+    found, _ = _layer_pass(gpu, _deep(gpu), monkeypatch)
+    assert found.parts == 1
+    assert found.timed().starved
+
+
+def test_a_layer_pass_that_fits_the_queue_stays_whole(monkeypatch):
+    """Most networks: one pass, nothing flagged."""
+    gpu = SimulatedGpu(queue_limit=1000)
+    found, _ = _layer_pass(gpu, _deep(gpu, layers=50), monkeypatch)
+    assert found.parts == 1
+    assert not found.timed().starved
+    assert [len(times) for times in found.timed().times] == [3] * 50
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="would wait for a real GPU")

@@ -12,7 +12,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.measure import models
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing.layer_timer import LayersChanged
+from hpcsweep.measure.timing.layer_timer import LayersChanged, joined
 from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
 from hpcsweep.measure.training.backward import StepTimer, backward_call
 from measuring import CPU, point
@@ -46,6 +46,25 @@ def test_every_convolution_call_has_a_backward_time_in_every_pass(network):
     assert all("forward" not in module.__dict__ for module in model.modules())
     timer.forget()
     assert not any(timer.timed().times)
+
+
+def test_parts_of_a_layer_pass_join_in_the_order_of_the_whole(network):
+    """Forward calls first, also of a layer that is called twice, then the backward passes."""
+    model, shapes = network
+    layers = dict.fromkeys(call.layer for call in shapes.calls)
+    parts = []
+    for part in range(2):
+        wanted = [*layers][part::2]
+        places = [at for at, call in enumerate(shapes.calls) if call.layer in wanted]
+        timer = StepTimer(model, [shapes.calls[at] for at in places], HostStamps())
+        _passes(model, timer, 2)
+        parts.append((places, timer.timed()))
+    timed = joined(parts, starved=False)
+    whole = [call.layer for call in shapes.calls]
+    assert [call.layer for call in timed.calls] == [*whole, "stem", "conv"]
+    assert timed.backward == 2
+    for places, of_part in parts:
+        assert [timed.times[at] for at in places] == [*of_part.times[: len(places)]]
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "gemm", "fft", "winograd_nonfused", "direct"])

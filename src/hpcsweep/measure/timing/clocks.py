@@ -11,6 +11,7 @@ The GPU is used through `Runtime`, so that the tests can replace it by a simulat
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import nullcontext
 from functools import lru_cache
@@ -21,7 +22,7 @@ import torch
 from hpcsweep.measure.timing import loop, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
@@ -29,6 +30,7 @@ _MOST_DELAY_MS: Final = 100.0
 _CALIBRATION_CYCLES: Final = 20_000_000
 _MOST_OVER_MEASURED: Final = 20.0  # no GPU rests at less than that part of its highest clock
 _STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
+_AHEAD_MS: Final = 0.02  # an event on an empty queue completes a few microseconds after that
 _CAPTURE_WARM_UPS: Final = 3
 
 
@@ -143,9 +145,14 @@ class DeviceClock:
         prepare: Callable[[], object] = nothing,
         *,
         timer: str = "events",
+        ahead: Callable[[Event, float], Sequence[float]] = lambda _zero, _host_zero: (),
     ) -> None:
-        """Call `prepare` before each pass, outside the time; it may queue work of its own."""
+        """Call `prepare` before each pass, outside the time; it may queue work of its own.
+
+        `ahead` tells how far the host was ahead at moments inside the passes (see `EventStamps`).
+        """
         self.timer = timer
+        self._ahead = ahead
         self.host_ms = 0.0
         self.passes = self.starved = 0
         self._runtime, self._prepare = runtime, prepare
@@ -175,7 +182,7 @@ class DeviceClock:
         host_zero = self._runtime.host_now()
         issued = [self._issue(run, begin, end, delay) - host_zero for begin, end in pairs]
         self._runtime.synchronize()
-        self._count_starved(pairs, issued)
+        self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
         return [begin.elapsed_time(end) for begin, end in pairs]
 
     def _issue(self, run: Callable[[], object], begin: Event, end: Event, delay: float) -> float:
@@ -187,17 +194,22 @@ class DeviceClock:
         end.record()
         return self._runtime.host_now()
 
-    def _count_starved(self, pairs: list[tuple[Event, Event]], issued: list[float]) -> None:
+    def _count_starved(
+        self, pairs: list[tuple[Event, Event]], issued: list[float], ahead: Sequence[float]
+    ) -> None:
         """Count the passes that the device finished as soon as the host had issued them.
 
         Otherwise the device works on for a while, also where the driver made the host wait because
-        a thousand launches were queued.
+        a thousand launches were queued. A pass is starved, too, where the device caught up with the
+        host at any moment inside it: a long last layer would hide that.
         """
         self.passes += len(pairs)
-        for (begin, end), host_done in zip(pairs, issued, strict=True):
+        moments = len(ahead) // len(pairs)
+        for number, ((begin, end), host_done) in enumerate(zip(pairs, issued, strict=True)):
             began, ended = self._zero.elapsed_time(begin), self._zero.elapsed_time(end)
+            inside = min(ahead[number * moments :][:moments], default=math.inf)
             left_over = ended - host_done
-            self.starved += left_over < _STARVED * (ended - began)
+            self.starved += left_over < _STARVED * (ended - began) or inside < _AHEAD_MS
 
     def launch_bound(self, median_ms: float) -> bool:
         """Say whether issuing a pass takes the host longer than the device needs for it."""

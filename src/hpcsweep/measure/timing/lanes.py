@@ -1,13 +1,19 @@
-"""The ways to run a point's pass on its device: a clean lane, and a lane that times the layers."""
+"""The ways to run a point's pass on its device: a clean lane, and lanes that time the layers.
+
+A driver queues about a thousand launches. A timed layer adds two events, so the layer pass of a
+deep network may need more: the host then waits in the middle of the pass, and the device for the
+host. Where a trial shows that, the layers are timed in parts: each lane times every second, fourth
+or eighth of them, and a layer pass is one pass of each lane.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hpcsweep.measure.timing import clocks
+from hpcsweep.measure.timing import clocks, layer_timer
 from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock
 from hpcsweep.measure.timing.layer_timer import LayerTimer
 from hpcsweep.measure.timing.loop import Lane
@@ -20,7 +26,29 @@ if TYPE_CHECKING:
 
     from hpcsweep.measure.shape_pass import Call
     from hpcsweep.measure.timing.clocks import Event
+    from hpcsweep.measure.timing.layer_timer import Timed
     from hpcsweep.measure.timing.stamps import Stamps
+
+
+_PARTS: Final = (1, 2, 4, 8)
+_TRIAL: Final = 2
+
+
+@dataclass(frozen=True)
+class LayerLane:
+    """A lane that times some layer calls of the pass; `places` are theirs in the pass."""
+
+    lane: Lane
+    timer: LayerTimer
+    places: Sequence[int]
+    clock: DeviceClock | None = None
+
+    def starves(self) -> bool:
+        """Say whether the device had to wait for the host in every pass of a trial."""
+        with self.lane.around(_TRIAL):
+            self.lane.clock.block(self.lane.run, _TRIAL)
+        self.timer.forget()
+        return self.clock is not None and self.clock.starved == self.clock.passes
 
 
 @dataclass(frozen=True)
@@ -29,13 +57,32 @@ class Lanes:
 
     timer_name: str
     clean: Lane
-    layers: Lane | None = None
-    layer_timer: LayerTimer | None = None
+    layers: Sequence[LayerLane] = ()
     device_clock: DeviceClock | None = None
+
+    @property
+    def parts(self) -> int:
+        """How many passes make a layer pass; 0: layers are not timed."""
+        return len(self.layers)
 
     def all(self) -> list[Lane]:
         """Return the lanes that there are, the clean one first."""
-        return [self.clean, self.layers] if self.layers else [self.clean]
+        return [self.clean, *(one.lane for one in self.layers)]
+
+    def forget(self) -> None:
+        """Drop the times of layers so far."""
+        for one in self.layers:
+            one.timer.forget()
+
+    def timed(self) -> Timed:
+        """Return the layer calls with their times, in the order of the pass."""
+        starved = any(one.clock is not None and one.clock.mostly_starved for one in self.layers)
+        parts = [(one.places, one.timer.timed()) for one in self.layers]
+        return layer_timer.joined(parts, starved=starved)
+
+    def pass_times(self, times: Sequence[Sequence[float]]) -> list[float]:
+        """Return the times of layer passes, from those of all lanes: means over the parts."""
+        return [sum(of_parts) / self.parts for of_parts in zip(*times[1:], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -68,21 +115,40 @@ def _on_host(device: torch.device, work: Pass) -> Lanes:
     if device.type != "cpu" or not work.calls:
         return Lanes(clock.timer, clean)
     timer = work.new_timer(work.model, work.calls, HostStamps())
-    return Lanes(clock.timer, clean, Lane(work.run, clock, timer.attached), timer)
+    lane = Lane(work.run, clock, timer.attached)
+    return Lanes(clock.timer, clean, [LayerLane(lane, timer, range(len(work.calls)))])
 
 
 def _eager(work: Pass) -> Lanes:
     clock = DeviceClock(Cuda(), work.prepare)
     clock.calibrate(work.run)
     clean = Lane(work.run, clock)
-    if not work.calls:
-        return Lanes(clock.timer, clean, device_clock=clock)
-    timer = work.new_timer(work.model, work.calls, EventStamps(Cuda().event))
+    return Lanes(clock.timer, clean, _event_lanes(work) if work.calls else (), clock)
+
+
+def _event_lanes(work: Pass) -> list[LayerLane]:
+    """Return lanes with as many parts as the queue needs; if no number of parts helps, one lane."""
+    whole: list[LayerLane] = []
+    for count in _PARTS:
+        found = [_event_lane(work, part, count) for part in range(count)]
+        if not any(one.starves() for one in found):
+            return found
+        whole = whole or found
+    return whole
+
+
+def _event_lane(work: Pass, part: int, count: int) -> LayerLane:
+    """Return a lane with events around a part of the layers: all calls of a layer, or none."""
+    layers = set(list(dict.fromkeys(call.layer for call in work.calls))[part::count])
+    places = [at for at, call in enumerate(work.calls) if call.layer in layers]
+    gpu = Cuda()
+    stamps = EventStamps(gpu.event, host_now=gpu.host_now)
+    timer = work.new_timer(work.model, [work.calls[at] for at in places], stamps)
     # the timers cost host time, so the layer lane needs longer delays and a clock of its own
-    layer_clock = DeviceClock(Cuda(), work.prepare)
+    clock = DeviceClock(gpu, work.prepare, ahead=stamps.ahead)
     with timer.wrapped(3):
-        layer_clock.calibrate(work.run, 3)
-    return Lanes(clock.timer, clean, Lane(work.run, layer_clock, timer.attached), timer, clock)
+        clock.calibrate(work.run, 3)
+    return LayerLane(Lane(work.run, clock, timer.attached), timer, places, clock)
 
 
 def _graph(work: Pass) -> Lanes:
@@ -100,8 +166,9 @@ def _graph(work: Pass) -> Lanes:
     layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1))
     layer_clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     layer_clock.calibrate(layer_replay)
-    layers = Lane(layer_replay, layer_clock, timer.reading, most=1)
-    return Lanes(clock.timer, clean, layers, timer, clock)
+    lane = Lane(layer_replay, layer_clock, timer.reading, most=1)
+    layers = LayerLane(lane, timer, range(len(work.calls)), layer_clock)
+    return Lanes(clock.timer, clean, [layers], clock)
 
 
 def _external() -> Event:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.measure import shape_pass
@@ -35,13 +36,31 @@ _FORWARD: Final = "forward"
 class Timed:
     """Calls of a pass in order, the milliseconds of each in every pass, and what timed them.
 
-    The last `backward` calls are backward passes of convolutions.
+    The last `backward` calls are backward passes of convolutions. `starved`: the device had to wait
+    for the host in these passes.
     """
 
     calls: Sequence[Call]
     times: Sequence[list[float]]
     timer: str
     backward: int = 0
+    starved: bool = False
+
+
+def joined(parts: Sequence[tuple[Sequence[int], Timed]], *, starved: bool) -> Timed:
+    """Return one table of passes in each of which a part of the calls was timed.
+
+    With each part come the places of its forward calls in a whole pass.
+    """
+    entries: list[tuple[tuple[int, int], Call, list[float]]] = []
+    for places, timed in parts:
+        convolving = [at for at, call in zip(places, timed.calls, strict=False) if call.conv]
+        order = [*((0, at) for at in places), *((1, at) for at in convolving)]
+        entries += zip(order, timed.calls, timed.times, strict=False)
+    entries.sort(key=itemgetter(0))
+    _, calls, times = zip(*entries, strict=True)
+    backward = sum(timed.backward for _, timed in parts)
+    return Timed(calls, times, parts[0][1].timer, backward, starved)
 
 
 @contextmanager

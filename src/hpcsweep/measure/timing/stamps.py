@@ -50,10 +50,17 @@ class HostStamps:
 class EventStamps:
     """Events on the device's time line, made once and recorded again and again."""
 
-    def __init__(self, new_event: Callable[[], Event], timer: str = "events") -> None:
+    def __init__(
+        self,
+        new_event: Callable[[], Event],
+        timer: str = "events",
+        host_now: Callable[[], float] | None = None,
+    ) -> None:
+        """Note the host's milliseconds beside each event, if there is a clock for that."""
         self.timer = timer
-        self._new = new_event
+        self._new, self._host_now = new_event, host_now
         self._pool: list[Event] = []
+        self._queued: list[float] = []
         self._used = 0
 
     def now(self) -> Event:
@@ -63,7 +70,17 @@ class EventStamps:
         event = self._pool[self._used]
         self._used += 1
         event.record()
+        if self._host_now is not None:
+            self._queued.append(self._host_now())
         return event
+
+    def ahead(self, zero: Event, host_zero: float) -> list[float]:
+        """Return, for each moment, the milliseconds from queueing its event to its completion.
+
+        `zero` completed when the host's clock read `host_zero`. The device must be idle by now.
+        """
+        events = zip(self._pool, self._queued, strict=False)
+        return [zero.elapsed_time(event) - (queued - host_zero) for event, queued in events]
 
     def ms(self, begin: Event, end: Event) -> float:
         """Return the milliseconds between two events; the device must be idle."""
@@ -73,3 +90,4 @@ class EventStamps:
         """Take the events again from the first; have at least so many."""
         self._pool += [self._new() for _ in range(most - len(self._pool))]
         self._used = 0
+        self._queued.clear()

@@ -26,7 +26,4 @@ def measure(trainer: Trainer, batch: Batch, shapes: Shapes, passes: int) -> Laye
 
     todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, StepTimer)
     found = lanes.lanes(trainer.device, "eager", todo)
-    if found.layer_timer is None:
-        return None
-    clean, timed = loop.collect(found.all(), loop.Fixed(passes)).times
-    return LayerTable(found.layer_timer.timed(), timed, clean)
+    return LayerTable.of(found, loop.collect(found.all(), loop.Fixed(passes)).times)
