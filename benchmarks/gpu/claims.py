@@ -11,10 +11,10 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.gpu import kernels
 from benchmarks.gpu.convolutions import AGAIN, EXPLICIT
 from benchmarks.gpu.record import COMPLETE
 from hpcsweep import catalog
+from hpcsweep.conv.proof.profiler_events import SACRIFICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -237,7 +237,7 @@ def sweep_time(records: Records) -> Verdict:
 
 def sacrificed(records: Records) -> Verdict:
     """Return claim (g)."""
-    claim = f"(g) profiler sessions lose no kernel after {kernels.SACRIFICE} launches for nothing"
+    claim = f"(g) profiler sessions lose no kernel after {SACRIFICE} launches for nothing"
     found = [f for key, f in _found(records, "sessions").items() if key.startswith("session")]
     after, without = ([f["lost"] for f in found if bool(f["sacrificed"]) == s] for s in (1, 0))
     if not after:

@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.gpu import convolutions, points
 from hpcsweep.conv.proof import evidence, profiler_events
+from hpcsweep.conv.proof.profiler_events import SACRIFICE, sacrifice
 from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from benchmarks.gpu.lab import Lab
 
-SACRIFICE: Final = 600  # launches at the beginning of a session that may be lost
 _REPEATS: Final = 10
 _TRIES: Final = 3
 _MARK: Final = "hpcsweep.proof|"
@@ -65,13 +65,6 @@ def _session(runs: Mapping[str, Callable[[], object]], kind: str) -> Iterable[An
                     run()
     found: Iterable[Any] = profiler.events()
     return found
-
-
-def sacrifice(few: torch.Tensor) -> None:
-    """Launch what nobody asks for, so that it is what the session loses."""
-    for _ in range(SACRIFICE):
-        few.add_(1)
-    torch.cuda.synchronize()
 
 
 def read(events: Iterable[Any]) -> dict[str, Any]:

@@ -281,6 +281,42 @@ def test_a_real_gpu_measures(launch):
     assert done.row["mem_peak_bytes"] < done.row["mem_limit_bytes"]
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events():
+    """Events add their own time to that of the kernels, and no more than that to long layers."""
+    bench = Inference("cuda")
+    for _ in range(2):  # later sessions lose kernels, too
+        done = bench.measure(point("resnet50", input_size=224, gpu="gpu", batch_size=32))
+        rows = [row for row in done.layers if row["op"] == "conv2d"]
+        assert all(0 < row["kernel_ms"] < 1.1 * row["median_ms"] for row in rows)
+        assert 0 < done.row["event_floor_ms"] < 0.05
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
+    """CUPTI stays in the process, so the order of points could show in their times."""
+    bench, axes = Inference("cuda"), {"input_size": 224, "gpu": "gpu", "launch": launch}
+    settings = {"warmup": 20, "iterations": 50, "layers": False, "numerics": False}
+    first = bench.measure(point("resnet50", measure=settings | {"evidence": False}, **axes)).row
+    bench.measure(point("resnet18", measure=settings, **axes))
+    later = bench.measure(point("resnet50", measure=settings | {"evidence": False}, **axes)).row
+    assert later["median_ms"] == pytest.approx(first["median_ms"], rel=0.02)
+
+
+def test_evidence_leaves_nothing_on_the_network_that_later_points_use(bench):
+    """No hook, no wrapped `forward`, no profiler that still listens: the order does not matter."""
+    bench.measure(point(algorithm="gemm"))
+    network = bench._models.get(models.ModelKey.of(point()))[0]
+    for module in network.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert "forward" not in module.__dict__
+    assert not torch.autograd._profiler_enabled()
+
+
 @pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
 def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
     """The row is the second try's, the first one's median stays; throttled twice is flagged."""

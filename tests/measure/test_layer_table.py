@@ -72,6 +72,14 @@ def test_every_convolution_says_what_ran_and_other_layers_say_nothing():
     assert "algorithm_used" not in by_layer["relu"]
 
 
+def test_kernel_times_stand_beside_the_times_of_all_layers():
+    """Convolutions have theirs from their evidence, other layers in call order; the rest none."""
+    about = [{**cells, "kernel_ms": 0.5} for cells in ABOUT]
+    found = _table().rows(POINT, about, (0.1, 0.2, None, 0.4))
+    assert [row.get("kernel_ms") for row in found] == [0.5, 0.1, 0.5, 0.2, None, 0.4, None]
+    assert "kernel_ms" not in _table().rows(POINT, ABOUT, (0.1, 0.2))[1]
+
+
 def test_the_last_calls_may_be_backward_passes():
     """Every other row is of the forward pass, but for the rest, which is of both."""
     directions = [row["direction"] for row in _table(backward=2).rows(POINT, ABOUT)]

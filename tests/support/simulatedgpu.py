@@ -11,12 +11,13 @@ class SimulatedGpu:
     """A device with a queue: the host issues work and goes on, the device does it in order.
 
     `queue_limit` is how many pieces may wait; a host that is further ahead than that blocks.
+    `event_ms` is what the device needs for an event.
     """
 
-    def __init__(self, queue_limit=10**9):
+    def __init__(self, queue_limit=10**9, event_ms=0.0):
         """Begin idle."""
         self.host = self.device = 0.0
-        self.limit = queue_limit
+        self.limit, self.event_ms = queue_limit, event_ms
         self.ends = deque()
 
     def issue(self, host_ms, device_ms):
@@ -53,7 +54,7 @@ class _SimulatedEvent:
 
     def record(self):
         """Queue the event."""
-        self.gpu.issue(0.001, 0.0)
+        self.gpu.issue(0.001, self.gpu.event_ms)
         self.at = self.gpu.device
 
     def elapsed_time(self, end):

@@ -210,6 +210,7 @@ _LAYER_PASS = _group(
     "layer pass",
     ("layer_rows", "int", "rows of this point in layers.csv"),
     ("layer_pass_mean_ms", "float", "mean of a pass with layer timers"),
+    ("event_floor_ms", "float", "what a pair of events reads around nothing; part of layer times"),
     ("layer_pass_parts", "int", "passes that a layer pass is made of; each times some layers"),
     ("hook_overhead_pct", "float", "layer pass over the clean pass next to it, minus 1; median"),
     ("layer_sum_over_total", "float", "sum of layers divided by the clean pass next to it; median"),
@@ -301,6 +302,11 @@ _LAYER_ONLY = _group(
     ("n", "int", "timed passes"),
     ("q1_ms", "float", "first quartile"),
     ("q3_ms", "float", "third quartile"),
+    (
+        "kernel_ms",
+        "float",
+        "kernels of the call in the profiled pass, without gaps and events",
+    ),
     ("layer_timer", "str", "how the call was timed: host, events, graph or isolated"),
     ("params", "int", "parameters of the layer"),
     ("flops", "int", "floating-point operations; a multiply-add counts as 2"),
@@ -382,7 +388,7 @@ SHARD_COLUMNS: Final = (
 
 # Columns of shards and of layer rows that schema 1.0 did not have: name each one that is added.
 # No checksum covers the headers of 1.0, so they must stay known (`store.seals`).
-LATER: Final = frozenset({"algorithm_uncovered", "layer_pass_parts"})
+LATER: Final = frozenset({"algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"})
 
 # Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")

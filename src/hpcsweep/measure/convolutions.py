@@ -93,6 +93,7 @@ def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Ro
             "algorithm_evidence": evidence.cell(proof),
             "fallback_reason": choice.reason,
             "workspace_bytes": choice.workspace_bytes,
+            "kernel_ms": proof.seen.kernel_ms if proof.seen else None,
         }
         for choice, proof in zip(choices, proofs, strict=True)
     ]

@@ -35,7 +35,8 @@ class LayerTable:
         """Summarise the times of all lanes; None where layers are not timed."""
         if not lanes.parts:
             return None
-        return cls(lanes.timed(), lanes.pass_times(times), times[0], lanes.parts)
+        timed, pass_times = lanes.timed(), lanes.pass_times(times)
+        return cls(timed, pass_times, times[0], lanes.parts, lanes.event_floor_ms)
 
     def __init__(
         self,
@@ -43,10 +44,11 @@ class LayerTable:
         pass_times: Sequence[float],
         clean_times: Sequence[float],
         parts: int = 1,
+        event_floor_ms: float | None = None,
     ) -> None:
         """Summarise the times of the layer lane; each clean pass ran next to a layer pass."""
         self._timed, self._pass_times, self._clean_times = timed, pass_times, clean_times
-        self._parts = parts
+        self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
         self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed.times, strict=True)]
         rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
         self._whole, self._rest = stats.summarise(pass_times), stats.summarise(rest)
@@ -57,10 +59,17 @@ class LayerTable:
         """Whether the device had to wait for the host in the layer passes."""
         return self._timed.starved
 
-    def rows(self, point: Point, about: Iterable[Row]) -> list[Row]:
+    def rows(
+        self, point: Point, about: Iterable[Row], others_ms: Sequence[float | None] = ()
+    ) -> list[Row]:
         """Return the layer rows in call order, `__other__` last."""
         shared, calls = _shared_cells(point, self._timed.timer), self._timed.calls
         rows = _rows(shared, calls, self._of_calls, self._whole, about)
+        # of a network that ran other layers while it was profiled, it is not known which is which
+        others = [row for row, call in zip(rows, calls, strict=True) if call.conv is None]
+        if len(others) == len(others_ms):
+            for row, kernel_ms in zip(others, others_ms, strict=True):
+                row["kernel_ms"] = kernel_ms
         for row in rows[len(calls) - self._timed.backward :]:
             row["direction"] = "backward"
         last = {"layer": OTHER, "op": OTHER, "call_index": len(rows), "direction": None}
@@ -84,7 +93,7 @@ class LayerTable:
         """
         return {
             "layer_pass_mean_ms": self._whole.mean,
-            "layer_pass_parts": self._parts,
+            **self._about,
             "hook_overhead_pct": 100 * (_paired_ratio(self._pass_times, self._clean_times) - 1),
             "layer_sum_over_total": _paired_ratio(self._sums, self._clean_times),
             "other_pct": 100 * self._rest.mean / self._whole.mean,
@@ -100,7 +109,9 @@ class IsolatedTable:
         """Take the times of distinct convolutions, and the clean pass that they are shares of."""
         self._calls, self._of_calls, self._clean = alone.calls, alone.times, clean
 
-    def rows(self, point: Point, about: Iterable[Row]) -> list[Row]:
+    def rows(
+        self, point: Point, about: Iterable[Row], _others_ms: Sequence[float | None] = ()
+    ) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, isolated.TIMER)
         return _rows(shared, self._calls, self._of_calls, self._clean, about)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -22,7 +23,7 @@ from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
-from hpcsweep.measure.timing import lanes
+from hpcsweep.measure.timing import lanes, layer_timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,6 @@ class Workbench:
         self._memory = memory.watch(self.device.torch_device)
         self._wait = lanes.synchronizer(self.device.torch_device)
         self._backend = backends.choose(self.device.type)
-        self._profiled = False
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
@@ -127,14 +127,11 @@ class Workbench:
         return profilers.run(settings["profile"], step, point.point_id, settings)
 
     def _prove(self, ready: Ready, run: Callable[[], object]) -> Proof:
-        """Profile one forward pass; a GPU's first session may lose kernels, so there are two."""
+        """Profile a forward pass."""
         if not ready.point.measure["evidence"] or not ready.choices:
             return Proof.unseen(choice.layer for choice in ready.choices)
-        sessions = 2 if self.device.type == "cuda" and not self._profiled else 1
-        self._profiled = True
-        for _ in range(sessions):
-            proof = forward_pass.prove(ready.model, run, ready.choices, self._backend)
-        return proof
+        marking = partial(layer_timer.marked, ready.model, ready.shapes.calls)
+        return forward_pass.prove(ready.model, run, ready.choices, self._backend, marking)
 
     def _was_throttled(self) -> bool:
         """Say whether the GPU was throttled in the last passes; if so, let it cool down."""
@@ -172,7 +169,8 @@ class Workbench:
         about = convolutions.call_cells(ready.calls, found.proof.calls)
         for of_call, error in zip(about, found.layer_errors, strict=bool(found.layer_errors)):
             of_call["max_rel_error"] = error
-        return Measured(row, table.rows(ready.point, about) if table else [], samples, found.proof)
+        layers = table.rows(ready.point, about, found.proof.others_ms) if table else []
+        return Measured(row, layers, samples, found.proof)
 
     def _coverage_cells(self, ready: Ready, found: Findings) -> Row:
         """Return what part of the convolutions ran the algorithm, and what else ran."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.profiler_util import Kernel
 from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv import swap
-from hpcsweep.conv.proof import forward_pass
+from hpcsweep.conv.proof import forward_pass, profiler_events
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure.shape_pass import Call
+from hpcsweep.measure.timing import layer_timer
 from profiled import BACKEND, FORWARD_CALLS, X, forward, forward_net, forward_proof
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from profiled import ForwardNet
 
+RECORD = profiler_events.record
 OPERATORS = [name for name in FAMILIES if name != "direct"]
 NO_ONEDNN = BACKEND.unsupported("direct", FORWARD_CALLS[0][1])
 needs_onednn = pytest.mark.skipif(NO_ONEDNN is not None, reason=str(NO_ONEDNN))
@@ -40,6 +46,49 @@ TEXTS = {
 def net() -> ForwardNet:
     """Return a swapped network."""
     return forward_net()
+
+
+class Losing:
+    """A profiler of a GPU whose sessions lose their first kernels, so many in each."""
+
+    def __init__(self, *lost: int) -> None:
+        """Lose so many in one session after the other."""
+        self.lost, self.sessions = list(lost), 0
+
+    def __call__(self, *arguments: Any) -> tuple[list[Any], list[Primitive]]:
+        """Profile for real, and give each operator that computes a kernel of 7 us."""
+        events, primitives = RECORD(*arguments)
+        computing = [e for e in events if e.name in {"aten::bmm", "aten::clamp_min"}]
+        for event in computing[self.lost[self.sessions] :]:
+            event.kernels.append(Kernel("sgemm", 0, 7))
+        self.sessions += 1
+        return events, primitives
+
+
+def test_a_convolution_without_a_kernel_is_profiled_again(
+    net: ForwardNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most three times; what an earlier session saw stays, also of layers that only add."""
+    net.add_module("act", nn.ReLU())
+    picked = swap.assign(net, FORWARD_CALLS, "gemm", "fallback", BACKEND)
+    monkeypatch.setattr(profiler_events, "passes", lambda _model: 3)
+
+    def marking() -> AbstractContextManager[None]:
+        act = (Call("act", "relu", (), (), 0, 0, 0, "relu"),)
+        return layer_timer.marked(net, act)
+
+    def run() -> None:
+        net.act(net(X))
+
+    for lost, sessions, seen in (((0,), 1, 4), ((2, 0), 2, 4), ((9, 9, 3), 3, 1)):
+        losing = Losing(*lost)
+        monkeypatch.setattr(profiler_events, "record", losing)
+        proof = forward_pass.prove(net, run, picked, BACKEND, marking)
+        times = [call.seen.kernel_ms for call in proof.calls if call.seen]
+        assert losing.sessions == sessions
+        assert times == [None] * (4 - seen) + [0.007] * seen
+        assert proof.others_ms == (0.007,)
+        assert "forward" not in net.act.__dict__
 
 
 @pytest.mark.parametrize("algorithm", OPERATORS)

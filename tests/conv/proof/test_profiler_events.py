@@ -26,6 +26,7 @@ class Event:
     kernels: list[Event] = field(default_factory=list)
     device_type: object = torch.autograd.DeviceType.CPU
     cpu_parent: Event | None = None
+    duration: float = 0.0
 
     def __post_init__(self) -> None:
         """Be the parent of the children."""
@@ -72,6 +73,16 @@ def test_calls_are_paired_with_choices_by_layer_and_order() -> None:
     asked = [LayerChoice(layer, SHAPE, "gemm", "gemm", "reference") for layer in "aba"]
     assert profiler_events.pair(asked, calls) == [calls[0], calls[2], calls[3]]
     assert profiler_events.pair([*asked, asked[0]], calls)[3] is None
+
+
+def test_the_kernels_of_a_call_have_a_time_together() -> None:
+    """Kernels and copies of all operators, not a range's copy; without any it is unknown."""
+    copies = [Event("Memcpy DtoD", duration=1.5), Event("hpcsweep.conv|0|1|a", duration=99.0)]
+    operators = [Event("aten::mm", kernels=[Event("sgemm", duration=20.0)]), Event("aten::view")]
+    operators.append(Event("aten::copy_", kernels=copies))
+    seen = look_into([Event("range", [Event("hpcsweep.conv|0|1|a", operators)])])
+    assert seen.kernel_ms == pytest.approx(0.0215)
+    assert look_into([Event("range", [Event("aten::view")])]).kernel_ms is None
 
 
 def test_operators_library_calls_and_kernels_are_told_apart() -> None:

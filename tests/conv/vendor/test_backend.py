@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.profiler_util import Kernel
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.conv import backend as backends
@@ -248,7 +248,7 @@ def test_the_kernels_of_a_gradient_are_those_of_its_operator(backend, kernel, fi
     events = seen.events()
     for event in events:
         if event.name == "hpcsweep::convolution_filter_gradient":
-            event.kernels = [SimpleNamespace(name=kernel)]
+            event.kernels = [Kernel(kernel, 0, 5)]
     found = backward_pass.read(events, picked, backend)
     wanted = None if fits else f"filter: ran {kernel}"
     assert [call.problem for call in found] == [wanted, wanted]
@@ -273,7 +273,7 @@ def test_the_proof_of_an_fft_can_fail(backend, names, problem, source):
     events = seen.events()
     for event in events:
         if event.name == "hpcsweep::convolution":
-            event.kernels = [SimpleNamespace(name=name) for name in names]
+            event.kernels = [Kernel(name, 0, 5) for name in names]
     found = forward_pass.read(events, picked, backend).calls
     assert [call.problem for call in found] == [problem] * 2
     assert [call.source for call in found] == [source] * 2

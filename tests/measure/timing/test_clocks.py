@@ -81,6 +81,12 @@ def test_what_prepares_a_pass_is_outside_its_events():
     assert clock.block(run, 3) == pytest.approx([1.0] * 3, rel=0.01)
 
 
+def test_a_pair_of_events_around_nothing_reads_what_an_event_costs():
+    """A part of every layer's time that is not the layer's; next to nothing of a whole pass."""
+    gpu = SimulatedGpu(event_ms=0.002)
+    assert clocks.event_floor_ms(gpu) == pytest.approx(0.002)
+
+
 class _Resting:
     """What torch tells of a GPU that spins at 345 MHz, of its highest 1980."""
 

@@ -8,7 +8,7 @@ operators, each one word. Where oneDNN ran, its own report follows:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -17,7 +17,7 @@ from hpcsweep.conv.backend import Way
 from hpcsweep.conv.operators import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hpcsweep.conv.proof.onednn import Primitive
 
@@ -55,7 +55,8 @@ class Seen:
 
     `operators` are all of them in order, `library_calls` the ranges around calls of a vendor's
     library, `kernels` the GPU's, by their full names. `telling` is the short form for people.
-    Products are (batch, m, k, n).
+    Products are (batch, m, k, n). `kernel_ms` is the time of all kernels and copies together; None
+    if there were none.
     """
 
     operators: Sequence[str] = ()
@@ -63,6 +64,7 @@ class Seen:
     kernels: Sequence[str] = ()
     telling: Sequence[Operation] = ()
     products: Sequence[tuple[int, int, int, int]] = ()
+    kernel_ms: float | None = None
 
     @property
     def names(self) -> list[str]:
@@ -95,13 +97,22 @@ class Evidence:
         named = self.seen.library_calls and not self.seen.computing
         return Source.API if named else Source.PROFILER
 
+    @property
+    def lacks_kernel(self) -> bool:
+        """Whether the profiler saw the call, but no kernel of it."""
+        return self.seen is not None and not self.seen.computing
+
 
 @dataclass(frozen=True)
 class Proof:
-    """The evidence of each choice, and the convolutions that ran outside of every layer."""
+    """The evidence of each choice, and the convolutions that ran outside of every layer.
+
+    `others_ms` are the kernel times of the layer calls that are no convolutions, in order.
+    """
 
     calls: tuple[Evidence, ...] = ()
     outside: tuple[str, ...] = ()
+    others_ms: tuple[float | None, ...] = ()
 
     @classmethod
     def unseen(cls, layers: Iterable[str]) -> Proof:
@@ -113,6 +124,26 @@ class Proof:
         """The best source that any call has."""
         found = {call.source for call in self.calls}
         return next((one for one in (Source.PROFILER, Source.API) if one in found), Source.NONE)
+
+
+def completed(once: Callable[[], Proof], passes: int) -> Proof:
+    """Profile up to so many passes, as long as calls show no kernel: a session may lose some.
+
+    Each call keeps what the first pass saw that saw a kernel of it.
+    """
+    found = once()
+    for _ in range(passes - 1):
+        if not any(call.lacks_kernel for call in found.calls):
+            break
+        again = once()
+        calls = zip(found.calls, again.calls, strict=True)
+        others = zip(found.others_ms, again.others_ms, strict=False)
+        found = replace(
+            found,
+            calls=tuple(new if old.lacks_kernel else old for old, new in calls),
+            others_ms=tuple(new if old is None else old for old, new in others),
+        )
+    return found
 
 
 def cell(evidence: Evidence) -> str:

@@ -6,7 +6,7 @@ inside a range is compared with what the back-end expects of the algorithm.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,12 +16,13 @@ from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
 from hpcsweep.conv.proof import onednn, profiler_events
-from hpcsweep.conv.proof.evidence import Proof
+from hpcsweep.conv.proof.evidence import Proof, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.profiler_events import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.choice import LayerChoice
@@ -37,10 +38,19 @@ def prove(
     run: Callable[[], object],
     picked: Sequence[LayerChoice],
     backend: Backend,
+    marking: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Proof:
-    """Profile one pass of `run` and say what each convolution call of `picked` did."""
-    events, primitives = profiler_events.record(model, ranges(model), run)
-    return read(events, picked, backend, primitives)
+    """Profile a pass of `run` and say what each convolution call of `picked` did.
+
+    `marking` opens ranges named `profiler_events.LAYER` around other layers.
+    """
+
+    def once() -> Proof:
+        with marking():
+            events, primitives = profiler_events.record(model, ranges(model), run)
+        return read(events, picked, backend, primitives)
+
+    return completed(once, profiler_events.passes(model))
 
 
 @contextmanager
@@ -81,7 +91,7 @@ def read(
         judge(item.layer, call, {Way.FORWARD: _expected(item, backend)}, [report] if report else ())
         for item, call, report in zip(picked, paired, reports, strict=True)
     )
-    return Proof(tuple(calls), _outside(events))
+    return Proof(tuple(calls), _outside(events), tuple(profiler_events.kernel_times(events)))
 
 
 def _expected(item: LayerChoice, backend: Backend) -> Expected:

@@ -32,6 +32,8 @@ _MOST_OVER_MEASURED: Final = 20.0  # no GPU rests at less than that part of its 
 _STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
 _AHEAD_MS: Final = 0.02  # an event on an empty queue completes a few microseconds after that
 _CAPTURE_WARM_UPS: Final = 3
+_FLOOR_PAIRS: Final = 50
+_FLOOR_DELAY_MS: Final = 2.0
 
 
 def nothing() -> None:
@@ -219,6 +221,18 @@ class DeviceClock:
     def mostly_starved(self) -> bool:
         """Whether more than a tenth of the passes were starved."""
         return self.starved * 10 > self.passes
+
+
+def event_floor_ms(runtime: Runtime) -> float:
+    """Return what a pair of events reads around nothing: a part of every layer's time."""
+    pairs = [(runtime.event(), runtime.event()) for _ in range(_FLOOR_PAIRS)]
+    runtime.synchronize()
+    runtime.delay(_FLOOR_DELAY_MS)
+    for pair in pairs:
+        for event in pair:
+            event.record()
+    runtime.synchronize()
+    return stats.median([begin.elapsed_time(end) for begin, end in pairs])
 
 
 def capture(

@@ -59,6 +59,7 @@ class Lanes:
     clean: Lane
     layers: Sequence[LayerLane] = ()
     device_clock: DeviceClock | None = None
+    event_floor_ms: float | None = None
 
     @property
     def parts(self) -> int:
@@ -123,7 +124,9 @@ def _eager(work: Pass) -> Lanes:
     clock = DeviceClock(Cuda(), work.prepare)
     clock.calibrate(work.run)
     clean = Lane(work.run, clock)
-    return Lanes(clock.timer, clean, _event_lanes(work) if work.calls else (), clock)
+    if not work.calls:
+        return Lanes(clock.timer, clean, device_clock=clock)
+    return Lanes(clock.timer, clean, _event_lanes(work), clock, clocks.event_floor_ms(Cuda()))
 
 
 def _event_lanes(work: Pass) -> list[LayerLane]:

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
 
@@ -78,6 +81,28 @@ def wrapped_forwards(
             del module.__dict__[_FORWARD]
             if own is not None:
                 module.__dict__[_FORWARD] = own
+
+
+def marked(model: nn.Module, calls: Sequence[Call]) -> AbstractContextManager[None]:
+    """Open profiler ranges around the layer calls that are no convolutions, which have their own.
+
+    Hooks are no alternative: some modules run other kernels while they have any.
+    """
+    numbers = count()
+
+    def mark(forward: Forward) -> Forward:
+        def ranged(*args: object, **kwargs: object) -> object:
+            opened = profiler_events.Range(profiler_events.LAYER, next(numbers), "")
+            opened.enter()
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                opened.leave()
+
+        return ranged
+
+    others = tuple(call for call in calls if call.conv is None)
+    return wrapped_forwards(shape_pass.layer_modules(model, others), mark)
 
 
 class LayersChanged(RuntimeError):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -230,7 +230,7 @@ class Training(Workbench):
         backward = backward_pass.prove(
             trainer.model, lambda: trainer.compute(batch), ready.choices, self._backend
         )
-        return Proof((*proof.calls, *backward), proof.outside)
+        return replace(proof, calls=(*proof.calls, *backward))
 
     def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error of the trained network against float64.
