@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+# Runs a module as `python -m` does, but without the modules of the working directory, which may
+# have names of the standard library. Python 3.10 has no option for that.
+RUN_MODULE: Final = (
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    'runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)'
+)
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -76,6 +82,11 @@ def _start_without_proc(pid: int) -> int | None:
     except PermissionError:
         return 0
     return 0
+
+
+def python(module: str, *arguments: object) -> list[str]:
+    """Return the command that runs a module, whatever lies in the working directory."""
+    return [sys.executable, "-c", RUN_MODULE, module, *map(str, arguments)]
 
 
 def die_with_parent() -> None:

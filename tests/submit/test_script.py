@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from hpcsweep.errors import ProfileError
-from hpcsweep.spec import profile
+from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import rundir
-from hpcsweep.submit import script
+from hpcsweep.submit import prepare, request, script
 from paths import GOLDEN
 
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -180,3 +180,21 @@ def test_a_wrapper_without_a_job_is_refused(tmp_path: Path):
         render(tmp_path, "gpu: l40\nlauncher: local\nwrapper: nsys\n")
     with pytest.raises(ProfileError, match="wrapper_options"):
         render(tmp_path, "gpu: l40\nwrapper_options: [--nvtx]\n")
+
+
+def test_templates_of_ones_own_are_told_and_kept(desk, monkeypatch):
+    """They are code that every job runs; those that a job does not use do not count."""
+    templates = desk.folder / "jobs/templates"
+    templates.mkdir(parents=True)
+    for name in ("gpu_nvidia.sh.j2", "gpu_amd.sh.j2"):
+        (templates / name).write_text("export MINE=1\n")
+    (desk.folder / "site.yaml").write_text("gpu: l40\ntime: 30\n")
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    done = desk.run("submit", "sweep.yaml", "--cluster", "site.yaml", PATH="/nowhere")
+    path = templates / "gpu_nvidia.sh.j2"
+    assert done.stdout == f"note: the job script is made of your own template {path}\n", done
+    monkeypatch.chdir(desk.folder)
+    asked = request.make(sweep_file.load("sweep.yaml"), profile.load("site.yaml"))
+    submission = prepare.prepare(desk.sweep(), asked).submission
+    assert submission.read_manifest().templates == (str(path),)
+    assert "export MINE=1" in script.render(asked.profile, submission)

@@ -240,7 +240,7 @@ def test_a_python_without_hpcsweep_is_named(node: Node):
 def test_each_task_on_an_amd_gpu_has_its_own_miopen_folders(node: Node):
     """They are there while the worker runs, and gone afterwards."""
     node.program("rocm-smi", "#!/bin/bash\necho 'one MI250'\n")
-    spy = '#!/bin/bash\ncase $2 in hpcsweep.node.supervisor) env; ls -d "$MIOPEN_USER_DB_PATH" '
+    spy = '#!/bin/bash\ncase $3 in hpcsweep.node.supervisor) env; ls -d "$MIOPEN_USER_DB_PATH" '
     spy += '"$MIOPEN_CUSTOM_CACHE_DIR";; esac\n'
     python = node.program("python-spy", spy)
     submission = node.submission("env: {MIOPEN_FIND_MODE: FAST}\n")

@@ -15,13 +15,18 @@ class Launcher:
     """What other parts of the program need to know of a launcher."""
 
     module: str  # in `submit/launchers/`; its functions are those of a protocol there
+    template: str = ""  # of what it hands to sbatch, in `jobs/templates/`
     in_slurm: bool = False  # sends chunks to Slurm's queue; otherwise they run on this machine
     runs_profilers: bool = False  # its jobs take the profile's `wrapper`
     needs_time: bool = False  # the profile must have a time limit
 
 
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
-    "sbatch": Launcher(module="sbatch", in_slurm=True, runs_profilers=True),
-    "submitit": Launcher(module="via_submitit", in_slurm=True, needs_time=True),
+    "sbatch": Launcher(
+        module="sbatch", template="job.sbatch.j2", in_slurm=True, runs_profilers=True
+    ),
+    "submitit": Launcher(
+        module="via_submitit", template="setup.sh.j2", in_slurm=True, needs_time=True
+    ),
     "local": Launcher(module="local"),
 }

@@ -1,6 +1,6 @@
 """Runs one attempt of one chunk on the node.
 
-Started as ``python -m hpcsweep.node.supervisor SUBMISSION CHUNK``.
+Its arguments are SUBMISSION CHUNK; `processes.RUN_MODULE` starts it.
 
 It gives the points that have no row yet to a worker (`node.worker_care`), one by one, and is the
 only writer of the attempt's shard. It never imports torch, so nothing that a point does can take it

@@ -1,4 +1,4 @@
-"""Measures points on the node: ``python -m hpcsweep.node.worker``, started by the supervisor.
+"""Measures points on the node, started by the supervisor.
 
 Points come in on stdin and outcomes go out on stdout, one JSON object a line. One bad point is one
 outcome: whatever a point raises becomes a status, and the next point is measured. What other code

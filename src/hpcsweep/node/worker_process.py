@@ -13,10 +13,11 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
+
+from hpcsweep import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +67,7 @@ class Worker:
         self._log_file: IO[bytes] = log.open("ab")
         self._mark = self._log_file.tell()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hpcsweep.node.worker"],
+            processes.python("hpcsweep.node.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_file,

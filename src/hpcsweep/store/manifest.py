@@ -76,6 +76,7 @@ class Manifest:
     hpcsweep_version: str = ""
     git_sha: str | None = None
     git_dirty: bool | None = None
+    templates: tuple[str, ...] = ()  # of the job script; the user's own, not those shipped
     run: RunSettings = field(default_factory=RunSettings)
     profile_fields: dict[str, Any] = field(default_factory=dict)  # the profile as it was used
     chunks: int = 0

@@ -68,6 +68,7 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
     draft = ready.submission
     if draft is None:  # measured by now
         return
+    prepare.tell_templates(draft, say)
     tasks = min(ready.chunks, arrays.max_size())
     profile = bad_nodes.avoiding(asked.profile, bad_nodes.current(sweep, queue))
     shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)

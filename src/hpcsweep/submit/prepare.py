@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.store.rundir import RunDir, SubmissionDir
-    from hpcsweep.submit.request import Request
+    from hpcsweep.submit.request import Request, Say
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
@@ -87,7 +87,7 @@ def prepare(
             chunks=count,
             points=points,
             seconds=round(seconds, 3),
-            **_provenance(request),
+            **_provenance(request, submission),
         )
         submission.write_manifest(manifest)
         _keep_sweep(into or run, request)
@@ -112,6 +112,12 @@ def _keep_sweep(run: RunDir, request: Request) -> None:
     """Keep the sweep as it was last submitted: rows of other points are orphans."""
     with files.replacing(run.sweep_file) as file:
         file.write(request.sweep.text.encode())
+
+
+def tell_templates(submission: SubmissionDir, say: Say) -> None:
+    """Say which templates of the user's own the job script is made of: they are code."""
+    for path in submission.read_manifest().templates:
+        say(f"note: the job script is made of your own template {path}")
 
 
 def discard(submission: SubmissionDir) -> None:
@@ -196,9 +202,14 @@ def chunks(
     return packing.pack(points, seconds_of, packing.Limits(seconds, profile.max_points_per_chunk))
 
 
-def _provenance(request: Request) -> dict[str, Any]:
+def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
     """Return the fields of a manifest that say what was submitted, where, and by whom."""
     profile, sweep = request.profile, request.sweep
+    templates: tuple[str, ...] = ()
+    if profile.in_slurm:
+        from hpcsweep.submit import script  # noqa: PLC0415 - jinja2 takes 0.1 s
+
+        templates = script.own_templates(profile, submission)
     return {
         "sweep": sweep.name,
         "workload": sweep.workload,
@@ -214,6 +225,7 @@ def _provenance(request: Request) -> dict[str, Any]:
         "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
         "hpcsweep_version": __version__,
         **_git(sweep.path.parent if sweep.path else None),
+        "templates": templates,
         "profile_fields": profile.model_dump(mode="json"),
     }
 

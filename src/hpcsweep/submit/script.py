@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 
 from hpcsweep.catalog import gpus
+from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError
+from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
 
 __all__ = ["encoded", "interpreter", "quote", "render", "setup"]
 
-TEMPLATE: Final = "job.sbatch.j2"
-SETUP: Final = "setup.sh.j2"
-RESTARTS: Final = 100  # requeues of one task at most
+_JOB: Final = LAUNCHERS["sbatch"].template
+_SETUP: Final = LAUNCHERS["submitit"].template
+_RESTARTS: Final = 100  # requeues of one task at most
 _KEYS: Final = (  # of a profile; also options of sbatch
     *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
     *("nodelist", "exclude", "account", "qos"),
@@ -34,17 +39,7 @@ _KEYS: Final = (  # of a profile; also options of sbatch
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
     """Return the job script of a submission; `ProfileError` if a value cannot be in a script."""
-    return _template(TEMPLATE).render(
-        **_preparation(profile),
-        options=_options(profile, submission),
-        more=profile.sbatch_options,
-        python=interpreter(profile),
-        wrapper=profile.wrapper,
-        wrapper_options="".join(f" {quote(option)}" for option in profile.wrapper_options),
-        shards=str(submission.shards.absolute()),
-        submission=str(submission.path.absolute()),
-        restarts=RESTARTS,
-    )
+    return _render(_Loader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
 
 
 def encoded(text: str) -> bytes:
@@ -54,13 +49,34 @@ def encoded(text: str) -> bytes:
 
 def setup(profile: Profile) -> str:
     """Return the part of the script that prepares the worker's environment."""
-    return _template(SETUP).render(**_preparation(profile))
+    return _render(_Loader(), _SETUP, _preparation(profile))
 
 
-def _template(name: str) -> jinja2.Template:
-    folders = [str(folder) for folder in lookup.folders(lookup.TEMPLATES)]
+def own_templates(profile: Profile, submission: SubmissionDir) -> tuple[str, ...]:
+    """Return the templates of the user's own that make the job script of a submission."""
+    loader, shipped = _Loader(), lookup.shipped() / lookup.TEMPLATES
+    values = {**_preparation(profile), **_job(profile, submission)}
+    _render(loader, LAUNCHERS[profile.launcher].template, values)
+    own = (path for path in loader.used if not path.parent.samefile(shipped))
+    return tuple(str(path.absolute()) for path in own)
+
+
+class _Loader(jinja2.FileSystemLoader):
+    """Keeps which files are used."""
+
+    def __init__(self) -> None:
+        super().__init__(lookup.folders(lookup.TEMPLATES))
+        self.used: list[Path] = []
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> Any:  # noqa: ANN401
+        found = super().get_source(environment, template)
+        self.used.append(Path(found[1]))
+        return found
+
+
+def _render(loader: _Loader, name: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
+        loader=loader,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -68,7 +84,7 @@ def _template(name: str) -> jinja2.Template:
         autoescape=False,  # noqa: S701 - a shell script; the filter `quote` guards it
     )
     environment.filters["quote"] = quote
-    return environment.get_template(name)
+    return environment.get_template(name).render(values)
 
 
 def _preparation(profile: Profile) -> dict[str, Any]:
@@ -79,6 +95,20 @@ def _preparation(profile: Profile) -> dict[str, Any]:
         "vendor": vendor,
         "scratch": vendor == "amd" or profile.wrapper != "none",
         "env": profile.env,
+    }
+
+
+def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
+    return {
+        "options": _options(profile, submission),
+        "more": profile.sbatch_options,
+        "python": interpreter(profile),
+        "run_module": RUN_MODULE,
+        "wrapper": profile.wrapper,
+        "wrapper_options": "".join(f" {quote(option)}" for option in profile.wrapper_options),
+        "shards": str(submission.shards.absolute()),
+        "submission": str(submission.path.absolute()),
+        "restarts": _RESTARTS,
     }
 
 

@@ -134,6 +134,7 @@ def _end_if_nothing_is_left(job: _Submit) -> int | None:
 def _check_and_send(job: _Submit) -> None:
     """Send the chunks to Slurm, if the profile fits the cluster."""
     with _discarded_unless_sent(job):
+        prepare.tell_templates(job.submission, job.say)
         if job.asked.options.check:
             precheck.check(job.asked.profile, job.submission.path, job.say)
         ids = to_slurm.send(job.submission, job.asked.profile, job.bad_nodes, job.say)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
+import sys
+
+import pytest
 
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
 from localruns import COMMAND, FORTY_SLOW, TEN
@@ -62,4 +66,26 @@ def test_several_workers_share_the_points(desk):
     desk.spec(TEN)
     assert desk.submit("--workers", "3").returncode == 0
     assert len({row["chunk"] for row in desk.rows()}) == 3
+    assert len(desk.rows()) == 10
+
+
+INSTALLED = "import os, sys; sys.path = [p for p in sys.path if p not in ('', os.getcwd())]; "
+
+
+@pytest.mark.parametrize(
+    ("how", "folders"),
+    [(["-c", f"{INSTALLED}{COMMAND[2]}"], ":/nowhere"), (["-m", "hpcsweep"], "/nowhere")],
+)
+def test_modules_beside_the_sweep_do_not_stand_in_for_those_of_python(desk, how, folders):
+    """`python -m` would look there first, and an empty entry of PYTHONPATH means that folder."""
+    desk.spec(TEN)
+    for name in ("queue", "selectors", "runpy", "json", "threading", "click"):
+        (desk.folder / f"{name}.py").write_text("open('ran', 'w'); raise SystemExit(9)\n")
+    command = [sys.executable, *how, "submit", "sweep.yaml"]
+    env = {**os.environ, "PYTHONPATH": folders}
+    done = subprocess.run(
+        command, cwd=desk.folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (desk.folder / "ran").exists()
     assert len(desk.rows()) == 10

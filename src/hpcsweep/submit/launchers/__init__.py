@@ -1,8 +1,8 @@
 """Launchers: one module per way to start the chunks of a prepared submission.
 
 `catalog.launchers` is the table of them. Each module satisfies one of the two protocols here, and
-starts `python -m hpcsweep.node.supervisor SUBMISSION CHUNK` for every chunk, so rows, journal and
-resume are the same for all. A module is imported when a profile names it.
+runs `hpcsweep.node.supervisor` with the arguments SUBMISSION CHUNK for every chunk, so rows,
+journal and resume are the same for all. A module is imported when a profile names it.
 """
 
 from __future__ import annotations

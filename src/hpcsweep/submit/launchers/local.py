@@ -12,11 +12,10 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
-from hpcsweep import environment
+from hpcsweep import environment, processes
 from hpcsweep.errors import EXIT_REQUEUE
 from hpcsweep.submit.launchers import Result
 
@@ -63,6 +62,8 @@ class _Run:
         self._submission, self._progress = submission, progress
         own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
         self._env = {**os.environ, **env, **own}
+        if folders := self._env.get("PYTHONPATH"):  # an empty entry is the working directory
+            self._env["PYTHONPATH"] = os.pathsep.join(filter(None, folders.split(os.pathsep)))
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
         self._stops = 0
@@ -89,7 +90,7 @@ class _Run:
     def _start(self, chunk: int, vain: int) -> None:
         errors = (self._submission.logs / f"{chunk}.supervisor.log").open("ab+")
         child = subprocess.Popen(
-            [sys.executable, "-m", "hpcsweep.node.supervisor", self._submission.path, str(chunk)],
+            processes.python("hpcsweep.node.supervisor", self._submission.path, chunk),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import submitit
 from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError
 
-from hpcsweep import slurm
+from hpcsweep import processes, slurm
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
 from hpcsweep.submit.launchers import Preview, arrays
 
@@ -56,8 +56,7 @@ class Supervised:
 
     def __call__(self, chunk: int) -> None:
         """Run the supervisor, and exit with its code; submitit's own signal requeues the job."""
-        command = [sys.executable, "-m", "hpcsweep.node.supervisor", self.submission, str(chunk)]
-        code, came = _run(command)
+        code, came = _run(processes.python("hpcsweep.node.supervisor", self.submission, chunk))
         if (code == EXIT_REQUEUE or -code in came) and _requeue_wanted(came):
             signal.raise_signal(_CHECKPOINT)  # submitit checkpoints, requeues and exits
         if code:
