@@ -17,6 +17,7 @@ PACKAGE = ROOT / "src/hpcsweep"
 
 # Modules whose tests stand with those of another one, since each is asked for through that one.
 TESTED_WITH = {
+    "__init__": "test_api",
     "cli/machine": "preflight/test_doctor",
     "cli/sweeps": "cli/test_common",
     "preflight/findings": "preflight/test_checks",

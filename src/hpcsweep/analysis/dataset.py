@@ -6,6 +6,7 @@ all digits. Empty cells are NaN. Nothing is averaged.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL
+from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL, SAMPLES
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
@@ -22,7 +23,7 @@ from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile(r"\d[\d.,]*")
 _REASONS: Final = 6  # lines of reasons why points were not measured
 _DOUBT: Final = DOUBTFUL | {"noisy"}  # flags that make a time unreliable, though it may be valid
-_KINDS: Final = {column.name: column.kind for column in (*LAYERS, *OVERALL, *COLLECTED)}
+_KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
+# pandas' own types, which know an empty cell; a time is read as text first
+_TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
+_TEXTS: Final = {name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}}
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
@@ -178,15 +182,28 @@ def read(run: RunDir) -> Dataset:
     return found
 
 
-def _table(path: Path, sweep: str) -> pd.DataFrame:
+def typed(path: Path, sweep: str) -> pd.DataFrame:
+    """Return all rows of a merged table with the types of the catalogue; empty cells are NA.
+
+    Raises:
+        UsageError: the table is not there yet, or a cell is not what its column holds.
+
+    """
+    found = _table(path, sweep, {name: _TYPES.get(kind, "string") for name, kind in _KINDS.items()})
+    for name in map(str, found):
+        if _KINDS.get(name) == "time":
+            found[name] = pd.to_datetime(found[name], utc=True, format="ISO8601")
+        elif _KINDS.get(name) == "list":
+            found[name] = found[name].astype(object).map(json.loads, na_action="ignore")
+    return found
+
+
+def _table(path: Path, sweep: str, types: Mapping[str, Any] = _TEXTS) -> pd.DataFrame:
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
-    texts: dict[Hashable, type[str]] = {
-        name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}
-    }
     try:
         return pd.read_csv(
-            path, low_memory=False, keep_default_na=False, na_values=[""], dtype=texts
+            path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types}
         )
     except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
         why = str(error).splitlines()[0]

@@ -1,0 +1,126 @@
+"""The commands as functions, for notebooks and scripts: tables in, tables out.
+
+``import hpcsweep`` offers what stands here. docs/python.md explains it with examples.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep import environment
+from hpcsweep.analysis import dataset
+from hpcsweep.cli import common
+from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+
+    from hpcsweep.spec.space import Sweep
+    from hpcsweep.store.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of one sweep as DataFrames, each read when it is first used.
+
+    Units are suffixes of the columns. Empty cells are NA. Every status and orphans are included.
+    """
+
+    run: RunDir
+
+    @cached_property
+    def overall(self) -> pd.DataFrame:
+        """One row per point."""
+        return dataset.typed(self.run.overall, self.run.name)
+
+    @cached_property
+    def layers(self) -> pd.DataFrame:
+        """One row per layer call of a measured point."""
+        return dataset.typed(self.run.layers, self.run.name)
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """One row per timed pass of a measured point."""
+        return dataset.typed(self.run.samples, self.run.name)
+
+    def __repr__(self) -> str:
+        return f"Results({str(self.run.path)!r})"
+
+
+def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:
+    """Return the collected tables of a sweep, given by its name, its file or its results folder.
+
+    `results` is the folder of all results; by default HPCSWEEP_RESULTS, else ``results``.
+
+    Raises:
+        UsageError: there is no such sweep. A table that was not collected raises it, too.
+
+    """
+    named = Path(sweep)
+    inside = named.is_dir() and (named / "submissions").is_dir()
+    (run,) = common.runs(named.parent if inside else _folder(results), [str(sweep)])
+    return Results(run)
+
+
+def run(
+    sweep: Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    results: str | os.PathLike[str] = "",
+    sample: int | None = None,
+    workers: int | None = None,
+) -> Results:
+    """Measure on this machine what a sweep has no results of yet, and return its tables.
+
+    `sweep` is a sweep's name, its file, or the same as a dictionary, which needs a ``name``.
+    `sample` and `workers` are those of `hpcsweep submit`. Points that fail are rows with the reason
+    in ``status_reason``; they raise nothing.
+
+    Raises:
+        SpecError: the sweep is wrong.
+        KeyboardInterrupt: it was stopped; the same call resumes.
+
+    """
+    from hpcsweep.collect import workflow as collecting  # noqa: PLC0415 - `load` needs none of it
+    from hpcsweep.store import rundir  # noqa: PLC0415
+    from hpcsweep.submit import request, workflow  # noqa: PLC0415
+
+    options = request.Options(sample=sample, workers=workers)
+    with _read(sweep) as found:
+        asked = common.request_of(found, "local", options)
+        code = workflow.submit(_folder(results), asked, lambda _line: None)
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    folder = rundir.open_run(_folder(results), found.name)
+    if error := collecting.collect(folder).error():
+        raise error
+    return Results(folder)
+
+
+def _folder(results: str | os.PathLike[str]) -> Path:
+    return Path(results or os.environ.get(environment.RESULTS) or "results")
+
+
+@contextmanager
+def _read(sweep: Mapping[str, Any] | str | os.PathLike[str]) -> Iterator[Sweep]:
+    """Yield a sweep; one that is a dictionary has a file only meanwhile."""
+    import yaml  # noqa: PLC0415
+
+    from hpcsweep.spec import sweep_file  # noqa: PLC0415
+
+    if isinstance(sweep, (str, os.PathLike)):
+        yield sweep_file.load(sweep)
+        return
+    if not sweep.get("name"):
+        raise UsageError("a sweep that is a dictionary needs a name: it names the results folder")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sweep.yaml"
+        path.write_text(yaml.safe_dump({**sweep}, sort_keys=False), encoding="utf-8")
+        yield sweep_file.load(path)

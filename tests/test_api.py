@@ -1,0 +1,112 @@
+"""The tables in Python: what `hpcsweep.load` and `hpcsweep.run` return."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import hpcsweep
+from hpcsweep.errors import SpecError, UsageError
+
+NOOP = {"name": "trial", "workload": "noop", "axes": {"model": ["a"], "input_size": [1, 2]}}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Return a folder in which a sweep of two points is measured, as Python does it."""
+    folder = tmp_path_factory.mktemp("api") / "results"
+    failing = [{"when": {"input_size": 2}, "how": "error"}]
+    hpcsweep.run({**NOOP, "measure": {"fail": failing}}, results=folder)
+    return folder
+
+
+def test_import_loads_nothing_heavy():
+    """So that it takes 30 ms at most: no pandas, torch or pydantic, and a handful of modules."""
+    code = """
+import sys
+before = set(sys.modules)
+import hpcsweep
+more = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(more - sys.stdlib_module_names), len(set(sys.modules) - before))
+print(sorted(set(hpcsweep.__all__) - set(dir(hpcsweep))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own, hidden = done.stdout.splitlines()
+    assert own.startswith("['hpcsweep'] ")
+    assert int(own.split()[-1]) < 5
+    assert hidden == "[]"
+
+
+def test_run_measures_and_returns_the_tables(results):
+    """A point that failed is a row with its reason; no exception."""
+    found = hpcsweep.load("trial", results=results)
+    assert list(found.overall["status"]) == ["ok", "error"]
+    assert found.overall["status_reason"].notna().tolist() == [False, True]
+    assert set(found.samples["point_id"]) == set(found.overall["point_id"][:1])
+    assert found.layers.empty
+    assert repr(found) == f"Results('{results / 'trial'}')"
+
+
+def test_columns_have_the_types_of_the_catalogue(results):
+    """A whole number stays one where cells are empty, and an empty cell is NA."""
+    table = hpcsweep.load("trial", results=results).overall
+    wanted = {
+        "input_size": "Int64", "n": "Int64", "median_ms": "float64", "valid": "boolean",
+        "point_id": "string", "flags": "string", "started_at": "datetime64[us, UTC]",
+    }  # fmt: skip
+    assert {name: str(table[name].dtype) for name in wanted} == wanted
+    assert table.loc[1, ["n", "median_ms", "params"]].isna().all()
+    assert table.loc[0, "valid"]
+
+
+def test_lists_are_lists(tmp_path, results):
+    """The seconds of each epoch, which the table holds as JSON."""
+    overall = results / "trial" / "overall.csv"
+    folder = tmp_path / "lists"
+    (folder / "submissions").mkdir(parents=True)
+    text = overall.read_text().splitlines()
+    place = text[0].split(",").index("epochs_s")
+    rows = [line.split(",") for line in text[1:]]
+    rows[0][place] = '"[1.5, 2.5]"'
+    (folder / "overall.csv").write_text("\n".join([text[0], *map(",".join, rows)]) + "\n")
+    table = hpcsweep.load(folder).overall
+    assert table.loc[0, "epochs_s"] == [1.5, 2.5]
+    assert pd.isna(table.loc[1, "epochs_s"])
+
+
+def test_a_sweep_is_named_as_on_the_command_line(results, monkeypatch, tmp_path):
+    """By its name, its results folder, or its file; the folder of results by a variable, too."""
+    monkeypatch.setenv("HPCSWEEP_RESULTS", str(results))
+    file = tmp_path / "other.yaml"
+    file.write_text("name: trial\nworkload: noop\naxes: {model: [a]}\n")
+    names = ["trial", results / "trial", file]
+    assert [hpcsweep.load(name).run.path for name in names] == [results / "trial"] * 3
+
+
+def test_a_file_is_measured_too(tmp_path):
+    """What was measured before is not measured again."""
+    file = tmp_path / "two.yaml"
+    file.write_text("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n")
+    first = hpcsweep.run(file, results=tmp_path / "results", sample=1)
+    assert len(first.overall) == 1
+    second = hpcsweep.run(file, results=tmp_path / "results")
+    assert second.overall["attempt"].tolist() == [0, 0]
+    assert second.overall["submission"].nunique() == 2
+
+
+def test_mistakes_say_what_is_wrong(tmp_path, results):
+    """As on the command line."""
+    with pytest.raises(UsageError, match="needs a name"):
+        hpcsweep.run({"workload": "noop", "axes": {"model": ["a"]}}, results=tmp_path)
+    with pytest.raises(SpecError, match="did you mean 'model'"):
+        hpcsweep.run({**NOOP, "axes": {"modle": ["a"]}}, results=tmp_path)
+    with pytest.raises(UsageError, match="no results of a sweep 'trail'; did you mean 'trial'"):
+        hpcsweep.load("trail", results=results)
+    (results / "raw" / "submissions").mkdir(parents=True)
+    with pytest.raises(UsageError, match="run `hpcsweep collect raw` first"):
+        _ = hpcsweep.load("raw", results=results).overall
+    with pytest.raises(AttributeError, match="no attribute 'laod'"):
+        _ = hpcsweep.laod
