@@ -11,7 +11,6 @@ from hpcsweep.catalog.axes import (
     SETTINGS,
     WORKLOADS,
     Axis,
-    Kind,
     Setting,
     axes_of,
     axis_defaults,

@@ -32,16 +32,16 @@ ALGORITHMS: Final[Mapping[str, str]] = {
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
 
-Kind = Literal["str", "int", "bool", "float", "algorithm", "model", "dataset", "gpu"]
+Kind = Literal["str", "int", "bool", "float", "list", "algorithm", "model", "dataset", "gpu"]
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One axis of a sweep; the column of the same name holds its values.
+class Entry:
+    """What a sweep may set; its value is part of the point id.
 
-    A point has the `default` where the sweep does not name the axis; it never changes once it is
-    released (see `point`). Without `choices`, an axis takes any value of its kind; a number must
-    be at least the `minimum`.
+    A point has the `default` where the sweep does not name it; it never changes once it is released
+    (see `point`). Without `choices`, any value of the kind will do; a number must be at least the
+    `minimum`.
     """
 
     name: str
@@ -51,6 +51,10 @@ class Axis:
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
     workloads: tuple[str, ...] = WORKLOADS
+
+
+class Axis(Entry):
+    """One axis of a sweep; the column of the same name holds its values."""
 
 
 # the data sets that have a name; any other is package.module:factory
@@ -121,15 +125,9 @@ AXES: Final[Mapping[str, Axis]] = {axis.name: axis for axis in _AXES}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One key of `measure`; its value is part of the point id."""
+class Setting(Entry):
+    """One key of `measure`."""
 
-    name: str
-    kind: Literal["int", "float", "bool", "str", "list"]
-    default: Any
-    doc: str
-    choices: tuple[Any, ...] = ()
-    minimum: float | None = None
     workloads: tuple[str, ...] = ("inference", "training")
 
 

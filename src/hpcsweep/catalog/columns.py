@@ -174,12 +174,10 @@ _PHASES = _group(
     ("phase_sum_over_step", "float", "sum of the phases divided by the step"),
     ("phase_overhead_pct", "float", "median step, divided by that of the training, minus 1"),
     ("phase_steps", "int", "steps of the phase pass"),
-    ("data_total_s", "float", "phase_data_ms times `steps`"),
-    ("h2d_total_s", "float", "phase_h2d_ms times `steps`"),
-    ("forward_total_s", "float", "phase_forward_ms times `steps`"),
-    ("loss_total_s", "float", "phase_loss_ms times `steps`"),
-    ("backward_total_s", "float", "phase_backward_ms times `steps`"),
-    ("optimizer_total_s", "float", "phase_optimizer_ms times `steps`"),
+    *(
+        (f"{phase}_total_s", "float", f"phase_{phase}_ms times `steps`")
+        for phase in ("data", "h2d", "forward", "loss", "backward", "optimizer")
+    ),
 )
 
 _LEARNING = _group(
@@ -323,15 +321,6 @@ COLLECTED: Final = _group(
 COMMIT: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes", "row_crc")
 
 
-def _axis_columns() -> tuple[Column, ...]:
-    seed = {column.name for column in _SEED_OVERALL}
-    return tuple(
-        Column(axis.name, axis.kind, axis.doc, "axes")
-        for axis in catalog.AXES.values()
-        if axis.name not in seed
-    )
-
-
 _KEY = _group(
     "identity",
     ("point_id", "str", "16 hex digits of SHA-256 over everything that changes the number"),
@@ -341,7 +330,11 @@ _KEY = _group(
 OVERALL: Final[tuple[Column, ...]] = (
     *_SEED_OVERALL,
     *_KEY,
-    *_axis_columns(),
+    *(
+        Column(name, axis.kind, axis.doc, "axes")
+        for name, axis in catalog.AXES.items()
+        if name not in {column.name for column in _SEED_OVERALL}
+    ),
     *_TIME,
     *_ALGORITHM,
     *_LAYER_PASS,

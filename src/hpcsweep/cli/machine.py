@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -57,7 +58,7 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
     for name in clusters or (None,):
         chosen = profile.load(name) if name else None
         found = examine(chosen, results, deep=deep)
-        show(json.dumps(findings.to_json(found)) if as_json else findings.text(found))
+        show(json.dumps([*map(asdict, found)]) if as_json else findings.text(found))
         if any(finding.level == "fail" for finding in found):
             worst = Refused.exit_code
     return worst
@@ -110,7 +111,7 @@ def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
 
     found = ask()
     if as_json:
-        show(json.dumps([one.to_json() for one in found]))
+        show(json.dumps([*map(asdict, found)]))
     elif stdout:
         show("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
     else:

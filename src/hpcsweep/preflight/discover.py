@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep import slurm, units
 from hpcsweep.catalog import gpus
@@ -61,10 +61,6 @@ class Discovery:
         head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep cluster discover`.\n"
         lines = [f"{key}: {_scalar(value)}\n" for key, value in self.profile.items()]
         return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
-        return asdict(self)
 
 
 def ask() -> list[Discovery]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from hpcsweep.text import aligned
 
@@ -46,8 +46,3 @@ def text(findings: Sequence[Finding]) -> str:
         if finding.do:
             rows.append(("", "", f"-> {finding.do}"))
     return "\n".join(aligned(rows))
-
-
-def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return the plain records."""
-    return [asdict(finding) for finding in findings]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
 import subprocess
 
 from hpcsweep.catalog import gpus
@@ -17,18 +16,12 @@ _QUERIES = (
 
 def local_device() -> str:
     """Return the catalogue's name of this machine's GPU, else `mps` or `cpu`."""
-    for command in _QUERIES:
-        name = _first_gpu(command)
-        if name:
-            return name
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
-    return "mps" if apple else "cpu"
+    return next(filter(None, map(_first_gpu, _QUERIES)), "mps" if apple else "cpu")
 
 
 def _first_gpu(command: tuple[str, ...]) -> str:
     """Return the name of the first GPU that a vendor's tool lists; empty if there is none."""
-    if not shutil.which(command[0]):
-        return ""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

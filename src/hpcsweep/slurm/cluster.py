@@ -36,9 +36,7 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
     """Ask everything; all of it takes no longer than `timeout` seconds."""
     until = time.monotonic() + timeout
     config = _down(timeout) or site.config(timeout=timeout)
-    if (
-        isinstance(config, CouldNotAsk) and config.why in _SILENT
-    ):  # the other questions would also time out
+    if isinstance(config, CouldNotAsk) and config.why in _SILENT:  # others would time out, too
         return Cluster(unanswered={one.name: config for one in fields(Cluster)})
     name = "" if isinstance(config, CouldNotAsk) else config.get("ClusterName", "")
     left = max(0.1, until - time.monotonic())

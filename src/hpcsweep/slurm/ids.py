@@ -75,8 +75,8 @@ def parse_id(text: str) -> JobId:
     ranges = filter(None, map(_RANGE.fullmatch, (found["tasks"] or "").split(",")))
     return JobId(
         text,
-        _int(found["job"]),
-        _int(found["task"]),
+        int(found["job"]),
+        int(found["task"]) if found["task"] else None,
         tuple(map(_range, ranges)),
         found["cluster"] or "",
     )
@@ -93,7 +93,3 @@ def task_list(tasks: Iterable[int]) -> str:
 def _range(found: re.Match[str]) -> range:
     first, last, step = found.groups()
     return range(int(first), int(last or first) + 1, int(step or 1))
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None

@@ -8,6 +8,7 @@ it waited, which leaves no trace anywhere (Slurm 22.05).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -138,9 +139,12 @@ def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
     Raises:
         SchedulerError: Slurm could not be asked, or refused.
     """
-    for cluster, targets in _by_cluster(_parsed(job_ids)).items():
-        for batch in _batches(targets):
-            answer = ask("scancel", *cluster, *batch, timeout=timeout)
+    ids = _parsed(job_ids)
+    for cluster in dict.fromkeys(job.cluster for job in ids):
+        same = [job for job in ids if job.cluster == cluster]
+        for start in range(0, len(same), _MANY):
+            targets = [job.target for job in same[start : start + _MANY]]
+            answer = ask("scancel", *_clusters(same), *targets, timeout=timeout)
             if isinstance(answer, CouldNotAsk):
                 raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
 
@@ -157,10 +161,8 @@ def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | Coul
 
 def _age(job: JobState) -> tuple[float, float]:
     """Return the sort key of attempts: a requeue has a new submit time; waiting ones are last."""
-    return (
-        job.submitted.timestamp() if job.submitted else 0.0,
-        job.started.timestamp() if job.started else float("inf"),
-    )
+    submitted, started = job.submitted, job.started
+    return submitted.timestamp() if submitted else 0, started.timestamp() if started else math.inf
 
 
 def _read(source: str, row: Sequence[str]) -> list[JobState]:
@@ -206,14 +208,3 @@ def _bases(ids: Iterable[JobId]) -> list[str]:
 def _clusters(ids: Iterable[JobId]) -> list[str]:
     names = ",".join(dict.fromkeys(job.cluster for job in ids if job.cluster))
     return [f"--clusters={names}"] if names else []
-
-
-def _by_cluster(ids: Iterable[JobId]) -> dict[tuple[str, ...], list[str]]:
-    grouped: dict[tuple[str, ...], list[str]] = {}
-    for job in ids:
-        grouped.setdefault(tuple(_clusters([job])), []).append(job.target)
-    return grouped
-
-
-def _batches(targets: list[str]) -> Iterable[list[str]]:
-    return (targets[i : i + _MANY] for i in range(0, len(targets), _MANY))

@@ -60,10 +60,7 @@ def submit(
 
 
 def would_accept(
-    script: Path,
-    *,
-    options: Sequence[str] = (),
-    timeout: float = TIMEOUT,
+    script: Path, *, options: Sequence[str] = (), timeout: float = TIMEOUT
 ) -> Expectation | CouldNotAsk:
     """Ask by `sbatch --test-only` whether sbatch would accept a script, and where it would run.
 

@@ -34,6 +34,7 @@ from hpcsweep.spec.validation import (
     Shape,
     by_shape,
     choice,
+    entry,
     integral,
     list_of,
     whole,
@@ -48,13 +49,11 @@ _ALGORITHM: Any = choice(ALGORITHMS)
 _FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-def _optional(doc: str = "", **more: Any) -> Any:  # noqa: ANN401 - a field, as pydantic types it
-    """Return a field that may be left out, without a default in the JSON Schema."""
-    return Field(default=None, description=doc, json_schema_extra=_no_default, **more)
-
-
 def _no_default(schema: dict[str, Any]) -> None:
     del schema["default"]
+
+
+_optional = partial(entry, json_schema_extra=_no_default)  # the JSON Schema states no default
 
 
 class _Range(Shape):
