@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ID_DIGITS = 16
+MAP_DIGITS = 6
 LABEL = ("model", "input_size", "batch_size", "algorithm")
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -74,5 +75,11 @@ def _normal(value: object) -> object:
     return value
 
 
+def map_name(layers: object, digits: int = MAP_DIGITS) -> str:
+    """Return the short name of a map of algorithms, which may be canonical JSON already."""
+    text = layers if isinstance(layers, str) else canonical_json(layers)
+    return f"map-{hashlib.sha256(text.encode('ascii')).hexdigest()[:digits]}"
+
+
 def _text(value: object) -> str:
-    return canonical_json(value) if isinstance(value, dict | list) else str(value)
+    return map_name(value) if isinstance(value, dict) else str(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +17,9 @@ import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL, SAMPLES
-from hpcsweep.errors import UsageError, suggest
+from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import Point
+from hpcsweep.spec import map_names, sweep_file
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import aligned, count
@@ -67,6 +69,7 @@ class Dataset:
     tally: Tally
     orphans: int
     failed: pd.DataFrame = field(default_factory=pd.DataFrame)
+    maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
 
     @property
     def files(self) -> list[Path]:
@@ -101,6 +104,7 @@ class Dataset:
             "statuses": dict(self.tally.statuses),
             **self.tally.to_json(),
             "failed": [asdict(one) for one in self.failures()],
+            "maps": {name: json.loads(layers) for layers, name in self.maps.items()},
             "orphans": self.orphans,
             "rows": list(rows),
             **more,
@@ -109,8 +113,10 @@ class Dataset:
 
     def notes(self, rows: pd.DataFrame, more: Iterable[str] = ()) -> list[str]:
         """Return the lines below a report: what the marks mean, and which tables there are."""
+        maps = map_names.legend(self.maps)
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
-        return [*unreliable(rows), *(f"   {line}" for line in (*more, *self.why_failed(), *files))]
+        lines = (*more, *maps, *self.why_failed(), *files)
+        return [*unreliable(rows), *(f"   {line}" for line in lines)]
 
     def why_failed(self) -> list[str]:
         """Return a line for each reason why points were not measured; the last counts the rest."""
@@ -157,7 +163,8 @@ class Dataset:
     def of_layers(self, points: pd.DataFrame) -> pd.DataFrame:
         """Return the layer rows of some points; `UsageError` if not collected."""
         table = _table(self.run.layers, self.run.name)
-        return table[table["point_id"].isin(points["point_id"])]
+        found = table[table["point_id"].isin(points["point_id"])]
+        return found.replace({"algorithm": self.maps}) if self.maps else found
 
 
 def read(run: RunDir) -> Dataset:
@@ -168,6 +175,8 @@ def read(run: RunDir) -> Dataset:
 
     """
     table = _table(run.overall, run.name)
+    maps = _names_of_maps(run, table)
+    table = table.replace({"algorithm": maps}) if maps else table
     orphan = table.get("orphan", pd.Series("", table.index)) == "true"
     kept = table[~orphan]
     ok = kept["status"] == PointStatus.OK
@@ -175,11 +184,24 @@ def read(run: RunDir) -> Dataset:
     counted = Tally(Counter({str(k): int(v) for k, v in kept["status"].value_counts().items()}))
     not_valid = measured[~valid(measured)]
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
-    found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok])
+    found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok], maps)
     if found.rows.empty:
         head = f"{run.overall}: no measured point ({found.counts() or 'no rows'})"
         raise UsageError("\n   ".join([head, *found.why_failed()]))
     return found
+
+
+def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
+    """Return short names of the maps of algorithms in a table: the sweep's own, or checksums."""
+    if "algorithm" not in table:
+        return {}
+    maps = [str(one) for one in table["algorithm"].dropna().unique() if str(one).startswith("{")]
+    given: dict[str, str] = {}
+    if maps and run.sweep_file.is_file():
+        with suppress(SpecError):  # a file of an older version names nothing
+            given = dict(sweep_file.load(run.sweep_file).maps)
+    names = map_names.short_names(maps, {one: given[one] for one in maps if one in given})
+    return {one: names[one] for one in maps}
 
 
 def typed(path: Path, sweep: str) -> pd.DataFrame:

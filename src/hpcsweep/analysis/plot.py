@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import catalog
 from hpcsweep.analysis import columns, dataset, speedup
 from hpcsweep.errors import UsageError
+from hpcsweep.spec import map_names
 from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ def read(  # noqa: PLR0913 - one argument per option
     notes = [f"{rest} points without {x} or {y} left out"] if rest else []
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += _medians(rows, x, telling)
+    notes += map_names.legend(data.maps)
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
     if match:
         rows, told = speedup.compare(rows, y, match, ignore={_REPEATS, y} - {*by})

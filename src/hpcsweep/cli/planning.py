@@ -11,6 +11,7 @@ import click
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
 from hpcsweep.cli.streams import show
+from hpcsweep.spec.space import Sweep
 from hpcsweep.text import aligned, count
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
@@ -37,11 +38,13 @@ def expand(
         found = [(asked.words(), asked.expansion()) for asked in requests]
     for words, points in found:
         record = points.to_json(limit)
-        show(json.dumps(record) if as_json else _expansion_text(words, record))
+        show(json.dumps(record) if as_json else _expansion_text(sweep, words, record))
 
 
-def _expansion_text(what: str, record: dict[str, Any]) -> str:
-    points = record["points"]
+def _expansion_text(sweep: Sweep, what: str, record: dict[str, Any]) -> str:
+    from hpcsweep.spec import map_names
+
+    points = [{**one, "algorithm": sweep.named(one["algorithm"])} for one in record["points"]]
     lines = [f"{what}: {count(record['points_total'], 'point')}"]
     lines += [
         f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
@@ -54,6 +57,7 @@ def _expansion_text(what: str, record: dict[str, Any]) -> str:
         lines += ["", *aligned([varying, *rows])]
     if len(points) < record["points_total"]:
         lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
+    lines += [f"  {line}" for line in map_names.legend(sweep.names_of_maps())]
     return "\n".join([*lines, *(f"note: {note}" for note in record["notes"])])
 
 

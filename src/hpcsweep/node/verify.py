@@ -24,7 +24,7 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
-from hpcsweep.point import canonical_json
+from hpcsweep.point import canonical_json, map_name
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _columns(cells: Sequence[str]) -> str:
 
 
 def _label(algorithm: str | Mapping[str, str]) -> str:
-    return algorithm if isinstance(algorithm, str) else f"map of {len(algorithm)}"
+    return algorithm if isinstance(algorithm, str) else map_name(algorithm)
 
 
 def _short(error: float | None) -> str:

@@ -127,8 +127,7 @@ def value_of(entry: Axis | Setting) -> Any:  # noqa: ANN401 - a type, as below
         named = choice(entry.choices)
         return Annotated[named, BeforeValidator(_no_number)] if True in entry.choices else named
     if entry.kind == "algorithm":
-        layers = Annotated[dict[str, _ALGORITHM], Field(min_length=1), AfterValidator(_layers)]
-        return by_shape(value=_ALGORITHM, map=layers)
+        return by_shape(value=_ALGORITHM, map=LAYERS)
     if entry.kind in NUMBERS:
         finite = Annotated[float, Field(ge=entry.minimum, allow_inf_nan=False)]
         number = whole(entry.minimum) if entry.kind == "int" else finite
@@ -226,6 +225,9 @@ def _layers(layers: dict[str, str]) -> dict[str, str]:
     if not all(pattern.strip() for pattern in layers):
         raise ValueError("with an empty layer pattern, needs one such as 'layer1.*'")
     return layers
+
+
+LAYERS: Any = Annotated[dict[str, _ALGORITHM], Field(min_length=1), AfterValidator(_layers)]
 
 
 def _list_or_range(value: object) -> object:

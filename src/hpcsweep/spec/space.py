@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, Final
+
+from hpcsweep.point import canonical_json, map_name
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -117,6 +119,18 @@ class Sweep:
     rules: tuple[Rule, ...]
     path: Path
     text: str  # as it was read
+    maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
+
+    def named(self, algorithm: Any) -> str:  # noqa: ANN401 - a name, or a map
+        """Return the name of an algorithm, or the short name of a map."""
+        if isinstance(algorithm, str):
+            return algorithm
+        return self.maps.get(canonical_json(algorithm)) or map_name(algorithm)
+
+    def names_of_maps(self) -> dict[str, str]:
+        """Return the short name of every map of algorithms, by the canonical map."""
+        maps = [value for value in self.values("algorithm") if isinstance(value, dict)]
+        return {canonical_json(layers): self.named(layers) for layers in maps}
 
     def values(self, axis: str) -> Iterator[Any]:
         """Return the values of an axis in the whole sweep; some of them come several times."""

@@ -17,12 +17,12 @@ from pydantic import Field, create_model
 from hpcsweep import files
 from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, Setting, axes_of, settings_of
 from hpcsweep.errors import SpecError
-from hpcsweep.spec import document, json_schema, lookup
-from hpcsweep.spec.axis_values import asked_of, axis_map, named_of, value_of, values_of
+from hpcsweep.spec import document, json_schema, lookup, map_names
+from hpcsweep.spec.axis_values import LAYERS, asked_of, axis_map, named_of, value_of, values_of
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
-from hpcsweep.spec.validation import Count, Positive, Shape, check, choice, entry, list_of
+from hpcsweep.spec.validation import Count, Name, Positive, Shape, check, choice, entry, list_of
 
 __all__ = ["Sweep", "SweepFile", "load", "model", "schema"]
 
@@ -60,6 +60,9 @@ class SweepFile(Shape):
     when: Any = entry("axes that depend on others; the last wins", default=[])
     exclude: Any = entry("combinations to leave out", default=[])
     include: Any = entry("points to add", default=[])
+    maps: Any = entry(
+        "names for maps of layers to algorithms that the axis `algorithm` has", default={}
+    )
     measure: Any = entry("how a point is measured", default={}, validate_default=True)
     point_timeout: Positive = entry(
         "seconds after which a point is given up; in training, for each epoch", default=600.0
@@ -85,6 +88,7 @@ def model(workload: str = "") -> type[SweepFile]:
             "zip": list_of(group),
             "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
             "exclude": list_of(Annotated[condition, _FILLED]),
+            "maps": dict[Name, LAYERS],
             "include": list_of(axis_map("Point", real, value_of, required=["model"])),
             "measure": _measure(settings.values(), failure),
         },
@@ -124,7 +128,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
     workload = doc.data.get("workload")
     file = check(model(workload if workload in WORKLOADS else ""), doc, partial(_unknown, workload))
     reader = Reader(doc, file)
-    return Sweep(
+    sweep = Sweep(
         name=_name(doc, file.name or name or path.stem, given="name" in doc.data),
         workload=file.workload,
         space=reader.space,
@@ -136,6 +140,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         path=path,
         text=doc.text,
     )
+    return map_names.check(doc, file.maps, sweep)
 
 
 def schema() -> str:
