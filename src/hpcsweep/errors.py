@@ -9,6 +9,7 @@ The tree (exit code in brackets)::
     |   `-- UsageError            arguments that do not go together, names that do not exist
     |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
     |-- Implausible [3]           the command worked, some figures cannot be right
+    |-- Regression [3]            the command worked, something differs more than --fail-on allows
     |-- Incomplete [4]            the command worked, some points are still to be measured
     |-- Refused [5]               machine or cluster does not fit the profile, or over a budget
     |-- ResultsError [6]          a results folder that cannot be read or written
@@ -71,6 +72,12 @@ class PointsFailed(HpcsweepError):
 
 class Implausible(HpcsweepError):
     """Done, but some figures cannot be right, such as a rate above the device's peak."""
+
+    exit_code = 3
+
+
+class Regression(HpcsweepError):
+    """Done, but something is slower than it may be."""
 
     exit_code = 3
 

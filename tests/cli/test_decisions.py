@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+import repeatedruns
 from layeredsweep import layered
 from localruns import Desk
 
@@ -39,3 +40,21 @@ def test_best_writes_the_maps_and_names_the_file(measured):
     assert "4 points" in measured.run("expand", "map.yaml", "--cluster", "local").stdout
     refused = measured.run("best", "demo", "--out", "no/map.yaml")
     assert (refused.returncode, "No such file" in refused.stderr) == (2, True)
+
+
+def test_compare_fails_where_it_is_told_to(tmp_path):
+    """Exit code 3 and the rows, for continuous integration."""
+    runs = [repeatedruns.run(tmp_path, 1)]
+    runs += [repeatedruns.run(tmp_path, 2, factor=lambda _axes: 1.1)]
+    desk, names = Desk(tmp_path), [str(run.path) for run in runs]
+    done = desk.run("compare", *names, "--fail-on", "slower:5%")
+    assert done.returncode == 3
+    assert "SLOWER by at least 5 %: resnet18 input_size 32 auto (1.1" in done.stderr
+    assert "12 SLOWER" in done.stdout
+    assert desk.run("compare", *names, "--fail-on", "slower:50%").returncode == 0
+    assert desk.run("compare", *names, "--fail-on", "faster:5%").returncode == 0
+    record = json.loads(desk.run("compare", *names, names[0], "--json").stdout)
+    assert record["comparisons"][0]["verdicts"] == {"SLOWER": 12}
+    assert len(record["comparisons"]) == 2
+    for wrong in ("slow:5%", "slower", "slower:x%"):
+        assert desk.run("compare", *names, "--fail-on", wrong).returncode == 2

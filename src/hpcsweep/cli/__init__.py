@@ -88,7 +88,7 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
 for _command in (  # as one uses them
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status),
     *(tables.collect, tables.report, tables.plot, tables.roofline),
-    *(decisions.layers, decisions.best),
+    *(decisions.layers, decisions.best, decisions.compare),
     *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):

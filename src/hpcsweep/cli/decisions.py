@@ -1,4 +1,4 @@
-"""From tables to decisions: where the time goes, and which algorithm to take where."""
+"""From tables to decisions: where the time goes, which algorithm to take, what got slower."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep.cli.common import runs
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,3 +128,72 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     print(found.view().written(form))
     if out:
         print(f"   {out}", file=sys.stderr if form != "table" else sys.stdout)
+
+
+@click.command()
+@click.argument("first")
+@click.argument("others", nargs=-1, required=True, metavar="SECOND...")
+@where_option
+@click.option(
+    "--metric", metavar="COLUMN", default="median_ms", show_default=True, help="A time, or a rate."
+)
+@click.option(
+    "--across",
+    default="",
+    metavar="COLUMN,...",
+    help="Compare although these differ: dtype, tf32, a version of driver or library.",
+)
+@click.option(
+    "--fail-on",
+    metavar="slower:N%",
+    help="End with code 3 if a row is SLOWER by at least so much; the same with faster.",
+)
+@all_option
+@format_options
+@click.pass_obj
+def compare(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    first: str,
+    others: tuple[str, ...],
+    where: str,
+    metric: str,
+    across: str,
+    fail_on: str | None,
+    form: str,
+    *,
+    everything: bool,
+) -> None:
+    """Say which configurations are faster or slower than in FIRST, beyond the noise.
+
+    A side is SWEEP[@SUBMISSION][:column=value,...], where SWEEP is a name or a results folder and
+    SUBMISSION the beginning of an id, such as a date. Runs joined by + are repeats of one side.
+
+    \b
+    hpcsweep compare resnet152_gemm:gpu=v100 resnet152_gemm:gpu=l40 --across driver_version
+    hpcsweep compare nightly@20260101+nightly@20260102 nightly@20260103 --fail-on slower:5%
+    """
+    import json
+
+    from hpcsweep.analysis import compare, sides
+    from hpcsweep.errors import Regression
+
+    limit = _limit(fail_on) if fail_on else None
+    read = [sides.read(results, text, where, everything=everything) for text in (first, *others)]
+    named = [name.strip() for name in across.split(",")]
+    found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
+    if form == "json":
+        print(json.dumps({"comparisons": [one.view().to_json() for one in found]}))
+    else:
+        print("\n\n".join(one.view().written(form) for one in found))
+    bad = [row for one in found for row in one.beyond(*limit)] if limit else []
+    if limit and bad:
+        raise Regression(f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}")
+
+
+def _limit(text: str) -> tuple[str, float]:
+    """Return verdict and share of ``slower:5%``."""
+    word, _, number = text.partition(":")
+    share = number.removesuffix("%")
+    if word not in {"slower", "faster"} or not share.replace(".", "", 1).isdigit():
+        raise UsageError(f"--fail-on takes slower:5% or faster:5%, not '{text}'")
+    return word.upper(), float(share) / 100

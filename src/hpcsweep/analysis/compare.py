@@ -1,0 +1,271 @@
+"""Compares two sides row by row: which configurations became faster or slower, beyond the noise.
+
+Rows are joined on the axes that both sides share. An axis on which each side has one value, and
+not the same one (`gpu`), is what is compared. `verdicts` judges.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import columns, dataset, verdicts
+from hpcsweep.analysis.formats import View
+from hpcsweep.catalog.columns import MUST_AGREE
+from hpcsweep.errors import UsageError
+from hpcsweep.text import count, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from hpcsweep.analysis.sides import Side
+    from hpcsweep.analysis.verdicts import Judged
+
+FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
+_WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
+_REPEATS: Final = "seed"
+_COVERAGE: Final = "algorithm_coverage_pct"
+# what must be equal on both sides, or be named: else a ratio means something else than it says
+_NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows that two sides share, each with ratio, interval and verdict; and the whole."""
+
+    first: Side
+    second: Side
+    metric: str
+    table: pd.DataFrame
+    keys: tuple[str, ...]
+    judged: Judged | None
+    notes: tuple[str, ...]
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        counts = self.table["verdict"].value_counts()
+        return {word: int(counts[word]) for word in _WORDS if word in counts}
+
+    def beyond(self, verdict: str, share: float) -> list[str]:
+        """Return the rows with a verdict that differ by at least a share, as labels."""
+        far = np.abs(np.log(self.table["ratio"])) >= math.log1p(share)
+        rows = self.table[far & (self.table["verdict"] == verdict)]
+        return [self._label(row) for _, row in rows.iterrows()]
+
+    def view(self) -> View:
+        """Return the rows as a table."""
+        table = self.table
+        spans = [*map(_span, table["ratio"], table["low"], table["high"])]
+        texts: dict[str, Any] = {
+            key: [dataset.shown(key, value) for value in table[key]] for key in self.keys
+        }
+        texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
+        texts |= {"ratio": spans, "verdict": list(table["verdict"])}
+        if (table[["coverage_first", "coverage_second"]] < 100).any(axis=None):
+            pairs = zip(table["coverage_first"], table["coverage_second"], strict=True)
+            texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
+        return View(
+            title=f"{self.second.label} against {self.first.label}: {columns.label(self.metric)}",
+            frame=table,
+            texts=pd.DataFrame(texts),
+            left=len(self.keys),
+            notes=[*self._summary(), *self.notes],
+            record=self._record(),
+        )
+
+    def _record(self) -> dict[str, Any]:
+        ends = ("ratio", "low", "high")
+        mean = dict(zip(ends, self.judged.mean, strict=True)) if self.judged else None
+        return {
+            "first": self.first.label,
+            "second": self.second.label,
+            "runs": [self.first.runs, self.second.runs],
+            "metric": self.metric,
+            "verdicts": self.verdicts,
+            "geometric_mean": mean,
+        }
+
+    def _summary(self) -> list[str]:
+        """Return the verdicts counted, the geometric mean, and what the intervals come from."""
+        told = [tally(self.verdicts, _WORDS)]
+        if self.judged:
+            ratio, low, high = self.judged.mean
+            told.append(f"geometric mean of the ratios {ratio:.3f} ({low:.3f} to {high:.3f})")
+        runs = f"{self.first.runs} and {count(self.second.runs, 'run')}"
+        if max(self.first.runs, self.second.runs) > 1:
+            return [*told, f"{runs}: the noise between runs is known from repeated ones"]
+        one = "one run on each side"
+        if self.judged:
+            told.append(f"{one}: the noise between runs is taken from the scatter of the rows")
+            return [*told, "several runs of a side, joined by +, tell more"]
+        few = f"{one} and fewer than {verdicts.FEWEST} rows"
+        return [*told, f"{few}: the noise between runs is unknown; measure again and join by +"]
+
+    def _label(self, row: pd.Series[Any]) -> str:
+        words = " ".join(dataset.said(key, row[key]) for key in self.keys)
+        return f"{words} ({row['ratio']:.3f})"
+
+
+def _span(ratio: float, low: float, high: float) -> str:
+    return f"{ratio:.3f}" if math.isnan(low) else f"{ratio:.3f} ({low:.3f} to {high:.3f})"
+
+
+def compare(
+    first: Side,
+    second: Side,
+    *,
+    metric: str = "median_ms",
+    across: Collection[str] = (),
+    margin: float = 0.03,
+) -> Comparison:
+    """Compare the second side with the first; less than `margin` apart is the same.
+
+    Raises:
+        UsageError: nothing is on both sides, or they differ in what `across` does not name.
+
+    """
+    sides = [_known(side, metric) for side in (first, second)]
+    differing = _differing(*sides)
+    keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
+    keys = [a for a in keys if a not in {*differing, _REPEATS}]
+    numbered, lone = _numbered(sides, keys)
+    kept = [rows[rows["key"].isin(numbered["key"])] for rows in sides]
+    unknown = _refuse_mixes(kept, across)
+    table, judged = _judged(kept, numbered, metric, margin)
+    shown = tuple(a for a in keys if a in {"model", *dataset.varying_axes(numbered)})
+    notes = [
+        *([f"compared: {', '.join(differing.values())}"] if differing else []),
+        *(f"only in {side.label}: {text}" for side, text in zip((first, second), lone, strict=True)
+          if text),
+        *([f"unknown on one side: {', '.join(unknown)}"] if unknown else []),
+        *first.notes,
+        *second.notes,
+    ]  # fmt: skip
+    return Comparison(first, second, metric, table, shown, judged, tuple(notes))
+
+
+def _known(side: Side, metric: str) -> pd.DataFrame:
+    """Return the rows that have a positive number in the metric."""
+    if not (columns.is_time(metric) or columns.is_rate(metric)):
+        raise UsageError(f"{metric} is neither a time nor a rate: what would be faster?")
+    if metric not in side.rows:
+        raise UsageError(f"{side.label}: no column '{metric}'")
+    values = pd.to_numeric(side.rows[metric], errors="coerce")
+    if not (values > 0).any():
+        raise UsageError(f"{side.label}: {metric} holds no numbers")
+    return side.rows[values > 0]
+
+
+def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
+    """Return the axes on which each side has one value, and not the same one, with both values."""
+    found = {}
+    for axis in (a for a in catalog.AXES if a in first and a in second and a != _REPEATS):
+        values = [rows[axis].unique() for rows in (first, second)]
+        if [len(of) for of in values] == [1, 1] and not _same(values[0][0], values[1][0]):
+            told = [dataset.shown(axis, of[0]) for of in values]
+            found[axis] = f"{axis} {told[0]} and {told[1]}"
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:  # noqa: ANN401 - cells
+    return bool(a == b) or bool(pd.isna(a) and pd.isna(b))
+
+
+def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Give each row its configuration's number; return those of both sides, and name the others."""
+    both = pd.concat([rows[list(keys)] for rows in sides], keys=(0, 1))
+    numbers = both.groupby(list(keys), dropna=False).ngroup()
+    own = [numbers.loc[side] for side in (0, 1)]
+    for place, rows in enumerate(sides):
+        rows.insert(0, "key", own[place])
+    shared = set(own[0]) & set(own[1])
+    told = both.assign(key=numbers).drop_duplicates("key")
+    varying = dataset.varying_axes(told)
+    lone = [_named(told[told["key"].isin(set(of) - shared)], varying) for of in own]
+    if not shared:
+        raise UsageError(f"nothing is on both sides; {lone[0]} and {lone[1]}")
+    return told[told["key"].isin(shared)].sort_values("key"), lone
+
+
+def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
+    """Return how many configurations there are, and the first of them."""
+    if rows.empty:
+        return ""
+    some = [
+        " ".join(dataset.said(axis, row[axis]) for axis in axes)
+        for _, row in rows.head(_SHOWN).iterrows()
+    ]
+    more = ["..."] if len(rows) > _SHOWN else []
+    return f"{count(len(rows), 'configuration')} ({', '.join([*some, *more])})"
+
+
+def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> list[str]:
+    """Return what is unknown on one side; refuse to mix what differs and was not named."""
+    mixed, unknown = [], []
+    for name in _NAMED:
+        found = [set(rows[name].dropna().unique()) if name in rows else set() for rows in sides]
+        if all(found) and len(found[0] | found[1]) > 1 and name not in across:
+            mixed.append((name, found))
+        elif any(found) and not all(found):
+            unknown.append(name)
+    if mixed:
+        told = "; ".join(f"{name}: {' and '.join(map(_set, found))}" for name, found in mixed)
+        names = ",".join(name for name, _ in mixed)
+        raise UsageError(f"the sides differ in {told}; --across {names} compares them all the same")
+    return unknown
+
+
+def _set(values: set[object]) -> str:
+    return ", ".join(sorted(map(str, values)))
+
+
+def _judged(
+    sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
+) -> tuple[pd.DataFrame, Judged | None]:
+    """Return a row per configuration with ratio and verdict."""
+    sign = -1 if columns.is_rate(metric) else 1
+    long = pd.concat([
+        pd.DataFrame({
+            "key": rows["key"],
+            "side": place,
+            "run": rows["run"],
+            "log": sign * np.log(rows[metric].astype(float)),
+            "within": _within(rows, metric),
+        })
+        for place, rows in enumerate(sides)
+    ])  # fmt: skip
+    judged = verdicts.judge(long)
+    table = numbered.drop(columns="key").reset_index(drop=True)
+    names = ("first", "second")
+    for rows, name in zip(sides, names, strict=True):
+        grouped = rows.groupby("key")
+        table[name] = grouped[metric].median().to_numpy()
+        covered = grouped[_COVERAGE].min() if _COVERAGE in rows else None
+        table[f"coverage_{name}"] = np.nan if covered is None else covered.to_numpy()
+    raw = table["second"] / table["first"]
+    if judged is None:
+        return table.assign(ratio=raw, low=np.nan, high=np.nan, verdict=UNDECIDED), None
+    inside = (judged.low > 1 / (1 + margin)) & (judged.high < 1 + margin)
+    direction = np.where(judged.ratio > 1, SLOWER, FASTER)
+    verdict = np.where(judged.differs, direction, np.where(inside, SAME, UNDECIDED))
+    spans = sorted([judged.low**sign, judged.high**sign], key=lambda ends: ends[0])
+    return table.assign(
+        ratio=judged.ratio**sign, low=spans[0], high=spans[1], verdict=verdict
+    ), judged
+
+
+def _within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
+    """Return the variance of the logarithm within the run; 0 where the row does not tell."""
+    known = rows.reindex(
+        columns=["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
+    ).astype(float)
+    median = (known["ci95_hi_ms"] - known["ci95_lo_ms"]) / (2 * 1.96) / known["median_ms"]
+    mean = known["std_ms"] / np.sqrt(known["n"]) / known["mean_ms"]
+    error = mean.fillna(median) if metric == "mean_ms" else median.fillna(mean)
+    return (error**2).fillna(0.0) if metric != "min_ms" else error * 0.0

@@ -1,0 +1,125 @@
+"""Which rows are faster or slower: beyond the noise, of what is on both sides, of equal kind."""
+
+from __future__ import annotations
+
+import pytest
+
+import repeatedruns
+from hpcsweep.analysis import sides
+from hpcsweep.analysis.compare import compare
+from hpcsweep.errors import UsageError
+from repeatedruns import SWEEP
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Return the first run."""
+    return repeatedruns.run(tmp_path_factory.mktemp("base"), 1)
+
+
+def side(*runs, where=""):
+    """Return a side of one or several runs."""
+    return sides.read(runs[0].path.parent, "+".join(str(run.path) for run in runs), where)
+
+
+def verdicts(first, second, **options):
+    """Return how many rows have each verdict."""
+    return compare(side(first), side(second), **options).verdicts
+
+
+def test_equal_runs_do_not_differ_and_a_slowdown_of_a_tenth_does(base, tmp_path):
+    """Half a percent of noise between runs, 12 rows."""
+    same = repeatedruns.run(tmp_path, 2)
+    slow = repeatedruns.run(tmp_path, 3, factor=lambda _axes: 1.1)
+    assert {"FASTER", "SLOWER"}.isdisjoint(verdicts(base, same))
+    found = compare(side(base), side(slow))
+    assert found.verdicts == {"SLOWER": 12}
+    ratio, low, high = found.judged.mean
+    assert low < 1.1 < high
+    assert ratio == pytest.approx(1.1, rel=0.01)
+    assert verdicts(slow, base) == {"FASTER": 12}
+
+
+def test_one_row_that_is_slower_is_found_among_many(base, tmp_path):
+    """And named with its ratio, for a machine that has to decide."""
+
+    def planted(axes):
+        return 1.1 if (axes["input_size"], axes["algorithm"]) == (96, "gemm") else 1.0
+
+    found = compare(side(base), side(repeatedruns.run(tmp_path, 2, factor=planted)))
+    assert found.verdicts["SLOWER"] == 1
+    assert found.beyond("SLOWER", 0.05)[0].startswith("resnet18 input_size 96 gemm (1.1")
+    assert found.beyond("SLOWER", 0.2) == []
+
+
+def test_a_rate_is_faster_where_it_is_higher(base, tmp_path):
+    """The ratio is that of the column."""
+    slow = repeatedruns.run(tmp_path, 2, factor=lambda _axes: 1.1)
+    found = compare(side(base), side(slow), metric="throughput_ips")
+    assert found.verdicts == {"SLOWER": 12}
+    assert (found.table["low"] < 1 / 1.1).all()
+    assert (found.table["high"] > found.table["ratio"]).all()
+    with pytest.raises(UsageError, match="neither a time nor a rate"):
+        compare(side(base), side(slow), metric="input_size")
+
+
+def test_with_one_run_and_few_rows_nothing_is_decided(base, tmp_path):
+    """How much runs differ is unknown then, whatever the intervals of the runs say."""
+    slow = repeatedruns.run(tmp_path, 2, factor=lambda _axes: 1.5)
+    few = [side(run, where="input_size=64") for run in (base, slow)]
+    found = compare(*few)
+    assert found.verdicts == {"UNDECIDED": 2}
+    assert "the noise between runs is unknown" in found.view().written("table")
+
+
+def test_repeated_runs_tell_the_noise_that_all_rows_share(tmp_path):
+    """Every run of the first side is a few percent off as a whole: 8 % more is no slowdown."""
+    offs = (1.0, 1.08, 0.95)
+    runs = [
+        repeatedruns.run(tmp_path, seed, factor=lambda _axes, off=off: off)
+        for seed, off in enumerate((*offs, 1.08, 1.6))
+    ]
+    found = compare(side(*runs[:3]), side(runs[3]))
+    assert found.verdicts == {"UNDECIDED": 12}
+    assert (found.first.runs, found.second.runs) == (3, 1)
+    assert compare(side(*runs[:3]), side(runs[4])).verdicts == {"SLOWER": 12}
+
+
+def test_what_only_one_side_has_is_told(base, tmp_path):
+    """Rows are joined on the axes that are equal."""
+    other = repeatedruns.run(tmp_path, 2, SWEEP.replace("32, 64", "32, 48"))
+    text = compare(side(base), side(other)).view().written("table")
+    assert f"only in {base.path}: 2 configurations (input_size 64 auto" in text
+    assert "(input_size 48 auto" in text
+    alone = repeatedruns.run(tmp_path, 3, SWEEP.replace("resnet18", "resnet34"))
+    with pytest.raises(UsageError, match=r"no measured point has model=vgg16"):
+        side(alone, where="model=vgg16")
+
+
+def test_an_axis_with_one_value_on_each_side_is_what_is_compared(base, tmp_path):
+    """Two networks, two GPUs: joined on everything else."""
+    other = repeatedruns.run(tmp_path, 2, SWEEP.replace("resnet18", "resnet34"))
+    text = compare(side(base), side(other)).view().written("table")
+    assert "compared: model resnet18 and resnet34" in text
+
+
+def test_other_versions_are_refused_until_they_are_named(base, tmp_path):
+    """Else a ratio would mean something else than it says."""
+    newer = repeatedruns.run(
+        tmp_path, 2, more=lambda _axes: {"torch_version": "2.10.0", "driver_version": "550"}
+    )
+    with pytest.raises(
+        UsageError, match=r"torch_version: 2.9.0 and 2.10.0; --across torch_version"
+    ):
+        compare(side(base), side(newer))
+    found = compare(side(base), side(newer), across=["torch_version"])
+    assert "unknown on one side: driver_version" in found.notes
+    half = repeatedruns.run(tmp_path, 3, SWEEP.replace("axes:\n", "axes:\n  dtype: [bfloat16]\n"))
+    with pytest.raises(UsageError, match="dtype: float32 and bfloat16"):
+        compare(side(base), side(half))
+
+
+def test_coverage_stands_beside_where_it_is_not_whole(base, tmp_path):
+    """A time of which the algorithm did 83 % is another thing."""
+    other = repeatedruns.run(tmp_path, 2, more=lambda _axes: {"algorithm_coverage_pct": 83})
+    assert "100, 83" in compare(side(base), side(other)).view().written("table")
