@@ -149,8 +149,9 @@ _SETTINGS: Final = (
         doc="adaptive: longest time of the timed passes, seconds"),
     _training_setting("validation", "bool", default=True,
         doc="loss and accuracy on the validation data, before training and after each epoch"),
-    Setting("layers", "bool", default=True, choices=(True, False, "unique"),
-        doc="time every layer in a separate pass; unique: each distinct convolution alone"),
+    Setting("layers", "bool", default=True, choices=(True, False, "unique", "batched"),
+        doc="time every layer in a separate pass; unique: each distinct convolution alone; "
+        "batched: many calls of each in one graph, divided by their number"),
     Setting("evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"),
     Setting("numerics", "bool", default=True, choices=(True, False, "layers"),
         doc="compare the output with float64; layers: also each layer row of a convolution"),

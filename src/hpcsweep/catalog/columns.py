@@ -305,7 +305,7 @@ _LAYER_ONLY = _group(
         "float",
         "kernels of the call in the profiled pass, without gaps and events",
     ),
-    ("layer_timer", "str", "how the call was timed: host, events, graph or isolated"),
+    ("layer_timer", "str", "how the call was timed: host, events, graph, isolated, batched"),
     ("params", "int", "parameters of the layer"),
     ("flops", "int", "floating-point operations; a multiply-add counts as 2"),
     ("bytes_min", "int", "bytes of input, weights and output, each counted once"),

@@ -105,6 +105,9 @@ class Inference(Workbench):
 
     def _refuse_early(self, point: Point) -> None:
         super()._refuse_early(point)
+        cold = point.axes["cache_state"] == "cold"
+        if cold and point.measure["layers"] == isolated.BATCHED:
+            raise Unsupported("layers: batched finds a warm cache; cache_state: cold takes unique")
         if point.axes["launch"] != "graph":
             return
         if self.device.type != "cuda":
@@ -159,7 +162,7 @@ class Inference(Workbench):
         done, throttled_ms = self._unthrottled(lanes, settings)
         clean = stats.summarise(done.times[0])
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
-        if settings["layers"] == isolated.UNIQUE:
+        if settings["layers"] in isolated.MODES:
             alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
             table = IsolatedTable(alone, clean)
         cells: Row = {

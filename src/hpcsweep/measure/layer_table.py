@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.catalog import columns
-from hpcsweep.measure.timing import isolated, stats
+from hpcsweep.measure.timing import stats
 from hpcsweep.measure.work import call_cells
 
 if TYPE_CHECKING:
@@ -107,14 +107,14 @@ class IsolatedTable:
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass that they are shares of."""
-        self._calls, self._of_calls, self._clean = alone.calls, alone.times, clean
+        self._alone, self._of_calls, self._clean = alone, alone.times, clean
 
     def rows(
         self, point: Point, about: Iterable[Row], _others_ms: Sequence[float | None] = ()
     ) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
-        shared = _shared_cells(point, isolated.TIMER)
-        return _rows(shared, self._calls, self._of_calls, self._clean, about)
+        shared = _shared_cells(point, self._alone.timer)
+        return _rows(shared, self._alone.calls, self._of_calls, self._clean, about)
 
     def convolution_means(self) -> list[float]:
         """Return the means of the convolution calls, in order."""

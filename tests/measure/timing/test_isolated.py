@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from torch import nn
 
 from hpcsweep.catalog import columns
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import convolutions, models
+from hpcsweep.measure.bench_api import Unsupported
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import isolated
+from hpcsweep.measure.timing import isolated, lanes
 from measuring import CPU, point, policy
+from simulatedgpu import SimulatedGpu
 
 ONCE = {"layers": "unique", "warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
 
@@ -42,6 +47,49 @@ def test_resnet50_has_53_convolutions_of_23_kinds(bench):
     assert all(len(of_key) == 1 for of_key in times.values())
     assert {row["layer_timer"] for row in done.layers} == {"isolated"}
     assert {row["n"] for row in done.layers} == {2}
+
+
+def test_batches_of_calls_are_told_by_their_timer(bench):
+    """Many calls in turn over all inputs, and the time of one of them in the row."""
+    settings = {**ONCE, "layers": "batched"}
+    done = bench.measure(point(measure=settings))
+    assert {row["layer_timer"] for row in done.layers} == {"batched"}
+    assert len(done.layers) == 2
+    assert done.row["layer_sum_over_total"] > 0
+    with pytest.raises(Unsupported, match="layers: batched finds a warm cache"):
+        bench.measure(point(cache_state="cold", measure=settings))
+
+
+@pytest.mark.parametrize(
+    ("layers", "launch", "reads_us"),
+    [("unique", "eager", 4), ("unique", "graph", 2.4), ("batched", "eager", 2.4)],
+)
+def test_a_batch_shares_what_a_launch_costs(monkeypatch, layers, launch, reads_us):
+    """Kernels of 2 us behind an event of 2 us, or 20 of them in a graph that takes 8 us to begin.
+
+    A graph of one call would read 10 us.
+    """
+    gpu, find_lanes = SimulatedGpu(event_ms=0.002), lanes.lanes
+
+    def capture(run, **_):
+        def replay():
+            gpu.issue(0.01, 0.006)
+            run()
+
+        return replay
+
+    monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
+    monkeypatch.setattr(lanes.clocks, "capture", capture)
+    on_gpu = partial(find_lanes, torch.device("cuda", 0))
+    monkeypatch.setattr(lanes, "lanes", lambda _device, *rest: on_gpu(*rest))
+    monkeypatch.setattr(isolated.caches, "input_count", lambda *_: 3)
+    wanted = point(launch=launch, measure={**ONCE, "layers": layers})
+    queued = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: gpu.issue(0.02, 0.002) if isinstance(module, nn.Conv2d) else None
+    )
+    with queued, torch.inference_mode():
+        _, alone = _isolated(wanted)
+    assert [1000 * times.median for times in alone.times] == pytest.approx([reads_us] * 2)
 
 
 def test_the_rows_are_columns_and_claim_no_layer_pass(bench):

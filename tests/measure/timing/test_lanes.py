@@ -97,7 +97,8 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
     """The layer lane replays a second capture, which has the events in it."""
     captured = []
 
-    def capture(run, around_capture=None):
+    def capture(run, around_capture=None, pool=None):
+        pools.append(pool)
         if around_capture is None:
             captured.append("clean")
             return run
@@ -115,8 +116,9 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
         events.append(_HostEvent())
         return events[-1]
 
-    events = []
+    events, pools = [], []
     monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(lanes.clocks, "capture", capture)
     monkeypatch.setattr(lanes.clocks, "external_event", external_event)
     work, _ = _pass()
@@ -124,6 +126,7 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
         found = lanes.lanes(GPU, "graph", work)
         done = collect(found.all(), Fixed(3))
     assert captured == ["clean", "layers"]
+    assert pools[0] is pools[1] is not None
     assert found.timer_name == "graph"
     assert [len(times) for times in done.times] == [3, 3]
     timed = found.timed()
@@ -134,7 +137,8 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
 def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkeypatch):
     """The overall time is still there; the layer rows are missing rather than wrong."""
     monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
-    monkeypatch.setattr(lanes.clocks, "capture", lambda run: run)
+    monkeypatch.setattr(lanes.clocks, "capture", lambda run, pool: run)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(lanes.clocks, "external_event", lambda: None)
     work, _ = _pass()
     with torch.inference_mode():

@@ -238,12 +238,13 @@ def event_floor_ms(runtime: Runtime) -> float:
 def capture(
     run: Callable[[], object],
     around_capture: Callable[[], AbstractContextManager[object]] = nullcontext,
+    pool: Any = None,  # noqa: ANN401 - torch's handle
 ) -> Callable[[], object]:
     """Return one replay of a CUDA graph of the pass.
 
     The pass runs on a side stream first, as capture requires: libraries allocate and choose there.
     The graph keeps memory and results of the captured pass. `around_capture` is entered for the
-    capture alone. No garbage is collected meanwhile, since the end of an older graph could spoil
+    capture alone. Graphs with one memory `pool` may not run at the same time. No garbage is collected meanwhile, since the end of an older graph could spoil
     the capture.
     """
     side = torch.cuda.Stream()
@@ -253,7 +254,7 @@ def capture(
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
+    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph, pool=pool):
         kept = run()
 
     def replay(_kept: object = kept) -> None:

@@ -1,13 +1,17 @@
-"""Times every distinct convolution of a network alone: `layers: unique`.
+"""Times every distinct convolution of a network alone: `layers: unique` and `layers: batched`.
 
 ResNet-50 calls 53 convolutions, of which 23 differ. Each of these runs alone, with the clock and
 the stopping rule of a pass, on several inputs in turn that together are larger than the cache.
 Every call of the same `unique_key` gets its time. For training a predictor this costs less than
 half of the time of all layers, and needs no timer inside a pass.
 
+A single call on a GPU carries the cost of two events, or of the launch of a graph. A *batch* of
+calls shares it: `batched` captures many calls in one graph and divides the time of a replay by
+them, and so does `unique` where the point itself is launched as a graph. On a CPU a batch loops.
+
 An isolated layer differs from a layer in its network: its weights stay in the cache, and nothing
-runs before it. So `layer_timer` says `isolated`, there is no `__other__` row, and percentages are
-shares of the clean pass, whose sum need not be 100.
+runs before it. So `layer_timer` says `isolated` or `batched`, there is no `__other__` row, and
+percentages are shares of the clean pass, whose sum need not be 100.
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
 
 UNIQUE: Final = "unique"
-TIMER: Final = "isolated"
+BATCHED: Final = "batched"
+MODES: Final = (UNIQUE, BATCHED)
+BATCH: Final = 20  # calls at least; all inputs have their turn in a batch
+_ISOLATED: Final = "isolated"
 _DRAWN: Final = 1 << 20
 
 
@@ -44,6 +51,7 @@ class Isolated:
 
     calls: Sequence[Call]
     times: Sequence[Summary]
+    timer: str
 
 
 def measure(
@@ -62,23 +70,33 @@ def measure(
             key: _time(model.get_submodule(firsts[key].layer), pool.inputs(firsts[key]), point)
             for key in dict.fromkeys(keys)
         }
-    return Isolated(convolutions, [times[key] for key in keys])
+    timer = BATCHED if _in_batches(point) else _ISOLATED
+    return Isolated(convolutions, [times[key] for key in keys], timer)
+
+
+def _in_batches(point: Point) -> bool:
+    """Say whether calls share a graph; a flushed cache is cold for the first of them alone."""
+    wanted = point.measure["layers"] == BATCHED or point.axes["launch"] == "graph"
+    return wanted and point.axes["cache_state"] != "cold"
 
 
 def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:
     settings: dict[str, Any] = dict(point.measure)
-    launch, device = point.axes["launch"], inputs[0].device
-    # a graph replays the one input that it was captured with
-    turns = itertools.cycle(inputs[:1] if launch == "graph" else inputs)
+    batched, device = _in_batches(point), inputs[0].device
+    launch = "graph" if batched else point.axes["launch"]
+    calls = max(BATCH, len(inputs)) if batched else 1
+    turns = itertools.cycle(inputs)
+
+    def run() -> None:
+        for _ in range(calls):
+            layer(next(turns))
+
     cold = point.axes["cache_state"] == "cold"
-    todo = lanes_of.Pass(
-        layer,
-        lambda: layer(next(turns)),
-        caches.preparation("cold", device) if cold else nothing,
-    )
+    todo = lanes_of.Pass(layer, run, caches.preparation("cold", device) if cold else nothing)
     clean = lanes_of.lanes(device, launch, todo).clean
     loop.collect([clean], loop.warm_up_rule(settings))
-    return stats.summarise(loop.collect([clean], loop.stopping_rule(settings)).times[0])
+    times = loop.collect([clean], loop.stopping_rule(settings)).times[0]
+    return stats.summarise([time / calls for time in times])
 
 
 class _Pool:

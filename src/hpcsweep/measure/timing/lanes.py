@@ -160,13 +160,14 @@ def _graph(work: Pass) -> Lanes:
     Each replay records these events again, so they are read after every replay.
     """
     clock = DeviceClock(Cuda(), work.prepare, timer="graph")
-    replay = clocks.capture(work.run)
+    pool = torch.cuda.graph_pool_handle()  # the lanes take turns, so one memory does for both
+    replay = clocks.capture(work.run, pool=pool)
     clock.calibrate(replay)
     clean = Lane(replay, clock)
     if not work.calls or clocks.external_event() is None:
         return Lanes(clock.timer, clean, device_clock=clock)
     timer = work.new_timer(work.model, work.calls, EventStamps(_external, "graph"))
-    layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1))
+    layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1), pool=pool)
     layer_clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     layer_clock.calibrate(layer_replay)
     lane = Lane(layer_replay, layer_clock, timer.reading, most=1)
