@@ -76,8 +76,9 @@ class Host:
     def synchronize(self) -> None:
         """Wait for nothing."""
 
-    def delay(self, ms: float) -> None:
+    def delay(self, ms: float) -> int:  # noqa: ARG002
         """Queue nothing."""
+        return 0
 
     def host_now(self) -> float:
         """Return the host's time in milliseconds."""

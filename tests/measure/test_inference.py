@@ -74,8 +74,9 @@ def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
     class Counting(Telemetry):
         asked = 0
 
-        def energy_of(self, run, finish):
+        def energy_of(self, run, finish, block):
             self.asked += 1
+            assert block >= 5
             run()
             finish()
             return {"energy_j": 0.5, "energy_method": "counter"}
@@ -84,6 +85,11 @@ def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
     row = Inference("cpu", counting).measure(point(measure={"energy": wanted})).row
     assert (counting.asked, row.get("energy_j")) == ((1, 0.5) if wanted else (0, None))
     assert row["n"] == 4
+
+
+def test_energy_of_a_gpu_that_would_mostly_wait_is_not_measured(bench):
+    """Idle watts over few passes are no energy of a pass; the method says why the cell is empty."""
+    assert bench._energy(None, 1.0, idles=True) == {"energy_method": "launch_bound"}
 
 
 def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):

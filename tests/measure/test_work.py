@@ -46,6 +46,9 @@ def test_shares_of_peak_follow_dtype_and_tf32():
         for axes in ({}, {"tf32": True}, {"dtype": "float16"})
     ]
     assert shares[0] > shares[1] > shares[2] > 0
+    for axes in ({"tf32": True}, {"dtype": "float16"}):
+        by_fma = work.rate_cells(shapes, 2.0, point(**axes).axes, H200, tensor_cores=False)
+        assert by_fma["pct_peak_compute"] == shares[0]
     cells = work.rate_cells(shapes, 2.0, point().axes, H200)
     assert cells["pct_peak_bw"] == pytest.approx(100 * cells["achieved_gbs"] / 4800)
     assert cells["peak_source"] == "H200 SXM"

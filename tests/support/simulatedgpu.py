@@ -11,13 +11,13 @@ class SimulatedGpu:
     """A device with a queue: the host issues work and goes on, the device does it in order.
 
     `queue_limit` is how many pieces may wait; a host that is further ahead than that blocks.
-    `event_ms` is what the device needs for an event.
+    `event_ms` is what the device needs for an event, `mhz` its clock.
     """
 
-    def __init__(self, queue_limit=10**9, event_ms=0.0):
+    def __init__(self, queue_limit=10**9, event_ms=0.0, mhz=2000):
         """Begin idle."""
         self.host = self.device = 0.0
-        self.limit, self.event_ms = queue_limit, event_ms
+        self.limit, self.event_ms, self.mhz = queue_limit, event_ms, mhz
         self.ends = deque()
 
     def issue(self, host_ms, device_ms):
@@ -37,8 +37,9 @@ class SimulatedGpu:
         self.host = max(self.host, self.device)
 
     def delay(self, ms):
-        """Queue work that does nothing."""
-        self.issue(0.005, ms)
+        """Queue work that does nothing, in cycles of 2 GHz at the clock that there is."""
+        self.issue(0.005, 2000 / self.mhz * ms)
+        return int(2e6 * ms)
 
     def host_now(self):
         """Return the host's time."""

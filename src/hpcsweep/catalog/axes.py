@@ -30,6 +30,9 @@ ALGORITHMS: Final[Mapping[str, str]] = {
     "winograd_nonfused": "Winograd with the transforms as separate passes",
 }
 
+# NVIDIA's guide to cuDNN: the forward algorithms that may use tensor cores, TF32 among them
+_ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused"})
+
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
 
 Kind = Literal["str", "int", "bool", "float", "list", "algorithm", "model", "dataset", "gpu"]
@@ -189,6 +192,11 @@ INJECTIONS: Final[Mapping[str, str]] = {
     "oom": "runs out of memory; `oom`",
     "unsupported": "cannot be done here; `unsupported`",
 }
+
+
+def may_use_tensor_cores(backend: str, algorithm: str) -> bool:
+    """Say whether a back-end's explicit algorithm may; the framework chooses for itself."""
+    return backend != "cudnn" or algorithm in _ON_TENSOR_CORES
 
 
 def axes_of(workload: str) -> dict[str, Axis]:

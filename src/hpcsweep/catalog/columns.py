@@ -242,11 +242,16 @@ _STATE = _group(
     ("threads", "int", "CPU threads that an operator used"),
     ("sm_clock_mhz_mean", "float", "SM clock at the ends of blocks, mean"),
     ("sm_clock_mhz_min", "float", "SM clock at the ends of blocks, lowest"),
+    ("sm_clock_pass_mhz", "float", "SM clock before each pass, by the cycles of the delay; median"),
     ("throttle_reasons", "str", "reasons for throttling, as NVML names them"),
     ("throttled_median_ms", "float", "median of the first try, if it was throttled"),
     ("power_limit_w", "float", "power limit of the GPU"),
     ("energy_j", "float", "energy of one pass, from the energy counter over at least 1 s"),
-    ("energy_method", "str", "where energy_j comes from: counter, or empty"),
+    (
+        "energy_method",
+        "str",
+        "counter; launch_bound: not measured, since the GPU would mostly wait; or empty",
+    ),
     ("temp_c_start", "float", "GPU temperature before the point"),
     ("temp_c_end", "float", "GPU temperature after the point"),
     ("load_avg_1min", "float", "load average of the node before the point"),
@@ -381,7 +386,9 @@ SHARD_COLUMNS: Final = (
 
 # Columns of shards and of layer rows that schema 1.0 did not have: name each one that is added.
 # No checksum covers the headers of 1.0, so they must stay known (`store.seals`).
-LATER: Final = frozenset({"algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"})
+LATER: Final = frozenset(
+    {"algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms", "sm_clock_pass_mhz"}
+)
 
 # Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from hpcsweep.measure.machine.telemetry import Telemetry
     from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.point import Point
+
+
+_ENERGY_BLOCK_MS: Final = 100.0  # passes between two waits: to wait is to idle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,13 @@ class Inference(Workbench):
             **timed.cells,
             **timed.clean.row(),
             "throughput_ips": 1000 * point.axes["batch_size"] / median,
-            **work.rate_cells(ready.shapes, median, point.axes, self.device),
+            **work.rate_cells(
+                ready.shapes,
+                median,
+                point.axes,
+                self.device,
+                tensor_cores=ready.may_use_tensor_cores,
+            ),
             **artifacts,
         }
         flags = timed.clean.flags(), ["launch_bound"] if timed.starved else []
@@ -158,7 +167,7 @@ class Inference(Workbench):
             ready.shapes.calls if settings["layers"] is True else (),
         )
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
-        warm = loop.collect([lanes.clean], loop.warm_up_rule(settings))
+        warmup_n = lanes.warm_up(settings)
         done, throttled_ms = self._unthrottled(lanes, settings)
         clean = stats.summarise(done.times[0])
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
@@ -166,7 +175,7 @@ class Inference(Workbench):
             alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
             table = IsolatedTable(alone, clean)
         cells: Row = {
-            "warmup_n": len(warm.times[0]),
+            "warmup_n": warmup_n,
             "stop_reason": done.reason,
             "timer": lanes.timer_name,
             "first_call_ms": first_ms,
@@ -174,13 +183,21 @@ class Inference(Workbench):
             **memory.cells(self._memory),
             **self._telemetry.cells(),
         }
-        if settings["energy"]:
-            cells |= self._telemetry.energy_of(lanes.clean.run, self._wait)
         clock = lanes.device_clock
         if clock:
             cells |= {"host_ms": clock.host_ms, "launch_bound": clock.launch_bound(clean.median)}
+            cells["sm_clock_pass_mhz"] = clock.sm_clock_mhz
+        if settings["energy"]:
+            cells |= self._energy(lanes, clean.median, idles=bool(cells.get("launch_bound")))
         starved = clock is not None and clock.mostly_starved
         return _Timed(samples=done.times[0], clean=clean, table=table, starved=starved, cells=cells)
+
+    def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
+        """Return the energy of a pass, unless the GPU would mostly wait for the host meanwhile."""
+        if idles:
+            return {"energy_method": "launch_bound"}
+        passes = max(5, round(_ENERGY_BLOCK_MS / median_ms))
+        return self._telemetry.energy_of(lanes.clean.run, self._wait, passes)
 
     def _unthrottled(
         self, lanes: Lanes, settings: dict[str, Any]

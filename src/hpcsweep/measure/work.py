@@ -74,15 +74,30 @@ def amount_cells(model: nn.Module, shapes: Shapes) -> Row:
     }
 
 
-def rate_cells(shapes: Shapes, median_ms: float, axes: Mapping[str, Any], device: Device) -> Row:
-    """Return the columns that say how fast a forward pass of that time works."""
+def rate_cells(
+    shapes: Shapes,
+    median_ms: float,
+    axes: Mapping[str, Any],
+    device: Device,
+    *,
+    tensor_cores: bool = True,
+) -> Row:
+    """Return the columns that say how fast a forward pass of that time works.
+
+    Without `tensor_cores`, TF32 and half types have the peak of float32, in which they multiply.
+    """
     seconds = median_ms / 1000
     flop_rate, byte_rate = shapes.flops / seconds, shapes.bytes_min / seconds
     return {
         "achieved_tflops": flop_rate / 1e12,
         "achieved_gbs": byte_rate / 1e9,
-        **_peak_cells(flop_rate, byte_rate, axes, device),
+        **_peak_cells(flop_rate, byte_rate, axes if tensor_cores else _by_fma(axes), device),
     }
+
+
+def _by_fma(axes: Mapping[str, Any]) -> dict[str, Any]:
+    dtype = axes["dtype"]
+    return {**axes, "tf32": False, "dtype": "float64" if dtype == "float64" else "float32"}
 
 
 def _peak_cells(flop_rate: float, byte_rate: float, axes: Mapping[str, Any], device: Device) -> Row:

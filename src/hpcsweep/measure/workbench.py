@@ -9,10 +9,12 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.proof import forward_pass
@@ -56,6 +58,12 @@ class Ready:
     def calls(self) -> list[LayerChoice | GradientChoice]:
         """What all convolution calls run, forward ones first."""
         return [*self.choices, *self.gradients]
+
+    @property
+    def may_use_tensor_cores(self) -> bool:
+        """Whether the rate of tensor cores is within reach of any convolution."""
+        ran = [(c.backend, c.used) for c in self.choices]
+        return bool(self.shapes.outside or not ran or any(starmap(may_use_tensor_cores, ran)))
 
 
 @dataclass(frozen=True, kw_only=True)

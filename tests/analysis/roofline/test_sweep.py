@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import resultsfolder
-from hpcsweep.analysis.roofline import model
+from hpcsweep.analysis.roofline import model, sweep
 from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
 
@@ -39,6 +39,24 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
     assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
     assert "of a training step the forward pass" in found.text()
     assert "1 point without FLOPs left out" in found.text()
+
+
+@pytest.mark.parametrize(
+    ("backend", "used", "unit"),
+    [
+        ("cudnn", "fft", "float32"),
+        ("cudnn", "fft+gemm", "float32"),
+        ("cudnn", "fft+winograd_nonfused", "tf32"),
+        ("cudnn+framework", "fft+auto", "tf32"),
+        ("framework", "auto", "tf32"),
+        (float("nan"), float("nan"), "tf32"),  # a layer that is no convolution
+    ],
+)
+def test_the_roof_of_tensor_cores_is_for_who_may_use_them(backend, used, unit):
+    """The other explicit algorithms of cuDNN multiply in float32, whatever TF32 would allow."""
+    row = {"backend": backend, "algorithm_used": used}
+    assert sweep._unit(row, {"dtype": "float32", "tf32": "true"}) == unit
+    assert sweep._unit(row, {"dtype": "float64", "tf32": "true"}) == "float64"
 
 
 def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):

@@ -81,6 +81,31 @@ def test_what_prepares_a_pass_is_outside_its_events():
     assert clock.block(run, 3) == pytest.approx([1.0] * 3, rel=0.01)
 
 
+def test_the_delay_tells_the_clock_of_each_pass():
+    """Its cycles are known, and two events tell how long they took; a short one tells nothing."""
+    gpu = SimulatedGpu(mhz=1500)
+    clock, _ = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
+    assert clock.sm_clock_mhz == pytest.approx(1500, rel=0.01)
+    short, _ = _measured(gpu, _network(gpu, 1, host_ms=0.03, device_ms=0.01))
+    assert short.sm_clock_mhz is None
+
+
+def test_a_warm_up_that_counts_its_passes_waits_for_no_delay():
+    """Ten passes take the host's time for them instead of that and more for the delays."""
+    gpu = SimulatedGpu()
+    run = _network(gpu, 100, host_ms=0.36, device_ms=0.06)
+    clock, _ = _measured(gpu, run)
+    began = gpu.host_now()
+    with clock.undelayed():
+        clock.block(run, 10)
+    assert gpu.host_now() - began == pytest.approx(360, rel=0.05)
+    assert (clock.passes, clock.sm_clock_mhz) == (5, None)
+    began = gpu.host_now()
+    clock.block(run, 10)
+    assert gpu.host_now() - began > 500
+    assert clock.sm_clock_mhz == pytest.approx(2000, rel=0.01)
+
+
 def test_a_pair_of_events_around_nothing_reads_what_an_event_costs():
     """A part of every layer's time that is not the layer's; next to nothing of a whole pass."""
     gpu = SimulatedGpu(event_ms=0.002)

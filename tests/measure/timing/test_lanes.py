@@ -37,7 +37,7 @@ class _HostRuntime:
         pass
 
     def delay(self, ms):
-        pass
+        return 0
 
     def host_now(self):
         return time.perf_counter_ns() / 1e6

@@ -17,6 +17,7 @@ import pandas as pd
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.roofline.work import Export, Work
+from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
@@ -99,14 +100,22 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work
     return Work(
         name,
         ident,
-        {_unit(point): float(row["flops"])},
+        {_unit(row, point): float(row["flops"])},
         float(row["bytes_min"]),
         float(row["median_ms"]) / 1e3,
         detail=" ".join(numbers),
     )
 
 
-def _unit(point: Row) -> str:
-    """Return whose peak counts: the type's that multiplies, or TF32's where it was allowed."""
+def _unit(row: Row, point: Row) -> str:
+    """Return whose peak counts: the type's that multiplies, or TF32's where it was allowed.
+
+    An algorithm of cuDNN without tensor cores multiplies in float32.
+    """
     dtype = _MIXED.get(str(point.get("amp")), str(point["dtype"]))
+    used = str(row.get("algorithm_used")).split("+")
+    if dtype != "float64" and not any(
+        may_use_tensor_cores(str(row.get("backend")), name) for name in used
+    ):
+        return "float32"
     return "tf32" if dtype == "float32" and point.get("tf32") == "true" else dtype

@@ -1,8 +1,8 @@
 """The cuDNN back-end: `cudnnConvolutionForward` and its gradients with the algorithm spelled out.
 
 The caller chooses the algorithm, not a heuristic. The math type is explicit, too: float32 uses FMA
-alone without TF32, and cuDNN's default math with it; half types use tensor cores and add up in
-float32.
+alone without TF32, and cuDNN's default math with it; half types add up in float32. By NVIDIA's
+guide only implicit_precomp_gemm and winograd_nonfused use tensor cores in these forward calls.
 
 A gradient runs the counterpart of its layer's algorithm (`_GRADIENTS`). Where there is none, or
 cuDNN refuses the shape, the framework computes it, and `gradients` says so.

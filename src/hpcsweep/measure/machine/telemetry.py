@@ -67,8 +67,13 @@ class Telemetry:
         """Return what does not change while the worker lives."""
         return {}
 
-    def energy_of(self, run: Callable[[], object], finish: Callable[[], object]) -> Row:  # noqa: ARG002
-        """Return the energy columns of a pass."""
+    def energy_of(
+        self,
+        run: Callable[[], object],  # noqa: ARG002
+        finish: Callable[[], object],  # noqa: ARG002
+        block: int = 5,  # noqa: ARG002
+    ) -> Row:
+        """Return the energy columns of a pass; `block` passes run between two waits."""
         return {}
 
 
@@ -166,17 +171,19 @@ class _Nvml(Telemetry):
             "power_limit_default_mw": self._ask("nvmlDeviceGetPowerManagementDefaultLimit"),
         }
 
-    def energy_of(self, run: Callable[[], object], finish: Callable[[], object]) -> Row:
+    def energy_of(
+        self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
+    ) -> Row:
         """Run passes for a second and a half; divide the growth of the energy counter by them."""
         if self._energy() is None:
             return {}
         finish()
         before, began, passes = self._energy(), time.monotonic(), 0
         while time.monotonic() - began < ENERGY_WINDOW_S:
-            for _ in range(5):
+            for _ in range(block):
                 run()
             finish()
-            passes += 5
+            passes += block
         after = self._energy()
         if before is None or after is None or after <= before:
             return {}

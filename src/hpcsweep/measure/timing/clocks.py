@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -22,7 +22,7 @@ import torch
 from hpcsweep.measure.timing import loop, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
@@ -30,6 +30,7 @@ _MOST_DELAY_MS: Final = 100.0
 _CALIBRATION_CYCLES: Final = 20_000_000
 _MOST_OVER_MEASURED: Final = 20.0  # no GPU rests at less than that part of its highest clock
 _STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
+_TELLING_MS: Final = 0.5  # a shorter delay tells no clock: its launch is a part of it
 _AHEAD_MS: Final = 0.02  # an event on an empty queue completes a few microseconds after that
 _CAPTURE_WARM_UPS: Final = 3
 _FLOOR_PAIRS: Final = 50
@@ -83,8 +84,8 @@ class Runtime(Protocol):
     def synchronize(self) -> None:
         """Wait until the device is idle."""
 
-    def delay(self, ms: float) -> None:
-        """Queue work that does nothing for about that long."""
+    def delay(self, ms: float) -> int:
+        """Queue work that does nothing for about that long; return its cycles, 0 for unknown."""
 
     def host_now(self) -> float:
         """Return the host's time in milliseconds."""
@@ -102,9 +103,11 @@ class Cuda:
         """Wait until the device is idle."""
         torch.cuda.synchronize()
 
-    def delay(self, ms: float) -> None:
-        """Queue a spinning kernel of one thread."""
-        torch.cuda._sleep(int(ms * cycles_per_ms()))  # noqa: SLF001 - torch has no public one
+    def delay(self, ms: float) -> int:
+        """Queue a spinning kernel of one thread; AMD's counts no cycles of the processors."""
+        cycles = int(ms * cycles_per_ms())
+        torch.cuda._sleep(cycles)  # noqa: SLF001 - torch has no public one
+        return 0 if torch.version.hip else cycles
 
     def host_now(self) -> float:
         """Return the host's time in milliseconds."""
@@ -160,6 +163,9 @@ class DeviceClock:
         self._runtime, self._prepare = runtime, prepare
         self._zero = runtime.event()
         self._pairs: list[tuple[Event, Event]] = []
+        self._delays: list[tuple[Event, int]] = []
+        self._clocks: list[float] = []
+        self._delayed = True
 
     def calibrate(self, run: Callable[[], object], passes: int = 3) -> None:
         """Find the host's time to issue a pass, from an idle device."""
@@ -178,19 +184,29 @@ class DeviceClock:
         while len(self._pairs) < count:
             self._pairs.append((self._runtime.event(), self._runtime.event()))
         pairs = self._pairs[:count]
-        delay = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS)
+        delay = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS) if self._delayed else 0.0
+        self._delays.clear()
         self._runtime.synchronize()
         self._zero.record()
         host_zero = self._runtime.host_now()
         issued = [self._issue(run, begin, end, delay) - host_zero for begin, end in pairs]
         self._runtime.synchronize()
-        self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
+        if self._delayed:
+            self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
+            self._clocks += [
+                cycles / asked.elapsed_time(begin) / 1000
+                for (asked, cycles), (begin, _) in zip(self._delays, pairs, strict=False)
+                if cycles and delay >= _TELLING_MS
+            ]
         return [begin.elapsed_time(end) for begin, end in pairs]
 
     def _issue(self, run: Callable[[], object], begin: Event, end: Event, delay: float) -> float:
         """Queue one pass; return the host's time when it was done with it."""
         self._prepare()
-        self._runtime.delay(delay)
+        if delay:
+            asked = self._runtime.event()
+            asked.record()
+            self._delays.append((asked, self._runtime.delay(delay)))
         begin.record()
         run()
         end.record()
@@ -212,6 +228,21 @@ class DeviceClock:
             inside = min(ahead[number * moments :][:moments], default=math.inf)
             left_over = ended - host_done
             self.starved += left_over < _STARVED * (ended - began) or inside < _AHEAD_MS
+
+    @contextmanager
+    def undelayed(self) -> Iterator[None]:
+        """Run passes whose times nobody needs, such as a counted warm-up, without delays."""
+        self._delayed = False
+        try:
+            yield
+        finally:
+            self._delayed = True
+            self._clocks.clear()
+
+    @property
+    def sm_clock_mhz(self) -> float | None:
+        """The SM clock right before the passes: median of the delays' cycles over their times."""
+        return stats.median(self._clocks) if self._clocks else None
 
     def launch_bound(self, median_ms: float) -> bool:
         """Say whether issuing a pass takes the host longer than the device needs for it."""
@@ -244,8 +275,8 @@ def capture(
 
     The pass runs on a side stream first, as capture requires: libraries allocate and choose there.
     The graph keeps memory and results of the captured pass. `around_capture` is entered for the
-    capture alone. Graphs with one memory `pool` may not run at the same time. No garbage is collected meanwhile, since the end of an older graph could spoil
-    the capture.
+    capture alone. Graphs with one memory `pool` may not run at the same time. No garbage is
+    collected meanwhile, since the end of an older graph could spoil the capture.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -93,9 +93,9 @@ def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:
 
     cold = point.axes["cache_state"] == "cold"
     todo = lanes_of.Pass(layer, run, caches.preparation("cold", device) if cold else nothing)
-    clean = lanes_of.lanes(device, launch, todo).clean
-    loop.collect([clean], loop.warm_up_rule(settings))
-    times = loop.collect([clean], loop.stopping_rule(settings)).times[0]
+    lanes = lanes_of.lanes(device, launch, todo)
+    lanes.warm_up(settings)
+    times = loop.collect([lanes.clean], loop.stopping_rule(settings)).times[0]
     return stats.summarise([time / calls for time in times])
 
 

@@ -8,12 +8,13 @@ or eighth of them, and a layer pass is one pass of each lane.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpcsweep.measure.timing import clocks, layer_timer
+from hpcsweep.measure.timing import clocks, layer_timer, loop
 from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock
 from hpcsweep.measure.timing.layer_timer import LayerTimer
 from hpcsweep.measure.timing.loop import Lane
@@ -69,6 +70,13 @@ class Lanes:
     def all(self) -> list[Lane]:
         """Return the lanes that there are, the clean one first."""
         return [self.clean, *(one.lane for one in self.layers)]
+
+    def warm_up(self, settings: dict[str, Any]) -> int:
+        """Run the clean lane's warm-up; return its passes. To count them takes no delays."""
+        clock = self.device_clock
+        undelayed = clock is not None and settings["stop"] == "fixed"
+        with clock.undelayed() if clock and undelayed else nullcontext():
+            return len(loop.collect([self.clean], loop.warm_up_rule(settings)).times[0])
 
     def forget(self) -> None:
         """Drop the times of layers so far."""
