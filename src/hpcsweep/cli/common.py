@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +13,7 @@ from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
@@ -39,11 +39,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--json`, as the argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 cluster_option = click.option(
     "--cluster",
     "clusters",

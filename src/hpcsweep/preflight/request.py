@@ -11,7 +11,7 @@ from typing import Final
 from hpcsweep import units
 from hpcsweep.errors import nearest, suggest
 from hpcsweep.preflight.findings import Finding, listed
-from hpcsweep.slurm import Gres, amount
+from hpcsweep.slurm import Gres, amount, duration
 from hpcsweep.spec.profile import Profile
 
 # Short options of sbatch and the keys of a profile that they set.
@@ -74,10 +74,7 @@ class Wants:
     @property
     def time_s(self) -> int | None:
         """Return the time limit in seconds, rounded up to minutes as Slurm does."""
-        try:
-            seconds = units.seconds(self["time"])
-        except ValueError:
-            return None
+        seconds = duration(self["time"])
         return None if seconds is None else -(-seconds // 60) * 60
 
     @property

@@ -6,8 +6,9 @@ import grp
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
     answers = {"config": config, **{key: one.result() for key, one in asked.items()}}
     unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
     told = {key: answer for key, answer in answers.items() if key not in unanswered}
-    return Cluster(**told, groups=_groups(), unanswered=unanswered)
+    return Cluster(**told, groups=frozenset(_groups()), unanswered=unanswered)
 
 
 def _down(timeout: float) -> CouldNotAsk | None:
@@ -65,13 +66,7 @@ def _down(timeout: float) -> CouldNotAsk | None:
     return CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
 
 
-def _groups() -> frozenset[str]:
-    names = map(_group_name, {os.getgid(), *os.getgroups()})
-    return frozenset(filter(None, names))
-
-
-def _group_name(number: int) -> str:
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:  # no list of a partition has a group without a name
-        return ""
+def _groups() -> Iterator[str]:
+    for number in {os.getgid(), *os.getgroups()}:
+        with suppress(KeyError):  # no list of a partition has a group without a name
+            yield grp.getgrgid(number).gr_name

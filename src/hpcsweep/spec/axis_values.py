@@ -132,11 +132,7 @@ def value_of(entry: Axis | Setting) -> Any:  # noqa: ANN401 - a type, as below
         finite = Annotated[float, Field(ge=entry.minimum, allow_inf_nan=False)]
         number = whole(entry.minimum) if entry.kind == "int" else finite
         return number | None if entry.default is None else number
-    types: dict[str, Any] = {
-        "bool": bool,
-        "str": Line,
-        "gpu": Annotated[Name, _offered(GPUS)],
-    }
+    types: dict[str, Any] = {"bool": bool, "str": Line, "gpu": Annotated[Name, _offered(GPUS)]}
     if entry.kind in types:
         return types[entry.kind]
     known = partial(_known_or_factory, _TABLES[entry.kind], entry.doc)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -235,28 +236,28 @@ def _absolute(text: str, folder: Path, *, bare: bool) -> str:
 
 
 def _check_together(doc: document.Document, profile: Profile) -> None:
-    launcher = LAUNCHERS[profile.launcher]
+    for keys, text in _mistakes(profile):
+        here = [key for key in keys if key in doc.data]  # and not in a file that it extends
+        raise doc.complaint(here[:1] or keys[-1:], text)
+
+
+def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what does not go together: the keys of which one must change, and the complaint."""
+    launcher, limit = LAUNCHERS[profile.launcher], profile.time_seconds
     if launcher.in_slurm and profile.gpu is None:
-        text = "`gpu` is missing: the value of the axis `gpu` that this profile serves"
-        raise doc.complaint((), f"{text}, such as l40")
+        what = "the value of the axis `gpu` that this profile serves, such as l40"
+        yield (), f"`gpu` is missing: {what}"
     if profile.conda and profile.venv:
-        where = "venv" if "venv" in doc.data else "conda"
-        raise doc.complaint((where,), "`conda` and `venv` exclude each other; set one to null")
+        yield ("venv", "conda"), "`conda` and `venv` exclude each other; set one to null"
     if profile.wrapper != "none" and not launcher.runs_profilers:
-        where = "wrapper" if "wrapper" in doc.data else "launcher"
         able = " or ".join(name for name, one in LAUNCHERS.items() if one.runs_profilers)
-        text = f"{profile.wrapper} needs launcher: {able}"
-        raise doc.complaint((where,), f"{text}; without it, set wrapper: none")
+        text = f"{profile.wrapper} needs launcher: {able}; without it, set wrapper: none"
+        yield ("wrapper", "launcher"), text
     if profile.wrapper_options and profile.wrapper == "none":
-        raise doc.complaint(
-            (), "`wrapper_options` need a `wrapper`; set one, or remove the options"
-        )
+        yield (), "`wrapper_options` need a `wrapper`; set one, or remove the options"
     if launcher.needs_time and profile.time is None:
-        where = "time" if "time" in doc.data else "launcher"
         text = f'`time` is missing, and launcher {profile.launcher} needs one, such as "24:00:00"'
-        raise doc.complaint((where,), f"{text} or UNLIMITED")
-    limit = profile.time_seconds
+        yield ("time", "launcher"), f"{text} or UNLIMITED"
     if limit is not None and limit <= profile.signal_lead and launcher.in_slurm:
-        where = "time" if "time" in doc.data else "signal_lead"
         text = f"a time limit of {limit} s ends before `signal_lead`, {profile.signal_lead} s"
-        raise doc.complaint((where,), f"{text}; set a longer time or a shorter lead")
+        yield ("time", "signal_lead"), f"{text}; set a longer time or a shorter lead"
