@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -50,3 +50,14 @@ def file(name: str, folders: Iterable[str] | None = None) -> Path:
 def is_file(weights: str) -> bool:
     """Say whether weights are a file, and no name."""
     return "/" in weights or weights.endswith(_FILE_SUFFIXES)
+
+
+def torch_home(env: Mapping[str, str]) -> dict[str, str]:
+    """Return TORCH_HOME as a job with these variables has it: theirs, or that of this process.
+
+    Empty where neither names a folder: then it is the user's own, here and in a job.
+    """
+    if home := env.get("TORCH_HOME") or os.environ.get("TORCH_HOME"):
+        return {"TORCH_HOME": home}
+    cache = env.get("XDG_CACHE_HOME") or os.environ.get("XDG_CACHE_HOME")
+    return {"TORCH_HOME": f"{cache}/torch"} if cache else {}

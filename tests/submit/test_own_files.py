@@ -164,3 +164,24 @@ def test_verify_finds_what_a_job_finds(desk: Desk):
     done = desk.run_process("verify", written(desk))
     assert "mymodel:net" in done.stdout, done.stdout + done.stderr
     assert "could not run" not in done.stdout
+
+
+def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """With the command that fetches them; a misspelt name, too. What is there is taken."""
+    home = tmp_path / "home"
+    site = desk.folder / "site.yaml"
+    site.write_text(f"gpu: cpu\nlauncher: sbatch\ntime: 10\nenv: {{TORCH_HOME: {home}}}\n")
+    path = desk.spec("workload: inference\naxes: {model: [resnet18], weights: [IMAGENET1K_V1]}\n")
+    asked = request.make(sweep_file.load(path), profile.load(site))
+    with pytest.raises(SpecError) as caught:
+        own_files.check(asked, print)
+    missing = home / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
+        caught.value
+    )
+    assert f"`hpcsweep data get {path} --cluster site` on a login node" in str(caught.value)
+    missing.parent.mkdir(parents=True)
+    missing.touch()
+    own_files.check(asked, print)

@@ -76,6 +76,8 @@ FOLDERS = {"hostile": '/scratch/it\'s a 100% "hostile" $(touch pwned) `folder` Ã
 def _only_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No template or profile of whoever runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -198,3 +200,17 @@ def test_templates_of_ones_own_are_told_and_kept(desk, monkeypatch):
     submission = prepare.prepare(desk.sweep(), asked).submission
     assert submission.read_manifest().templates == (str(path),)
     assert "export MINE=1" in script.render(asked.profile, submission)
+
+
+def test_a_job_has_the_torch_cache_of_submit_or_of_its_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever of the environment sbatch passes on: `submit` looked there for weights."""
+    text = "launcher: sbatch\ngpu: l40\ntime: 10\n"
+    assert "TORCH_HOME" not in render(tmp_path, text)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/scratch/cache")
+    assert "export TORCH_HOME=/scratch/cache/torch\n" in render(tmp_path, text)
+    monkeypatch.setenv("TORCH_HOME", "/scratch/torch home")
+    assert "export TORCH_HOME='/scratch/torch home'\n" in render(tmp_path, text)
+    own = render(tmp_path, text + "env: {TORCH_HOME: /own}\n")
+    assert own.count("export TORCH_HOME=") == own.count("export TORCH_HOME=/own") == 1

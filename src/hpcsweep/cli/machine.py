@@ -66,23 +66,53 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
 
 @click.group(cls=Commands)
 def data() -> None:
-    """Download data sets for training sweeps."""
+    """Download what jobs need: data sets, and weights by torchvision's name."""
 
 
 @data.command()
-@click.argument("name", metavar="cifar10|cifar100")
+@click.argument("name", metavar="SWEEP|cifar10|cifar100")
 @click.option(
     "--to",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    help="The folder that HPCSWEEP_DATA names in cluster profiles.",
+    help="For data sets: the folder that HPCSWEEP_DATA names in cluster profiles.",
 )
-def get(name: str, folder: Path) -> None:
-    """Download cifar10 or cifar100 on a login node; jobs never download."""
+@cluster_option
+def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> None:
+    """Download a data set, or the weights that a sweep needs, on a login node.
+
+    Jobs never download. Weights go where jobs look for them: into torch's cache, or below the
+    TORCH_HOME of the profile.
+
+    \b
+    hpcsweep data get cifar10 --to /scratch/me/data
+    hpcsweep data get sweeps/my_sweep.yaml --cluster v100
+    """
+    from hpcsweep.errors import UsageError
     from hpcsweep.measure.data import downloads
 
-    show(f"{name} is in {downloads.download(name, folder)}")
+    if folder is not None:
+        show(f"{name} is in {downloads.download(name, folder)}")
+    elif name in downloads.NAMES:
+        raise UsageError(f"where to? hpcsweep data get {name} --to FOLDER")
+    else:
+        for cluster in clusters or ("local",):
+            _get_weights(name, cluster)
+
+
+def _get_weights(spec: str, cluster: str) -> None:
+    from hpcsweep import search_path
+    from hpcsweep.measure.data import weights
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.submit import own_files
+    from hpcsweep.submit.request import Options
+
+    asked = request_of(sweep_file.load(spec), cluster, Options())
+    wanted = own_files.named_weights(asked)
+    os.environ.update(search_path.torch_home(asked.profile.env))
+    weights.get(wanted, show)
+    if not wanted:
+        show(f"{asked.sweep.name} needs no weights from torchvision")
 
 
 @click.group(cls=Commands)

@@ -155,32 +155,51 @@ def fill(shape: tuple[int, ...], how: str, generator: torch.Generator) -> Tensor
 def _from_torchvision(name: str, weights: str) -> nn.Module:
     from torchvision import models  # noqa: PLC0415 - two seconds that a factory does not need
 
-    known = models.list_models(module=models)
-    if name not in known:
-        raise UsageError(
-            f"model '{name}': torchvision has no such classifier{suggest(name, known)}"
-        )
+    _check_classifier(name)
     if weights == RANDOM or search_path.is_file(weights):
         model: nn.Module = models.get_model(name, weights=None, **_EXTRA.get(name, {}))
         return model
+    file = cached_weights(weights_url(name, weights))
+    if not file.is_file():
+        raise UsageError(
+            f"weights '{weights}': {file} is not there, and nothing is downloaded here; on a login "
+            "node run `hpcsweep data get SWEEP` (TORCH_HOME names another folder)"
+        )
+    trained: nn.Module = models.get_model(name, weights=weights.rpartition(".")[2])
+    return trained
+
+
+def weights_url(name: str, weights: str) -> str:
+    """Return where torchvision publishes weights of a classifier.
+
+    Raises:
+        UsageError: it has no such classifier, or no such weights of it.
+
+    """
+    from torchvision import models  # noqa: PLC0415
+
+    _check_classifier(name)
     named = models.get_model_weights(name)
     wanted = weights.rpartition(".")[2]
     if wanted not in {*named.__members__, "DEFAULT"}:
         allowed = ", ".join(named.__members__)
         raise UsageError(f"weights '{weights}': {name} has {allowed}, a path, or '{RANDOM}'")
-    _check_cache(name, weights, named[wanted].url)
-    trained: nn.Module = models.get_model(name, weights=named[wanted])
-    return trained
+    url: str = named[wanted].url
+    return url
 
 
-def _check_cache(name: str, weights: str, url: str) -> None:
-    """Refuse weights that torchvision would have to download: jobs never download."""
-    file = Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
-    if not file.is_file():
-        get = f"torchvision.models.get_model('{name}', weights='{weights.rpartition('.')[2]}')"
+def cached_weights(url: str) -> Path:
+    """Return the file in torch's cache that holds what is published there."""
+    return Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
+
+
+def _check_classifier(name: str) -> None:
+    from torchvision import models  # noqa: PLC0415
+
+    known = models.list_models(module=models)
+    if name not in known:
         raise UsageError(
-            f"weights '{weights}': {file} is not there, and nothing is downloaded here; on a login "
-            f'node run: python -c "import torchvision; {get}" (TORCH_HOME names another folder)'
+            f"model '{name}': torchvision has no such classifier{suggest(name, known)}"
         )
 
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
+import os
+import shlex
+import subprocess
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import search_path
+from hpcsweep import processes, search_path
+from hpcsweep.catalog import AXES
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
 
@@ -50,6 +55,57 @@ def check(asked: Request, say: Say) -> None:
         for name in names:
             if not search_path.file(name, asked.search_path).is_file():
                 raise _complaint(asked.sweep, key, name, _no_file(name, asked.search_path))
+    _check_weights(asked, say)
+
+
+def named_weights(asked: Request) -> list[tuple[str, str]]:
+    """Return networks with the names of their weights, of those that torchvision publishes."""
+    drawn = AXES["weights"].default
+    if all(name == drawn or search_path.is_file(name) for name in _named(asked.sweep, "weights")):
+        return []
+    found = ((point.axes["model"], point.axes["weights"]) for point in asked.points())
+    return [
+        (model, name)
+        for model, name in dict.fromkeys(found)
+        if name != drawn and not search_path.is_file(name) and not _is_factory(model)
+    ]
+
+
+def _check_weights(asked: Request, say: Say) -> None:
+    """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
+    wanted = named_weights(asked)
+    command = shlex.join(["hpcsweep", "data", "get", str(asked.sweep.path), *_cluster(asked)])
+    for (model, name), problem in zip(wanted, _weights_problems(asked, wanted), strict=True):
+        if not problem:
+            continue
+        told = f"{model}: {problem}; `{command}` on a login node downloads what is missing"
+        if not _own_python(asked.profile):
+            raise _complaint(asked.sweep, "weights", name, told)
+        say(f"note: weights '{name}' of {told}")
+
+
+def _cluster(asked: Request) -> list[str]:
+    return ["--cluster", asked.profile.name] if "TORCH_HOME" in asked.profile.env else []
+
+
+def _weights_problems(asked: Request, wanted: list[tuple[str, str]]) -> list[str]:
+    """Ask a process with torch, which this one does without, what is wrong with weights."""
+    if not wanted:
+        return []
+    home = search_path.torch_home(asked.profile.env)
+    done = subprocess.run(
+        processes.python("hpcsweep.measure.data.weights"),
+        input=json.dumps(wanted),
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
+        return [f"nobody could tell whether they are there ({why})" for _ in wanted]
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:

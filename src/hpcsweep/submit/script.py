@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 
+from hpcsweep import search_path
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError
@@ -94,7 +95,7 @@ def _preparation(profile: Profile) -> dict[str, Any]:
         "setup": _setup(profile),
         "vendor": vendor,
         "scratch": vendor == "amd" or profile.wrapper != "none",
-        "env": profile.env,
+        "env": {**search_path.torch_home(profile.env), **profile.env},
     }
 
 
