@@ -134,7 +134,7 @@ def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
 
 def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_path: Path):
     """Blanks, quotes, substitutions, percent signs: the report lies beside the shard."""
-    folder = tmp_path / 'it\'s a 100% "hostile" $(touch pwned) `folder` #1, ünï'
+    folder = tmp_path / 'it\'s a 100%j "hostile" $(touch pwned) `folder` #1, ünï'
     desk = furnished(folder, "wrapper: nsys\n")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/nsys").write_text(NSYS)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep.errors import ResultsError
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store.state import PointStatus
+from hpcsweep.submit import prepare, request
 from localruns import TEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_samples_are_reused_by_larger_ones(desk):
@@ -79,3 +87,25 @@ def test_the_commit_of_the_sweep_file_is_kept(desk):
     sha = git("rev-parse", "HEAD")
     told = [(one.git_sha, one.git_dirty) for one in found]
     assert told == [(None, None), (sha, False), (sha, True)]
+
+
+def test_two_sweep_files_of_one_name_are_told(desk):
+    """They share a folder; a copy, an edited file, a retry and a file that is gone are no news."""
+    first, other = desk.folder / "sweep.yaml", desk.folder / "other" / "sweep.yaml"
+    other.parent.mkdir()
+
+    def told(file: Path, models: str, **more: Any) -> list[str]:
+        file.write_text(TEN.replace("a, b", models))
+        asked = request.make(sweep_file.load(file), profile.load("local"))
+        asked, notes = replace(asked, **more), []
+        prepare.tell_namesake(desk.sweep(), asked, notes.append)
+        assert prepare.prepare(desk.sweep(), asked).submission
+        return notes
+
+    assert told(first, "a") == told(first, "a, b") == told(other, "a, b") == []
+    (note,) = told(first, "c")
+    assert f"also holds results of {other}, another sweep of this name" in note
+    assert "give one of them another `name`, or use --results" in note
+    assert told(other, "d", again=frozenset(PointStatus)) == []
+    first.unlink()
+    assert told(other, "e") == []

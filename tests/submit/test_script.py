@@ -214,3 +214,13 @@ def test_a_job_has_the_torch_cache_of_submit_or_of_its_profile(
     assert "export TORCH_HOME='/scratch/torch home'\n" in render(tmp_path, text)
     own = render(tmp_path, text + "env: {TORCH_HOME: /own}\n")
     assert own.count("export TORCH_HOME=") == own.count("export TORCH_HOME=/own") == 1
+
+
+def test_a_folder_with_a_backslash_is_refused_before_anything_is_written(desk):
+    """Slurm takes it for an escape, and the job would fail in the queue without a log."""
+    (desk.folder / "site.yaml").write_text("gpu: l40\ntime: 30\n")
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    done = desk.run("--results", "a\\b", "submit", "sweep.yaml", "--cluster", "site.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "rename it, or choose another with --results" in done.stderr
+    assert not (desk.folder / "a\\b").exists()

@@ -8,9 +8,9 @@ down.
 
 Stopping. SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 mean: finish the current point if `kill_wait`
 allows, drop it otherwise, and leave. In a scheduler job no point starts that does not fit into the
-time left before the deadline, which the job script exports. When points remain it exits with 75, on
-which the script requeues. A local launcher holds its stdin: end-of-file means that the launcher is
-gone, and it leaves at once. The variables are in `hpcsweep.environment`.
+time left before the deadline, which the job script exports, and none may take longer. When points
+remain it exits with 75, on which the script requeues. A local launcher holds its stdin: end-of-file
+means that the launcher is gone, and it leaves at once. The variables are in `hpcsweep.environment`.
 
 A newer attempt of the same chunk fences an older one off: before each commit the supervisor looks
 for the next attempt's file, so a node that was declared dead but lives on writes nothing more. An
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import ShardPath, SubmissionDir
 
+_DEATHS: Final = 2  # of attempts, at one point that is not tried again then
+_DEADLY: Final = "two attempts in a row died while they measured it; see their logs"
 _END_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker ends
 
@@ -75,6 +77,10 @@ class Attempt:
         self._too_large = OutOfMemoryPoints(self._manifest.run.known_oom)
         self._machine: Mapping[str, Any] = {}  # what the worker says of it
         self._slowest, self._measured, self._fenced_off = 0.0, 0, False
+        self._deadly: Point | None = None  # took earlier attempts down
+        self._began = self._ready = time.time()
+        deadline = float(os.environ.get(environment.DEADLINE) or "inf")
+        self._end = deadline - self._manifest.run.kill_wait  # of measuring
         self._shard, self._writer = self._open_shard()
 
     def run(self) -> int:
@@ -139,9 +145,25 @@ class Attempt:
             todo = [point for point in todo if point.point_id not in newer]
             if again:
                 self._say(f"{count(again, 'point')} sent again in a newer submission")
+        if todo and self._deaths() >= _DEATHS:
+            self._deadly = todo[0]
         left = count(len(todo), "point")
         self._say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
         return todo
+
+    def _deaths(self) -> int:
+        """Return how many attempts in a row died without a word while they measured a point."""
+        found = 0
+        for shard in reversed(self._submission.attempts(self._chunk.index)):
+            said = attempt.read(shard)
+            if shard == self._shard or said is None:  # None: it was fenced off before it began
+                continue
+            if said.state is not AttemptState.RUNNING or not said.row:
+                break
+            found += 1
+            if shards.read_keys(shard.overall):
+                break  # those before it died at another point
+        return found
 
     def _sent_again(self) -> set[str]:
         """Return the points that newer submissions of the same kind hold.
@@ -164,7 +186,7 @@ class Attempt:
             if self._stop.wanted() or not self._fits(point):
                 return len(todo) - number
             began, started_at = time.monotonic(), _now()
-            outcome = self._skip(point) or care.outcome_of(self._request(point), self._limit(point))
+            outcome = self._skip(point) or self._outcome_of(point, care)
             if outcome is None or self._fenced():
                 return len(todo) - number
             row = self._commit(point, outcome, started_at, time.monotonic() - began)
@@ -173,8 +195,7 @@ class Attempt:
 
     def _fits(self, point: Point) -> bool:
         """Say whether a point fits the time left; refuse where it can never fit."""
-        deadline = float(os.environ.get(environment.DEADLINE) or "inf")
-        left = deadline - time.time() - self._manifest.run.kill_wait
+        left = self._end - time.time()
         usual = self._chunk.seconds / max(len(self._chunk.points), 1)
         need = 1.1 * max(usual, self._slowest)
         if need <= left:
@@ -189,11 +210,34 @@ class Attempt:
         return False
 
     def _skip(self, point: Point) -> Outcome | None:
-        """Return the outcome of a point that need not be tried, if that is wanted."""
+        """Return the outcome of a point that need not, or must not, be tried."""
+        if point is self._deadly:
+            return Outcome(status=PointStatus.TIMEOUT, reason=_DEADLY)
         if not self._manifest.run.skip_dominated:
             return None
         reason = self._too_large.why_skip(point.axes)
         return Outcome(status=PointStatus.SKIPPED, reason=reason) if reason else None
+
+    def _outcome_of(self, point: Point, care: WorkerCare) -> Outcome | None:
+        """Measure a point within the time that is left; None where another job is to try it.
+
+        One that had a job to itself and no result is not tried again.
+        """
+        began, limit = time.time(), self._limit(point)
+        outcome = care.outcome_of(self._request(point), limit, self._end)
+        took = time.time() - max(began, self._ready)
+        settings = self._manifest.run
+        told = "USR" in self._stop.reason  # Slurm's signal may come a minute early
+        end = self._end - (settings.signal_lead + 60 - settings.kill_wait if told else 1)
+        done = outcome and (outcome.status is not PointStatus.TIMEOUT or took >= limit)
+        if done or self._stop.orphaned or time.time() < end:
+            return outcome
+        if self._measured or took < (end - self._began) / 2:  # others, or its start, took the time
+            self._stop.reason = self._stop.reason or "the time of the job is up"
+            return None
+        why = f"no result within {took:.0f} s, which is all that a job of profile"
+        why = f"{why} '{self._manifest.profile}' has for it; give the profile more `time`"
+        return Outcome(status=PointStatus.TIMEOUT, reason=why)
 
     def _request(self, point: Point) -> Request:
         return Request(point=point, tries=self._manifest.round + self._shard.attempt)
@@ -227,7 +271,7 @@ class Attempt:
         return row
 
     def _note_machine(self, machine: Mapping[str, Any]) -> None:
-        self._machine = machine
+        self._machine, self._ready = machine, time.time()
         self._write_env(AttemptState.RUNNING, "")
 
     def _write_env(self, state: AttemptState, reason: str) -> None:

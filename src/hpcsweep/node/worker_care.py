@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,8 +44,8 @@ class WorkerCare:
     on_hello: Callable[[Mapping[str, Any]], None]  # takes what a worker says of its machine
     _worker: Worker | None = field(default=None, init=False)
 
-    def outcome_of(self, request: Request, limit: float) -> Outcome | None:
-        """Return how a point ended within `limit` seconds; None where it was dropped.
+    def outcome_of(self, request: Request, limit: float, until: float) -> Outcome | None:
+        """Return how a point ended within `limit` seconds, and by then; None where it was dropped.
 
         Raises:
             Refused: the machine is not fit, or no worker starts.
@@ -55,7 +56,7 @@ class WorkerCare:
             if worker is None:
                 return None
             worker.ask(typed_json.write(request))
-            reply = worker.wait(limit, self.stop.wanted)
+            reply = worker.wait(min(limit, until - time.time()), self.stop.wanted)
             if isinstance(reply, Interrupted):
                 reply = self._grace(worker)
             outcome = self._judge(reply, limit, last_try=last_try)

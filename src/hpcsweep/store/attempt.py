@@ -38,6 +38,7 @@ class AttemptRecord:
     node: str = ""
     updated_at: str = ""  # UTC, ISO 8601
     slurm: dict[str, str] = field(default_factory=dict)  # Slurm's environment variables
+    row: dict[str, Any] = field(default_factory=dict)  # the machine's cells: a worker was ready
 
 
 def write(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ class RunSettings:
     min_memory_gb: float | None = None
     point_timeout: float = 600.0  # seconds, for each epoch of a training
     kill_wait: float = 20.0  # seconds between the scheduler's SIGTERM and its SIGKILL
+    signal_lead: float = 120.0  # seconds between the signal to finish and the end of the job
     workers: int = 1
     search_path: tuple[str, ...] = ()  # folders of what the sweep names without one; absolute
     skip_dominated: bool = False
@@ -72,6 +73,7 @@ class Manifest:
     host: str = ""
     user: str = ""
     argv: tuple[str, ...] = ()
+    spec: str = ""  # the sweep file's path
     spec_sha256: str = ""
     hpcsweep_version: str = ""
     git_sha: str | None = None

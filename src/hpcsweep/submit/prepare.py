@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, files
@@ -26,7 +27,6 @@ from hpcsweep.submit import estimate, packing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hpcsweep.point import Point
     from hpcsweep.store.ledger import LiveChunks
@@ -114,6 +114,21 @@ def _keep_sweep(run: RunDir, request: Request) -> None:
         file.write(request.sweep.text.encode())
 
 
+def tell_namesake(run: RunDir, request: Request, say: Say) -> None:
+    """Say if the folder holds the results of another sweep file that has the same name."""
+    before = Path(next((one.spec for one in reversed(run.manifests()) if one.spec), ""))
+    sweep = request.sweep
+    if request.again or before == sweep.path.resolve():
+        return
+    with suppress(OSError):  # it is gone, or on another machine
+        if before.read_bytes() != sweep.text.encode():
+            say(
+                f"note: {run.path} also holds results of {before}, another sweep of this name. "
+                f"Points that {sweep.path} lacks are orphans now. To keep the two apart, "
+                "give one of them another `name`, or use --results"
+            )
+
+
 def tell_templates(submission: SubmissionDir, say: Say) -> None:
     """Say which templates of the user's own the job script is made of: they are code."""
     for path in submission.read_manifest().templates:
@@ -183,6 +198,7 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
         min_memory_gb=None if request.rehearsal else profile.min_memory_gb,
         point_timeout=request.sweep.point_timeout,
         kill_wait=profile.kill_wait,
+        signal_lead=profile.signal_lead,
         workers=request.workers,
         search_path=request.search_path,
         skip_dominated=request.options.skip_dominated,
@@ -222,6 +238,7 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
         "host": socket.gethostname(),
         "user": getpass.getuser(),
         "argv": request.options.argv,
+        "spec": "" if request.again else str(sweep.path.resolve()),
         "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
         "hpcsweep_version": __version__,
         **_git(sweep.path.parent if sweep.path else None),

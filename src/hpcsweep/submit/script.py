@@ -17,7 +17,7 @@ import jinja2
 from hpcsweep import search_path
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.launchers import LAUNCHERS
-from hpcsweep.errors import ProfileError
+from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup
 
@@ -39,7 +39,13 @@ _KEYS: Final = (  # of a profile; also options of sbatch
 
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
-    """Return the job script of a submission; `ProfileError` if a value cannot be in a script."""
+    """Return the job script of a submission.
+
+    Raises:
+        ProfileError: a value cannot be in a script.
+        UsageError: Slurm could write no log.
+
+    """
     return _render(_Loader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
 
 
@@ -124,11 +130,20 @@ def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str
     own = [(f"--{key.replace('_', '-')}", getattr(profile, key)) for key in _KEYS]
     fixed = [
         ("--job-name", f"hpcsweep-{submission.run.name}"),
-        ("--output", "logs/slurm-%A_%a.out"),
+        ("--output", _output(submission)),
         ("--open-mode", "append"),
         ("--signal", f"B:USR1@{profile.signal_lead}"),
     ]
     return [*fixed, *((name, str(value)) for name, value in own if value is not None)]
+
+
+def _output(submission: SubmissionDir) -> str:
+    """Return the pattern of logs; Slurm reads `%` in the working folder's name as one, too."""
+    folder, pattern = str(submission.path.absolute()), "logs/slurm-%A_%a.out"
+    if "\\" in folder:
+        text = "Slurm writes no logs below a folder with a backslash in its name"
+        raise UsageError(f"{folder}: {text}; rename it, or choose another with --results")
+    return f"{folder.replace('%', '%%')}/{pattern}" if "%" in folder else pattern
 
 
 def _setup(profile: Profile) -> list[str]:

@@ -68,6 +68,7 @@ def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     own_files.check(asked, say)
     job = _Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
+    prepare.tell_namesake(job.run, asked, say)
     locked, unlocked = _IN_SLURM if asked.profile.in_slurm else _HERE
     with locks.held(job.run, _LOCKED_BY):
         code = _follow(locked, job)
