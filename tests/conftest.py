@@ -8,12 +8,17 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import lanes
+import offspring
 from localruns import TEN, Desk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What a person has set for hpcsweep, or Slurm for the job that runs the tests, is not theirs.
 for _name in [name for name in os.environ if name.startswith(("HPCSWEEP_", "SLURM_", "SBATCH_"))]:
@@ -63,6 +68,18 @@ def _what_is_loaded_is_no_garbage() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_are_heard() -> None:
+    offspring.hear_signals()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End what is left, such as a sweep that a failed test began: it must not meet the next one."""
+    with offspring.all_end(request.node.nodeid):
+        yield
 
 
 def pytest_unconfigure() -> None:

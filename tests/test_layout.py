@@ -47,6 +47,7 @@ STORIES = {
     "store/test_old_results": "a results folder of the first release",
     "submit/test_script_runs": "job scripts run in a shell, without Slurm",
     "test_layout": "this module",
+    "test_offspring": "what tests start (tests/support/offspring.py)",
     "test_wheel": "the built wheel",
 }
 

@@ -417,6 +417,7 @@ def _start_guard(folder: Path) -> subprocess.Popen[bytes]:
     """Start the process that stops the cluster should this one die without doing so."""
     return subprocess.Popen(
         [sys.executable, __file__, "guard", str(folder)],
+        env={"PATH": PATH},
         stdin=subprocess.PIPE,  # closes when this process ends, however it ends
         stdout=subprocess.DEVNULL,
         start_new_session=True,

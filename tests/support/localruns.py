@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -90,18 +89,14 @@ class Desk:
         return self.run("submit", "sweep.yaml", "--cluster", "local", *more, **env)
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Start hpcsweep and return at once; SIGINT reaches it even if this process ignores it."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            return subprocess.Popen(
-                [*COMMAND, *map(str, arguments)],
-                cwd=self.folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        finally:
-            signal.signal(signal.SIGINT, before)
+        """Start hpcsweep and return at once."""
+        return subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def sweep(self, name: str = "sweep") -> RunDir:
         """Return a sweep's results."""
