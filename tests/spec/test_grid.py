@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Space, When
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULTS = {"model": None, "input_size": 224, "algorithm": "auto", "gpu": None, "seed": 0}
 
@@ -94,7 +99,43 @@ def test_ten_million_combinations_are_counted_from_a_handful_of_classes() -> Non
     )
     grid = Grid(space)
     assert grid.count == 5000 * 2000 - 10 * 2
-    assert len(list(grid.ways(grid.dims))) == 4  # excluded or not, by each of the two axes
+    assert len(list(grid.ways(grid.dims))) == 2  # excluded or not
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_hundreds_of_conditions_match_what_each_of_them_matches_alone(seed: int) -> None:
+    """Overlapping ranges, lists and negations on three axes, counted one combination at a time."""
+    random = Random(seed)
+    axes = {name: [*range(9)] for name in ("model", "input_size", "seed")}
+    excludes = [_drawn(random, axes) for _ in range(200)]
+    rules = [When({"seed": _is(*range(4))}, {"algorithm": ["gemm", "fft"]})] if seed % 2 else []
+    probes = [_drawn(random, axes) for _ in range(20)]
+    space = Space(axes, DEFAULTS, excludes=tuple(excludes), whens=tuple(rules))
+    listed = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    ways = {i: 2 if rules and point["seed"] < 4 else 1 for i, point in enumerate(listed)}
+    hit = [[i for i, point in enumerate(listed) if _met(e, point)] for e in excludes]
+    kept = set(ways).difference(*hit)
+    grid = Grid(space, probes=probes)
+    assert grid.count == len(_kept(grid)) == sum(ways[i] for i in kept)
+    assert [grid.excluded_by(i) for i in range(200)] == [sum(map(ways.get, one)) for one in hit]
+    for i, probe in enumerate(probes):
+        assert grid.probed(i) == sum(ways[k] for k in kept if _met(probe, listed[k]))
+
+
+def _drawn(random: Random, names: Iterable[str]) -> dict[str, Predicate]:
+    """Return a condition on each axis: values, all but a value, or a range."""
+    low = random.randrange(8)
+    tests = [
+        _is(*random.sample(range(9), 3)),
+        Predicate(frozenset({low}), negate=True),
+        Predicate(bounds=(("ge", low), ("lt", low + random.uniform(0, 4)))),
+        Predicate(bounds=(("gt", low + 4), ("le", 7.5))),
+    ]
+    return {name: random.choice(tests) for name in names}
+
+
+def _met(condition: dict[str, Predicate], point: dict[str, int]) -> bool:
+    return all(test(point[name]) for name, test in condition.items())
 
 
 def test_without_axes_there_is_no_combination() -> None:

@@ -1,10 +1,10 @@
 """Which combinations of axis values a sweep has: the product under `zip`, `exclude` and `when`.
 
-Axes that vary are dimensions; axes that move together share one. Every condition of the sweep has
-a bit, and a row of a dimension has a mask: the bits of the conditions that its values do not
-contradict. The masks of a combination's rows, joined by AND, leave the bits of the conditions that
-match the combination. Rows with equal masks are counted together, so counting costs a few steps
-for each different mask, and not for each combination.
+Axes that vary are dimensions; axes that move together share one. The masks (see `masks`) of a
+combination's rows, joined by AND, leave the bits of the conditions that match the combination. Rows
+with equal masks are one class. Counting takes the dimensions in two parts: for each mask of the
+smaller part, the classes of the larger one that stay are a set, an integer with a bit for each, so
+they cost one step together for each condition that may still match.
 
 An axis that `when` rules set has the values of all of its sources: its own, and those of each
 rule. Every source has a bit, too; the last rule that matches says which source must have the value.
@@ -15,27 +15,25 @@ into one, which has the masks of all of them; it is kept where one of them would
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import compress, count, product
-from operator import and_, or_
+from itertools import compress, count, groupby, product
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.point import canonical_json
+from hpcsweep.spec.masks import NEUTRAL, Classes, joined, multiplied, ones, value_masks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hpcsweep.spec.masks import Masks
     from hpcsweep.spec.space import Condition, Predicate, Space
 
     Indices = tuple[int, ...]
-    Masks = tuple[int, ...]  # one, or one for each of the rows that were joined
 
-_NEUTRAL: Final[Masks] = (-1,)  # every bit
 _REMEMBERED: Final = 200_000  # answers that a walk keeps
-_UNNAMED: Final = object()  # stands for all values that no condition names
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Dimension:
 
     def masks_at(self, row: int) -> Masks:
         """Return the masks of a row."""
-        return _NEUTRAL if self.masks is None else self.masks[row]
+        return NEUTRAL if self.masks is None else self.masks[row]
 
     def find(self, values: tuple[Any, ...]) -> int | None:
         """Return the row that has these values."""
@@ -70,7 +68,7 @@ class Dimension:
     @cached_property
     def counts(self) -> Mapping[Masks, int]:
         """The number of rows by their masks."""
-        return {_NEUTRAL: len(self)} if self.masks is None else Counter(self.masks)
+        return {NEUTRAL: len(self)} if self.masks is None else Counter(self.masks)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -101,6 +99,8 @@ class Grid:
             for name, test in condition.items():
                 self._tests.setdefault(name, {})[bit] = test
         self._sources = _sources(space, len(conditions))
+        self._rules = (1 << len(conditions)) - 1 & ~self._excludes  # bits of rules and probes
+        self._bits = len(conditions) + sum(map(len, self._sources.values()))
         names = space.names()
         groups = [*space.groups(), *((name,) for name in space.defaults if name not in names)]
         dims = [self._dimension(group) for group in groups]
@@ -110,7 +110,7 @@ class Grid:
             dims = [_on_device(dim, gpu, rehearse) if "gpu" in dim.names else dim for dim in dims]
         self.dims = [dim for dim in dims if len(dim) != 1] or dims[:1]
         self.fixed = dict(space.defaults)  # the values that no dimension varies
-        self.start: Masks = _NEUTRAL
+        self.start: Masks = NEUTRAL
         for dim in dims:
             if len(dim) == 1 and dim is not self.dims[0]:
                 self.fixed.update(zip(dim.names, dim.row(0), strict=True))
@@ -119,64 +119,75 @@ class Grid:
     @cached_property
     def count(self) -> int:
         """The number of combinations that are kept."""
-        return sum(self._kept.values())
+        return self._numbers[-1]
 
     def excluded_by(self, exclude: int) -> int:
         """Return how many combinations an exclude matches; another may match them as well."""
-        ways = self.ways(self.dims, ~self._excludes | 1 << exclude)
-        return sum(n for masks, n in ways if any(m >> exclude & 1 for m in self._existing(masks)))
+        return self._numbers[exclude]
 
     def set_by(self, rule: int) -> int:
         """Return how many kept combinations a rule matches."""
-        bit = len(self._space.excludes) + rule
-        return sum(number for matched, number in self._kept.items() if matched >> bit & 1)
+        return self._numbers[len(self._space.excludes) + rule]
 
     def probed(self, probe: int) -> int:
         """Return how many kept combinations a probe matches."""
         return self.set_by(len(self._space.whens) + probe)
 
     @cached_property
-    def _kept(self) -> Counter[int]:
-        """The number of kept combinations, by the bits of the conditions that match them."""
+    def _numbers(self) -> Counter[int]:
+        """How many combinations the condition of each bit matches; -1 is for what is kept."""
+        parts: list[Mapping[Masks, int]] = [{self.start: 1}, {NEUTRAL: 1}]
+        for dim in sorted(self.dims, key=lambda dim: len(dim.counts), reverse=True):
+            parts.sort(key=len)
+            parts[0] = multiplied(parts[0], dim.counts)
+        some, others = sorted(parts, key=len)
         found: Counter[int] = Counter()
-        for masks, ways in self.ways(self.dims):
-            kept = self._keeping(masks)
-            if kept:
-                found[reduce(or_, kept)] += ways
+        if not others:
+            return found
+        classes = Classes(others, self._bits)
+        for masks, ways in some.items():
+            for bit, matched in self._matched(masks, classes).items():
+                found[bit] += ways * classes.number(matched)
         return found
 
-    def ways(self, dims: Iterable[Dimension], bits: int = -1) -> Iterator[tuple[Masks, int]]:
-        """Yield masks that rows of the dimensions lead to, with the number of ways to get there.
+    def _matched(self, masks: Masks, classes: Classes) -> dict[int, int]:
+        """Return, for each bit and for -1, the classes that match it together with some masks."""
+        found: dict[int, int] = defaultdict(int)
+        for mask, layer in product(masks, classes.layers):
+            there, gone = self._existing(mask, layer, classes.all), 0
+            for bit in ones(mask & self._excludes):
+                found[bit] |= there & layer[bit]
+                gone |= layer[bit]
+            kept = there & ~gone
+            found[-1] |= kept
+            for bit in ones(mask & self._rules):
+                found[bit] |= kept & layer[bit]
+        return found
 
-        Only `bits` of the masks are looked at. The same masks may come more than once.
-        """
-        rows: list[Mapping[Masks, int]] = [{_NEUTRAL: 1}]
-        rows += [_narrowed(dim.counts, bits) for dim in dims]
-        *first, last = sorted(rows, key=len)
+    def ways(self, dims: Iterable[Dimension]) -> Iterable[tuple[Masks, int]]:
+        """Return the masks that rows of the dimensions lead to, and in how many ways."""
         found: Mapping[Masks, int] = {self.start: 1}
-        for counts in first:
-            following: Counter[Masks] = Counter()
-            for masks, ways in found.items():
-                for more, number in counts.items():
-                    following[joined(masks, more)] += ways * number
-            found = following
-        for masks, ways in found.items():
-            for more, number in last.items():
-                yield joined(masks, more), ways * number
+        for dim in dims:
+            found = multiplied(found, dim.counts)
+        return found.items()
 
     def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
         """Yield, in order, rows of all dimensions but the last, and the last one's kept rows."""
         *outer, last = self.dims
+        if not len(last):
+            return
+        classes = Classes(last.counts, self._bits)
 
-        @lru_cache(_REMEMBERED // max(1, len(last.counts)))
+        @lru_cache(_REMEMBERED // len(last.counts))
         def kept(masks: Masks) -> dict[Masks, bool]:
-            return {more: self.keeps(joined(masks, more)) for more in last.counts}
+            found = self._matched(masks, classes)[-1]
+            return {more: bool(found >> i & 1) for i, more in enumerate(last.counts)}
 
         for rows in product(*(range(len(dim)) for dim in outer)):
             keeps = kept(self.masks_of(outer, rows))
             if last.masks is not None:
                 yield rows, compress(range(len(last)), map(keeps.__getitem__, last.masks))
-            elif keeps[_NEUTRAL]:
+            elif keeps[NEUTRAL]:
                 yield rows, range(len(last))
 
     def masks_of(self, dims: Iterable[Dimension], rows: Iterable[int]) -> Masks:
@@ -189,7 +200,11 @@ class Grid:
 
     def keeps(self, masks: Masks) -> bool:
         """Say whether the sweep has the combinations that have these masks."""
-        return bool(self._keeping(masks))
+        return bool(self._matched(masks, self._anything)[-1])
+
+    @cached_property
+    def _anything(self) -> Classes:
+        return Classes({NEUTRAL: 1}, self._bits)
 
     def holds(self, axes: Mapping[str, Any]) -> bool:
         """Say whether a full assignment of values is one of the kept combinations."""
@@ -200,15 +215,16 @@ class Grid:
         found = [row for row in rows if row is not None]
         return len(found) == len(rows) and self.keeps(self.masks_of(self.dims, found))
 
-    def _keeping(self, masks: Masks) -> list[int]:
-        """Return the masks that no exclude matches."""
-        return [mask for mask in self._existing(masks) if not mask & self._excludes]
-
-    def _existing(self, masks: Masks) -> Iterable[int]:
-        """Return the masks where each value is from the source that holds there."""
-        if not self._sources:
-            return masks
-        return [mask for mask in masks if all(_agree(mask, s) for s in self._sources.values())]
+    def _existing(self, mask: int, layer: Sequence[int], classes: int) -> int:
+        """Return the classes where each value is from the last source whose rule matches."""
+        for sources in self._sources.values():
+            agreed, left = 0, classes
+            for rule, value in reversed(sources):
+                here = left if rule is None else left & layer[rule] & -(mask >> rule & 1)
+                agreed |= here & layer[value] & -(mask >> value & 1)
+                left &= ~here
+            classes &= agreed
+        return classes
 
     def _dimension(self, names: tuple[str, ...]) -> Dimension:
         """Return a group's rows with their masks."""
@@ -220,24 +236,15 @@ class Grid:
             columns, masks = (united,), [of_sources]
         for name, column in zip(names, columns, strict=True):
             if name in self._tests:
-                masks.append(_masks(self._tests[name], column))
+                masks.append(value_masks(self._tests[name], column))
         if not masks:
             return Dimension(names, columns)
         known: dict[Masks, Masks] = {}  # equal masks are one object
-        rows = ((reduce(and_, row),) for row in zip(*masks, strict=True))
-        return Dimension(names, columns, [known.setdefault(row, row) for row in rows])
-
-
-def joined(masks: Masks, more: Masks) -> Masks:
-    """Return the masks of combinations, given those of two of their parts."""
-    return tuple([a & b for a in masks for b in more])
-
-
-def _narrowed(counts: Mapping[Masks, int], bits: int) -> Mapping[Masks, int]:
-    found: Counter[Masks] = Counter()
-    for masks, number in counts.items():
-        found[joined(masks, (bits,))] += number
-    return found
+        rows: list[Masks] = []
+        for each, run in groupby(zip(*masks, strict=True)):
+            row = (reduce(and_, each),)
+            rows += [known.setdefault(row, row)] * sum(1 for _ in run)
+        return Dimension(names, columns, rows)
 
 
 def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
@@ -253,12 +260,6 @@ def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
     return found
 
 
-def _agree(mask: int, sources: list[tuple[int | None, int]]) -> bool:
-    """Say whether the last source whose rule matches has the value."""
-    *_, source = (bit for rule, bit in sources if rule is None or mask >> rule & 1)
-    return bool(mask >> source & 1)
-
-
 def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], list[int]]:
     """Return the values of all sources, each once, and the bits of the sources that have it."""
     values: dict[str, Any] = {}
@@ -269,20 +270,6 @@ def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], l
             values.setdefault(key, value)
             masks[key] = masks.get(key, ~sum(1 << each for each in bits)) | 1 << bit
     return list(values.values()), list(masks.values())
-
-
-def _masks(tests: Mapping[int, Predicate], column: Sequence[Any]) -> Iterator[int]:
-    """Yield the mask of each value; of the values that no test tells apart, one is tested."""
-    named = {value for test in tests.values() for value in test.values}
-    cuts = sorted({bound for test in tests.values() for _, bound in test.bounds})
-    known: dict[tuple[Any, int], int] = {}
-    for value in column:
-        # a map of algorithms is no value that a condition can name
-        which = value if not isinstance(value, dict) and value in named else _UNNAMED
-        where = -1 if value is None else bisect_left(cuts, value) + bisect_right(cuts, value)
-        if (which, where) not in known:
-            known[which, where] = ~sum(1 << bit for bit, test in tests.items() if not test(value))
-        yield known[which, where]
 
 
 def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimension:

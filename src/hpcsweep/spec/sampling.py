@@ -12,12 +12,13 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcsweep.point import canonical_json
-from hpcsweep.spec.grid import joined
+from hpcsweep.spec.masks import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hpcsweep.spec.grid import Dimension, Grid, Indices, Masks
+    from hpcsweep.spec.grid import Dimension, Grid, Indices
+    from hpcsweep.spec.masks import Masks
 
 T = TypeVar("T")
 
