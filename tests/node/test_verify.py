@@ -12,9 +12,10 @@ from hpcsweep.conv.proof.evidence import Evidence, Operation, Proof, Seen
 from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.measure.bench_api import Bench, Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.training.workload import Training
 from hpcsweep.node import verify
 from hpcsweep.node.verify import Finding
-from measuring import lying, point
+from measuring import lying, point, training
 
 NET = "tinynets:small_vgg"  # a 3x3, and a 1x3 that Winograd cannot do
 
@@ -40,6 +41,15 @@ def test_an_honest_point_is_proven(bench: Inference, algorithm: str) -> None:
     assert finding.row["max_rel_error"] < 1e-5
     assert finding.default["algorithm_used"] == "auto"
     assert finding.default["median_ms"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_training_in_a_reduced_type_is_compared_with_the_weights_that_it_learned(dtype) -> None:
+    """Else no such point could be proven; a pass in float64 of the same weights needs no others."""
+    (finding,) = found(Training("cpu"), training(algorithm="gemm", dtype=dtype))
+    assert finding.problems == []
+    assert finding.proven
+    assert 0 < finding.row["max_rel_error"] < 0.05
 
 
 def test_a_fallback_is_told_with_its_reason_and_is_no_lie(bench: Inference) -> None:

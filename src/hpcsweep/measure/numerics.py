@@ -2,7 +2,9 @@
 
 `max_rel_error` is the largest deviation over the largest magnitude of the float64 output. The
 reference starts from the float32 weights and inputs, so rounding them to half precision counts as
-error, too. The reference is kept while consecutive points have the same network, size, batch and
+error, too. After a training in a reduced type there are no other weights than the reduced ones: the
+reference has them as they are, and what rounding cost while they were learned is not told. The
+reference is kept while consecutive points have the same network, size, batch and
 inputs.
 """
 
@@ -85,7 +87,9 @@ class Reference:
     def _run(self, point: Point, network: nn.Module) -> object:
         exact = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
         (image,) = models.make_inputs(exact, self._device)
-        if point.axes["dtype"] not in _LOSSLESS or self._device.type != image_device(network):
+        reduced = point.axes["dtype"] not in _LOSSLESS
+        drawn = point.workload == "inference"  # else the weights were learned
+        if drawn and (reduced or self._device.type != image_device(network)):
             return models.build(models.ModelKey.of(exact), self._device)(image)
         return _in_float64(network, image)
 
@@ -130,9 +134,10 @@ def _own_error(layer: nn.Conv2d, x: Tensor, output: object) -> float | None:
 
 
 def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
-    """Run a module's own code on its parameters in float64."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    return functional_call(module, {name: _double(t) for name, t in tensors}, inputs)
+    """Run a module's own code on its parameters in float64, where the inputs are."""
+    tensors, device = [*module.named_parameters(), *module.named_buffers()], inputs[0].device
+    exact = {name: _double(tensor.to(device)) for name, tensor in tensors}
+    return functional_call(module, exact, inputs)
 
 
 def _exact(layer: nn.Conv2d, x: Tensor) -> Tensor:

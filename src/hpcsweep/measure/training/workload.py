@@ -52,7 +52,6 @@ _CANNOT: Final = (
     "Cannot find a working triton installation",
 )
 REPEATED_MOST_S: Final = 60.0  # a throttled training that was longer is not taken again
-_LOSSLESS: Final = ("float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,11 +234,11 @@ class Training(Workbench):
     def _error(self, ready: _Prepared) -> float | None:
         """Return the largest relative error of the trained network against float64.
 
-        It leaves the network in evaluation mode, and its convolutions plain. None if the weights
-        are in a reduced type, or the output is not finite.
+        It leaves the network in evaluation mode, and its convolutions plain. None if the output is
+        not finite.
         """
         point, trainer = ready.point, ready.trainer
-        if not point.measure["numerics"] or point.axes["dtype"] not in _LOSSLESS:
+        if not point.measure["numerics"]:
             return None
         trainer.model.eval()
         with torch.no_grad(), trainer.autocast():
