@@ -86,8 +86,8 @@ class Backend(Protocol):
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the algorithm can do the shape, else the reason in a few words."""
 
-    def limit_workspace(self, most: float) -> None:
-        """Say how many bytes of scratch memory a call may take, where asking could take more."""
+    def limited(self, most: float) -> Backend:
+        """Return a back-end whose calls may take so many bytes of scratch memory."""
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of scratch memory that a call needs; None is unknown."""

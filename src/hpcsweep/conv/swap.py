@@ -152,7 +152,7 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     `AlgorithmError` for `error`; the layers then keep what they had.
     """
     choices.check(algorithm)
-    backend.limit_workspace(most_workspace)
+    backend = backend.limited(most_workspace)
     picked = [
         _decide(model, _Assignment(layer, algorithm, backend, most_workspace), shape)
         for layer, shape in calls

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Choice = LayerChoice | GradientChoice
 
-_MIB: Final = 1 << 20
+MIB: Final = 1 << 20
 _SHOWN: Final = 3
 
 
@@ -54,7 +54,7 @@ def choose(
         return [choice.decide(algorithm, *call, backend, _device_type(model)) for call in calls]
     swap.swap(model)
     try:
-        most = settings["workspace_mib"] * _MIB
+        most = settings["workspace_mib"] * MIB
         policy = settings["unsupported"]
         _refuse_outside(shapes, algorithm, policy)
         return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)

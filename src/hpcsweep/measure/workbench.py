@@ -125,6 +125,8 @@ class Workbench:
         """Give a network its algorithm; return what each call got, and how long that took, ms."""
         began = time.perf_counter()
         algorithm, settings = point.axes["algorithm"], point.measure
+        # its gradients and its evidence are asked for under the same limit
+        self._backend = self._backend.limited(settings["workspace_mib"] * convolutions.MIB)
         choices = convolutions.choose(model, shapes, algorithm, settings, self._backend)
         return choices, 1e3 * (time.perf_counter() - began)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.vendor import backend as vendor_backend
 from hpcsweep.conv.vendor import cudnn_library
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.cudnn import Cudnn
@@ -149,7 +151,7 @@ def test_what_needs_more_scratch_memory_than_allowed_is_never_tried(backend, fak
     calls = [("0", shape)]
     (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend, most_workspace=1000)
     assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
-    for gradient in backend.gradients("fft", shape):
+    for gradient in backend.limited(1000).gradients("fft", shape):
         assert gradient.algorithm is None
         assert gradient.reason.endswith(" MiB; 0.000953674 MiB are allowed")
     assert not [name for name in fake.calls if name.startswith("cudnnConvolution")]
@@ -192,6 +194,26 @@ def _stepped(backend, algorithm):
 
     step()
     return net, picked, step
+
+
+def test_the_limit_of_scratch_memory_is_a_network_s_own(backend, fake, monkeypatch):
+    """What another network may take, later, changes nothing in what the first one's step runs."""
+    net, _, step = _stepped(backend, "fft")
+    fake.forget()
+    step()
+    alone = fake.ran
+    assert len(alone) == 5  # two forward, two for filters, one for the data between
+    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    swap.swap(other)
+    picked = swap.assign(other, NET_CALLS, "fft", swap.FALLBACK, backend, most_workspace=0)
+    assert all(choice.fallback for choice in picked)
+    fake.forget()
+    step()
+    assert fake.ran == alone
+    monkeypatch.setattr(vendor_backend, "choose", lambda _device_type: backend)
+    again = pickle.loads(pickle.dumps(other))
+    assert again[0].assigned.backend.unsupported("fft", NET_CALLS[0][1]).startswith("a workspace")
+    assert net[0].assigned.backend.unsupported("fft", NET_CALLS[0][1]) is None
 
 
 @pytest.mark.parametrize("algorithm", EXPLICIT)

@@ -57,8 +57,9 @@ class Reference:
             return f"{shape.dtype} is no type of {', '.join(catalog.DTYPES)}"
         return _family(algorithm).unsupported(shape, self.device_type)
 
-    def limit_workspace(self, most: float) -> None:
-        """Do nothing: no answer of this back-end takes memory."""
+    def limited(self, most: float) -> Reference:  # noqa: ARG002
+        """Return itself: no answer of this back-end takes memory."""
+        return self
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of what the algorithm itself keeps; oneDNN's own is unknown."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.shape import ConvShape
     from hpcsweep.conv.vendor.driver import Driver, Plan
 
@@ -53,22 +54,31 @@ class VendorBackend:
         self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
         self._untried: set[tuple[Problem, int]] = set()
         self._most_workspace = math.inf
-        operator.ENGINES[driver.name] = self
+        self._engine = driver.name
+        operator.ENGINES[self._engine] = self
 
     def __deepcopy__(self, _memo: object) -> VendorBackend:
         return self  # shared by copies of a network: plans and handles belong to the process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return choose, (self._device_type,)  # found again by a process that unpickles a network
+        # found again by a process that unpickles a network
+        return _limited, (self._device_type, self._most_workspace)
 
     @property
     def name(self) -> str:
         """What the column `backend` says."""
         return self._driver.name
 
-    def limit_workspace(self, most: float) -> None:
-        """Refuse, before it is tried, what needs more bytes of scratch memory; gradients, too."""
-        self._most_workspace = most
+    def limited(self, most: float) -> VendorBackend:
+        """Return this back-end with the same plans and another limit of scratch memory, in bytes.
+
+        What needs more is refused before it is tried; gradients, too, which a step asks for by the
+        engine's name. So the limit is that of the networks that were given this one.
+        """
+        found = object.__new__(VendorBackend)
+        found.__dict__.update(self.__dict__, _most_workspace=most, _engine=f"{self.name}:{most!r}")
+        operator.ENGINES[found._engine] = found
+        return found
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
@@ -86,7 +96,7 @@ class VendorBackend:
         """Convolve; the call was found supported before."""
         steps = (shape.stride, shape.padding, shape.dilation, shape.groups)
         nhwc = shape.layout == NHWC
-        out = torch.ops.hpcsweep.convolution(x, weight, self.name, algorithm, *steps, nhwc)
+        out = torch.ops.hpcsweep.convolution(x, weight, self._engine, algorithm, *steps, nhwc)
         if bias is None:
             return out
         bias = bias.view(-1, 1, 1)
@@ -243,6 +253,10 @@ class VendorBackend:
         """Wait until the device is idle; raise its error if an earlier call broke it."""
         if self._device_type == "cuda" and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize()
+
+
+def _limited(device_type: str, most: float) -> Backend:
+    return choose(device_type).limited(most)
 
 
 def _problem(way: Way, algorithm: str, shape: ConvShape) -> Problem:
