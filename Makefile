@@ -10,12 +10,13 @@ BIN := $(VENV)/bin
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-all prepare check docs slurm clean
+.PHONY: demo test test-all prepare check docs slurm browser clean
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
 	$(BIN)/hpcsweep collect quickstart
 	$(BIN)/hpcsweep report quickstart
+	$(BIN)/hpcsweep report quickstart --html results/quickstart/report.html
 
 # Several processes share the tests (tests/support/lanes.py); pytest's summary is the last line.
 test: prepare check
@@ -24,7 +25,7 @@ test: prepare check
 test-all: prepare check
 	$(BIN)/python -m pytest -n auto --all $(PYTEST)
 
-prepare: $(STAMP) slurm
+prepare: $(STAMP) slurm browser
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -49,7 +50,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hpcsweep needs Python 3.10")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[page,parquet]' --group dev
 	@mkdir -p $(@D) && touch $@
 
 # The tests start their own Slurm on localhost; where it cannot be installed they skip with a reason.
@@ -59,6 +60,15 @@ slurm:
 	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy \
 	        --no-install-recommends slurm-wlm slurmdbd munge mariadb-server; } >/tmp/hpcsweep-apt.log 2>&1 \
 	    || echo "Slurm could not be installed (/tmp/hpcsweep-apt.log); its tests will skip"; \
+	fi
+
+# The tests open the page of a sweep in Chromium; where it cannot be installed they skip.
+browser: slurm
+	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "installing Chromium for the tests"; \
+	    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy \
+	        --no-install-recommends chromium; } >/tmp/hpcsweep-apt-chromium.log 2>&1 \
+	    || echo "no Chromium (/tmp/hpcsweep-apt-chromium.log); the tests that need it will skip"; \
 	fi
 
 clean:

@@ -48,16 +48,33 @@ def collect(
 
 @click.command()
 @click.argument("sweep", required=False)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with figures and tables; it needs no network.",
+)
 @json_option
 @click.pass_obj
-def report(results: Path, sweep: str | None, *, as_json: bool) -> None:
+def report(results: Path, sweep: str | None, html: Path | None, *, as_json: bool) -> None:
     """Compare the algorithms in one table.
 
     For a training sweep, show throughput and where the time of a step goes.
+
+    \b
+    hpcsweep report quickstart --html quickstart.html
     """
     from hpcsweep.analysis.report import read
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    if html:
+        from hpcsweep.analysis.page import write
+
+        for note in write.write(one, html):
+            show(f"note: {note}", file=sys.stderr)
+        show(f"open {html}", file=sys.stderr if as_json else sys.stdout)
+        if not as_json:
+            return
     found = read(one)
     show(json.dumps(found.to_json()) if as_json else found.text())
 

@@ -182,9 +182,24 @@ def read(  # noqa: PLR0913 - one argument per option
     """
     export = _export(sources, gpu, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
-    found = Roofline(label or _label(sources), export, roofs)
+    return _checked(Roofline(label or _label(sources), export, roofs))
+
+
+def under_roofs(export: Export, gpu: str) -> Roofline:
+    """Return pieces of work below the roofs of their device, or else of a GPU.
+
+    Raises:
+        UsageError: no peaks are known.
+
+    """
+    known = export.device if _gpu(export.device) else gpu
+    return _checked(Roofline("", export, _roofs(known, None, None, None)))
+
+
+def _checked(found: Roofline) -> Roofline:
+    """Return a roofline whose units all have a peak."""
     for unit in found.units:
-        roofs.peak(unit)
+        found.roofs.peak(unit)
     return found
 
 

@@ -1,0 +1,169 @@
+"""Makes the data of the figures: one table per kind of figure, small enough for one page.
+
+Axes that vary, other than x, colour and GPU, are filters of the page. Their values are text, as the
+page's controls show them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import best_layers, dataset, speedup
+from hpcsweep.errors import UsageError
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcsweep.analysis.dataset import Dataset
+
+MOST_POINTS: Final = 2000  # in figures and table; more are thinned
+_MOST_PLACES: Final = 12  # values of x for which layers are shown
+_MOST_CELLS: Final = 20_000  # of the map of the best algorithm
+_TOP: Final = 15  # layers in the figure of the slowest ones
+_TIMES: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "q1_ms", "q3_ms", "n")
+_PHASES: Final = tuple(
+    f"phase_{p}_ms" for p in ("data", "h2d", "forward", "loss", "backward", "optimizer")
+)
+# columns of figures of their own, where they were measured
+MORE: Final = ("mem_peak_bytes", "energy_j", "throughput_ips", "throughput_sps")
+_SHOWN: Final = ("algorithm_coverage_pct", "flags", "point_id")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which axis is where: `x`, `colour`, a figure per GPU, and `filters` for the rest."""
+
+    x: str
+    colour: str
+    filters: tuple[str, ...]
+    gpus: tuple[str, ...]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("gpu", *self.filters, self.colour, self.x)))
+
+
+def layout(rows: pd.DataFrame) -> Layout:
+    """Choose what stands on x, what tells colours apart, and what is left to filters."""
+    varying = [axis for axis in dataset.varying_axes(rows) if axis != "seed"]
+    numbers = [axis for axis in varying if catalog.AXES[axis].kind in {"int", "float"}]
+    names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
+    colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
+    x = next((a for a in ("input_size", "batch_size", *numbers) if a in numbers), colour)
+    gpus = sorted(str(name) for name in rows["gpu"].dropna().unique())
+    rest = (axis for axis in varying if axis not in {x, colour, "gpu"})
+    return Layout(x, colour, tuple(rest), tuple(gpus))
+
+
+def thinned(rows: pd.DataFrame, x: str, most: int = 0) -> tuple[pd.DataFrame, str]:
+    """Return rows of evenly spread values of x, and a note where some are left out."""
+    most = most or MOST_POINTS
+    if len(rows) <= most:
+        return rows, ""
+    places = sorted(rows[x].unique(), key=lambda value: dataset.rank(x, value))
+    kept = rows[rows[x].isin(_spread(places, max(2, most * len(places) // len(rows))))]
+    kept = kept.iloc[:: -(-len(kept) // most)]
+    return kept, f"{count(len(kept), 'point')} of {len(rows):,} are shown, evenly spread over {x}"
+
+
+def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the points, with the speed-up over the baseline if there is one."""
+    wanted = [*_TIMES, *MORE, *_PHASES, *_SHOWN]
+    kept = [name for name in rows if name in {*seen.axes, *wanted} and rows[name].notna().any()]
+    found = rows[kept].assign(doubtful=dataset.doubtful(rows))
+    if base := baseline(rows, seen):
+        times = rows[[n for n in rows if n in {*catalog.AXES, "median_ms"}]]
+        times = times.assign(doubtful=found["doubtful"])
+        compared, _ = speedup.compare(times, "median_ms", {seen.colour: base}, {"seed"})
+        found = found.assign(speedup=compared["speedup"].to_numpy())
+    return _texts(found, seen)
+
+
+def baseline(rows: pd.DataFrame, seen: Layout) -> str:
+    """Return the value of the colour axis that others are compared with; empty if there is one."""
+    values = ordered(rows, seen.colour)
+    return ("auto" if "auto" in values else values[0]) if len(values) > 1 else ""
+
+
+def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
+    """Return the values of an axis as text, in catalogue order."""
+    found = sorted(rows[axis].unique(), key=lambda value: dataset.rank(axis, value))
+    return [dataset.shown(axis, value) for value in found]
+
+
+def kinds(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the time of each kind of layer in each point, at some values of x."""
+    found = layers.groupby(["point_id", *seen.axes, "op"], dropna=False, sort=False)["mean_ms"]
+    return _texts(found.sum().rename("ms").reset_index(), seen)
+
+
+def slowest(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the rows of the layers that take longest, some for each model."""
+    named = layers[layers["layer"] != "__other__"]
+    means = named.groupby(["model", "layer"])["mean_ms"].mean().sort_values(ascending=False)
+    top = means.groupby("model").head(_TOP).index
+    found = named[pd.MultiIndex.from_frame(named[["model", "layer"]]).isin(top)]
+    sums = found.groupby(["point_id", *seen.axes, "layer", "op"], dropna=False, sort=False)
+    return _texts(sums[["mean_ms"]].sum().rename(columns={"mean_ms": "ms"}).reset_index(), seen)
+
+
+def at_some_places(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the layers at evenly spread values of x, few enough for a page."""
+    places = sorted(layers[seen.x].dropna().unique(), key=lambda v: dataset.rank(seen.x, v))
+    return layers[layers[seen.x].isin(_spread(places, _MOST_PLACES))]
+
+
+def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the fastest algorithm of each convolution and configuration, as `best` finds it.
+
+    It is empty where nothing was timed under the default.
+    """
+    rows = rows[dataset.valid(rows, noise=True)]
+    default = baseline(rows, seen)
+    if seen.colour != "algorithm" or not default:
+        return pd.DataFrame()
+    try:
+        found = best_layers.per_layer(data, rows, default)
+    except UsageError:
+        return pd.DataFrame()
+    axes = [axis for axis in seen.axes if axis != seen.colour]
+    configs = rows[axes].assign(config=best_layers.configurations(rows)).drop_duplicates("config")
+    found = found[found["tried"] > 0].merge(configs, on="config").sort_values("call_index")
+    found["gain_pct"] = 100 * (found["default_ms"] / found["ms"] - 1)
+    kept = ["layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]
+    return _texts(thinned(found, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
+
+
+def phases(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the phases of training steps, one row each."""
+    there = [name for name in _PHASES if name in points]
+    keys = ["point_id", *seen.axes]
+    found = points.melt([k for k in keys if k in points], there, "phase", "ms").dropna()
+    return found.assign(phase=found["phase"].str.removeprefix("phase_").str.removesuffix("_ms"))
+
+
+def with_axes(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the layer rows of these points, with the axes of their points."""
+    table = data.of_layers(rows)
+    axes = rows[["point_id", *seen.axes]]
+    own = table.drop(columns=[axis for axis in seen.axes if axis in table])
+    return own.merge(axes, on="point_id")
+
+
+def _spread(places: Sequence[Any], most: int) -> list[Any]:
+    """Return at most so many of the values, evenly spread, with the first and the last."""
+    if len(places) <= most:
+        return list(places)
+    return [places[round(i * (len(places) - 1) / (most - 1))] for i in range(most)]
+
+
+def _texts(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+    """Return the rows with text on every axis but x."""
+    axes = {axis for axis in seen.axes if axis != seen.x or axis == seen.colour}
+    texts = {a: [dataset.shown(a, value) for value in rows[a]] for a in axes if a in rows}
+    return rows.assign(**texts)

@@ -1,0 +1,145 @@
+"""Writes the page: one file that needs no network, with the library that draws inside."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import metadata, resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import pandas as pd
+
+from hpcsweep import __version__, files
+from hpcsweep.analysis import columns, dataset, report
+from hpcsweep.analysis.page import frames, tables
+from hpcsweep.errors import MissingDependency, ResultsError
+
+if TYPE_CHECKING:
+    from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.page.frames import Layout
+    from hpcsweep.analysis.page.sections import Drawn
+    from hpcsweep.store.rundir import RunDir
+
+
+def write(run: RunDir, path: Path) -> list[str]:
+    """Write the page of a collected sweep; return notes on what it leaves out.
+
+    Raises:
+        UsageError: the sweep was not collected.
+        MissingDependency: the libraries that draw are not installed.
+        ResultsError: the file cannot be written.
+
+    """
+    try:
+        from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
+
+        library = _library()
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"the page needs {error.name}, which is not installed: pip install 'hpcsweep[page]'"
+        ) from error
+    data = dataset.read(run)
+    seen = frames.layout(data.rows)
+    drawn = sections.make(data, seen)
+    with files.replacing(path) as file:
+        file.write(_render(data, seen, drawn, library).encode())
+    return drawn.notes
+
+
+def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
+    everything = pd.concat([data.rows, data.failed])
+    shown, _ = frames.thinned(everything, seen.x)
+    env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return env.from_string(_resource("page.html")).render(
+        name=data.run.name,
+        counts=data.counts(),
+        notes=drawn.notes,
+        when=_when(data.rows),
+        version=__version__,
+        controls=_controls(data.rows, seen, drawn.places),
+        sections=drawn.sections,
+        report=report.read(data.run).text(),
+        points=tables.points(shown, seen),
+        failures=tables.failures(data),
+        flags=tables.flags(data.rows),
+        machines=tables.environment(data.rows),
+        css=_resource("page.css"),
+        script=_resource("page.js"),
+        library=library.replace("</script", "<\\/script"),
+        specs=_json({f.ident: f.spec for s in drawn.sections for f in s.figures}),
+        data=_embedded(drawn.data),
+    )
+
+
+def _controls(rows: pd.DataFrame, seen: Layout, places: list[str]) -> list[dict[str, Any]]:
+    """Return the page's controls; of an axis that has no place in the figures the first value."""
+    found: list[dict[str, Any]] = []
+    for axis in dict.fromkeys(("gpu", seen.colour, *seen.filters)):
+        values = frames.ordered(rows, axis)
+        chosen = values[0] if axis in seen.filters else ""
+        found.append(
+            {
+                "name": axis,
+                "label": columns.label(axis),
+                "choices": values,
+                "chosen": chosen,
+                "all": True,
+            }
+        )
+    if places and seen.x != seen.colour:
+        label = f"layers at {columns.label(seen.x)}"
+        found.append(
+            {"name": "at", "label": label, "choices": places, "chosen": places[-1], "all": False}
+        )
+    return [one for one in found if len(one["choices"]) > 1 or one["name"] == "at"]
+
+
+def _when(rows: pd.DataFrame) -> str:
+    days = sorted(rows["started_at"].dropna().str[:10].unique()) if "started_at" in rows else []
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else ""
+
+
+def _embedded(data: dict[str, pd.DataFrame]) -> str:
+    """Return tables as one JSON object, for a script element."""
+    parts = (
+        f'"{name}":{frame.to_json(orient="records", double_precision=9)}'
+        for name, frame in data.items()
+    )
+    return _harmless("{" + ",".join(parts) + "}")
+
+
+def _json(record: dict[str, Any]) -> str:
+    return _harmless(json.dumps(record, separators=(",", ":")))
+
+
+def _harmless(text: str) -> str:
+    """Return JSON that cannot end the script element that it stands in."""
+    return text.replace("<", "\\u003c")
+
+
+def _resource(name: str) -> str:
+    return resources.files("hpcsweep.analysis.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _library() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script.
+
+    Bundling them takes seconds, so the script is kept in the user's cache.
+    """
+    import vl_convert  # noqa: PLC0415 - it may be missing
+
+    version = metadata.version("vl-convert-python")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcsweep"
+    kept = cache / f"vega-{version}.js"
+    if kept.exists():
+        return kept.read_text(encoding="utf-8")
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with files.replacing(kept) as file:
+            file.write(script.encode())
+    except (OSError, ResultsError):  # a home that cannot be written costs only time
+        pass
+    return script

@@ -1,0 +1,231 @@
+"""The page of a sweep, in a real browser: of one that was measured, and of a thousand points."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+import browser
+import manypoints
+import quickstart
+from collectedsweep import collected
+from hpcsweep.analysis.page import frames, write
+from hpcsweep.errors import MissingDependency, ResultsError
+
+WIDTHS = (360, 800, 1400)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Start one browser for all."""
+    with browser.chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Return the page of the quickstart sweep."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    path = folder / "page.html"
+    assert write.write(quickstart.collected(folder), path) == []
+    return path
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory):
+    """Return the page of a thousand points on two GPUs."""
+    folder = tmp_path_factory.mktemp("thousand")
+    path = folder / "page.html"
+    assert write.write(manypoints.collected(folder), path) == []
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(chromium, measured):
+    """Return the page of the quickstart sweep, opened."""
+    return browser.opened(chromium, measured, viewport={"width": 1400, "height": 900})
+
+
+@pytest.fixture(scope="module")
+def large(chromium, thousand):
+    """Return the page of a thousand points, opened."""
+    return browser.opened(chromium, thousand, viewport={"width": 1400, "height": 900})
+
+
+def marks(page, figure):
+    """Return how many marks of points a figure has."""
+    return page.locator(f"#{figure} .mark-symbol.role-mark path").count()
+
+
+def choose(page, axis, value):
+    """Choose in a control, and wait until the figures have followed."""
+    page.select_option(f"#f-{axis}", value)
+    page.wait_for_timeout(300)
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_every_figure_is_drawn_and_nothing_complains(name, request):
+    """No console line, no request that failed; each figure has marks of its data."""
+    page = request.getfixturevalue(name)
+    assert page.said == []
+    figures = page.evaluate("[...document.querySelectorAll('.chart')].map((one) => one.id)")
+    assert len(figures) > 5
+    count = "#{} .role-mark :is(path, text, line, rect)"
+    empty = [one for one in figures if page.locator(count.format(one)).count() < 2]
+    assert empty == []
+
+
+def test_the_page_has_what_a_decision_needs(large):
+    """A section for each thing that was measured, with a figure per GPU."""
+    sections = large.evaluate("[...document.querySelectorAll('section')].map((one) => one.id)")
+    assert sections == [
+        "time", "speedup", "layers", "best", "coverage", "roofline", "mem_peak_bytes", "energy_j",
+        "throughput_ips", "failures", "flags", "machines", "report", "points",
+    ]  # fmt: skip
+    assert {"figure-time-h100", "figure-time-v100"} <= set(
+        large.evaluate("[...document.querySelectorAll('.chart')].map((one) => one.id)")
+    )
+    assert "out of memory" in large.inner_text("#failures")
+    assert "Tesla V100-SXM2-32GB" in large.inner_text("#machines")
+
+
+def test_a_page_of_a_thousand_points_is_small_and_needs_no_network(thousand):
+    """Under 5 MB, and nothing is loaded from elsewhere."""
+    assert thousand.stat().st_size < 5_000_000
+    html = re.sub(r"<script>.*?</script>", "", thousand.read_text(), flags=re.DOTALL)
+    assert re.findall(r"""(?:src|href)=["'](?!#|data:)""", html) == []
+
+
+def test_controls_filter_figures_and_table(large):
+    """The points of one algorithm, of one GPU; the count above the table says how many."""
+    before = marks(large, "figure-time-v100")
+    assert before == 5 * 50 - 6  # one model; some ran out of memory
+    choose(large, "algorithm", "gemm")
+    assert marks(large, "figure-time-v100") == 50
+    assert large.inner_text("#shown") == "100 of 1000 points."
+    choose(large, "gpu", "h100")
+    assert large.inner_text("#shown") == "50 of 1000 points."
+    assert not large.is_visible("#figure-time-v100")
+    choose(large, "gpu", "")
+    choose(large, "algorithm", "")
+    assert marks(large, "figure-time-v100") == before
+    large.fill("#search", "out of memory")
+    large.fill("#search", "oom")
+    assert large.inner_text("#shown") == "12 of 1000 points."
+    large.fill("#search", "")
+
+
+def test_hovering_a_mark_shows_its_row(small):
+    """With its algorithm, size, time and flags."""
+    mark = small.locator("#figure-time-cpu .mark-symbol.role-mark path").first
+    mark.scroll_into_view_if_needed()
+    mark.hover(force=True)
+    tooltip = small.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    words = tooltip.inner_text()
+    assert all(word in words for word in ("algorithm", "input size", "median (ms)", "very_noisy"))
+
+
+def test_the_keyboard_does_what_the_mouse_does(small):
+    """Heads of the table are buttons; controls and tables take the focus."""
+
+    def times():
+        rows = "[...document.querySelectorAll('table.sortable tbody tr')]"
+        cells = small.evaluate(f"{rows}.map((row) => row.cells[{place}].textContent)")
+        return [float(text) for text in cells if text]
+
+    heads = "[...document.querySelectorAll('table.sortable th')].map((one) => one.dataset.column)"
+    place = small.evaluate(heads).index("median_ms")
+    small.focus("th[data-column=median_ms] button")
+    small.keyboard.press("Enter")
+    assert times() == sorted(times())
+    small.keyboard.press("Enter")
+    assert times() == sorted(times(), reverse=True)
+    assert small.get_attribute("th[data-column=median_ms]", "aria-sort") == "descending"
+    small.focus("#f-algorithm")
+    small.keyboard.press("ArrowDown")
+    assert small.input_value("#f-algorithm") == "auto"
+    small.keyboard.press("ArrowUp")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_problem(small, scheme):
+    """Contrast, names, roles and keyboard, as far as a program can tell."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    small.emulate_media(color_scheme=scheme)
+    found = axe.run(small).response["violations"]
+    small.emulate_media(color_scheme="light")
+    bad = [one for one in found if one["impact"] in {"serious", "critical"}]
+    assert [(one["id"], one["nodes"][0]["html"][:120]) for one in bad] == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_fits_a_phone_and_a_desk(small, width):
+    """Nothing but tables scrolls sideways, and figures follow the width."""
+    small.set_viewport_size({"width": width, "height": 800})
+    small.wait_for_timeout(300)
+    assert small.evaluate("document.documentElement.scrollWidth") <= width
+    assert small.evaluate(
+        "[...document.querySelectorAll('.chart svg')].every((one) =>"
+        " one.getBoundingClientRect().right <= innerWidth)"
+    )
+
+
+def test_print_shows_whole_tables_on_white(small):
+    """Without the controls' shadow over them, also where the screen is dark."""
+    small.emulate_media(media="print", color_scheme="dark")
+    style = "getComputedStyle(document.{}).{}"
+    assert small.evaluate(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
+    assert small.evaluate(style.format("querySelector('.wide')", "overflowY")) == "visible"
+    small.emulate_media(media="screen", color_scheme="light")
+
+
+def test_a_sweep_whose_x_is_no_quantity_has_a_page(tmp_path, chromium):
+    """Algorithms alone vary: they stand on x."""
+    text = "name: demo\nworkload: inference\naxes: {model: [resnet18], algorithm: [auto, gemm]}\n"
+    path = tmp_path / "page.html"
+    write.write(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
+    page = browser.opened(chromium, path)
+    assert page.said == []
+    assert marks(page, "figure-time-cpu") == 2
+    page.context.close()
+
+
+def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monkeypatch):
+    """Evenly over x; every row stays in overall.csv."""
+    monkeypatch.setattr(frames, "MOST_POINTS", 10)
+    path = tmp_path / "page.html"
+    notes = write.write(collected(tmp_path), path)
+    assert notes == ["6 points of 18 are shown, evenly spread over batch_size"]
+    assert notes[0] in path.read_text()
+
+
+def test_what_is_missing_is_told_with_the_name_of_the_extra(tmp_path, monkeypatch):
+    """And nothing is written."""
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'hpcsweep\[page\]'"):
+        write.write(quickstart.collected(tmp_path), tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path):
+    """With the folder that is not there."""
+    with pytest.raises(ResultsError, match="no-folder"):
+        write.write(quickstart.collected(tmp_path), tmp_path / "no-folder" / "page.html")
+
+
+def test_names_cannot_break_out_of_the_page(tmp_path):
+    """A flag or a reason may hold anything."""
+    run = quickstart.collected(tmp_path)
+    text = run.overall.read_text().replace("no result within 600 s", "</script><script>alert(1)")
+    run.overall.write_text(text.replace(",cpu,", ",</script>,"))
+    path = tmp_path / "page.html"
+    write.write(run, path)
+    html = path.read_text()
+    assert "<script>alert(1)" not in html
+    assert html.count("</script>") == 4
+    data = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)
+    assert json.loads(data[1])["points"][0]["gpu"] == "</script>"
