@@ -96,23 +96,26 @@ def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> None:
     elif name in downloads.NAMES:
         raise UsageError(f"where to? hpcsweep data get {name} --to FOLDER")
     else:
-        for cluster in clusters or ("local",):
-            _get_weights(name, cluster)
+        _get_weights(name, clusters or ("local",))
 
 
-def _get_weights(spec: str, cluster: str) -> None:
+def _get_weights(spec: str, clusters: tuple[str, ...]) -> None:
     from hpcsweep import search_path
     from hpcsweep.measure.data import weights
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import own_files
     from hpcsweep.submit.request import Options
 
-    asked = request_of(sweep_file.load(spec), cluster, Options())
-    wanted = own_files.named_weights(asked)
-    os.environ.update(search_path.torch_home(asked.profile.env))
-    weights.get(wanted, show)
-    if not wanted:
-        show(f"{asked.sweep.name} needs no weights from torchvision")
+    sweep = sweep_file.load(spec)
+    jobs = [request_of(sweep, name, Options()) for name in clusters]
+    homes = [search_path.torch_home(asked.profile.env) for asked in jobs]
+    for asked, home in zip(jobs, homes, strict=True):
+        wanted = own_files.named_weights(asked)
+        os.environ.pop("TORCH_HOME", None)  # that of the job before
+        os.environ.update(home)
+        weights.get(wanted, show)
+        if not wanted:
+            show(f"{sweep.name} needs no weights from torchvision")
 
 
 @click.group(cls=Commands)

@@ -67,14 +67,16 @@ def test_data_get_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
 
 
 def test_data_get_looks_below_the_torch_home_of_the_profile(published: Path, desk: Desk) -> None:
-    """A job has that one."""
+    """A job has that one; a job of another profile has the user's own."""
     desk.spec(SWEEP)
     (desk.folder / "site.yaml").write_text(
         f"gpu: cpu\nlauncher: sbatch\ntime: 10\nenv: {{TORCH_HOME: {desk.folder}/scratch}}\n"
     )
-    done = desk.run("data", "get", "sweep.yaml", "--cluster", "site.yaml")
+    clusters = ("--cluster", "site.yaml", "--cluster", "local")
+    done = desk.run("data", "get", "sweep.yaml", *clusters)
     assert done.returncode == 0, done.stderr
-    assert (desk.folder / "scratch" / "hub" / "checkpoints" / published.name).is_file()
+    for home in ("scratch", "home"):
+        assert (desk.folder / home / "hub" / "checkpoints" / published.name).is_file()
 
 
 def test_a_sweep_without_such_weights_needs_none(desk: Desk) -> None:
