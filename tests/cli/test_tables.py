@@ -8,6 +8,7 @@ import json
 import pytest
 
 import ncufiles
+import quickstart
 from collectedsweep import collected
 from localruns import Desk
 from ncufiles import Launch
@@ -100,3 +101,14 @@ def test_the_metrics_to_collect_are_printed_for_both_profilers(desk):
     assert shown.stdout.startswith("gpu__time_duration.sum,dram__bytes.sum,smsp__sass")
     assert "sm__ops_path_tensor_src_" in shown.stderr
     assert desk.run("roofline", "--metrics", "rocprof").stdout.startswith("pmc: SQ_INSTS_VALU")
+
+
+def test_report_writes_a_page_and_names_it(desk):
+    """Instead of the table; with --json, beside it."""
+    quickstart.collected(desk.folder)
+    done = desk.run("report", "quickstart", "--html", "page.html")
+    assert (done.returncode, done.stdout) == (0, "open page.html\n")
+    assert (desk.folder / "page.html").read_text().startswith("<!doctype html>")
+    done = desk.run("report", "quickstart", "--html", "page.html", "--json")
+    assert json.loads(done.stdout)["sweep"] == "quickstart"
+    assert done.stderr == "open page.html\n"

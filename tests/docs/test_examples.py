@@ -9,6 +9,7 @@ import pytest
 
 import quickstart
 from docscripts import DOCS
+from hpcsweep.collect import parquet
 from paths import ROOT
 
 PAGES = [ROOT / "README.md", DOCS / "python.md", DOCS / "results.md"]
@@ -18,7 +19,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Go where the results of the quickstart sweep are."""
-    quickstart.collected(tmp_path)
+    parquet.write(quickstart.collected(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     return tmp_path

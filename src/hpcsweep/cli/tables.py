@@ -23,24 +23,34 @@ from hpcsweep.errors import HpcsweepError, Implausible, UsageError
     is_flag=True,
     help="Write text cells as they are, also if a spreadsheet would take them for formulas.",
 )
+@click.option("--parquet", "as_parquet", is_flag=True, help="Write the tables as Parquet, too.")
 @click.pass_obj
-def collect(
-    results: Path, sweeps: tuple[str, ...], *, as_json: bool, break_lock: bool, raw: bool
+def collect(  # noqa: PLR0913 - one argument per option
+    results: Path,
+    sweeps: tuple[str, ...],
+    *,
+    as_json: bool,
+    break_lock: bool,
+    raw: bool,
+    as_parquet: bool,
 ) -> None:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
     does so for every sweep.
     """
-    from hpcsweep.collect import workflow
+    from hpcsweep.collect import parquet, workflow
     from hpcsweep.store import locks
 
+    if as_parquet:
+        parquet.check()
     trouble: HpcsweepError | None = None
     for one in runs(results, sweeps):
         if break_lock:
             show(locks.break_open(one), file=sys.stderr)
         found = workflow.collect(one, raw=raw)
         show(json.dumps(found.to_json()) if as_json else found.text())
+        _say_written(parquet.write(one) if as_parquet else (), as_json=as_json)
         trouble = trouble or found.error()
     if trouble:
         raise trouble
