@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from hpcsweep import __version__, environment
-from hpcsweep.cli import decisions, machine, planning, streams, sweeps, tables
+from hpcsweep.cli import decisions, machine, planning, prediction, streams, sweeps, tables
 from hpcsweep.cli.common import Commands
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
@@ -88,7 +88,7 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
 for _command in (  # as one uses them
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status),
     *(tables.collect, tables.report, tables.plot, tables.roofline),
-    *(decisions.layers, decisions.best, decisions.compare),
+    *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
     *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):

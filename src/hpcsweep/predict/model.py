@@ -1,0 +1,121 @@
+"""The whole prediction: layer calls by physics and its correction, networks as their sum.
+
+A network takes the time of its layers and of what happens between them (additions, Python), which
+is modelled from the calls and bytes of the network. Where the same network was measured with other
+sizes, what the sum was wrong by there is taken off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from hpcsweep.predict import fallbacks, physics, residual, terms
+from hpcsweep.predict.tables import OTHER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from hpcsweep.predict.physics import Physics
+    from hpcsweep.predict.residual import Residual
+    from hpcsweep.predict.tables import Measured
+
+    Floats = NDArray[np.float64]
+
+_REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
+_PRIOR: Final = 0.1
+_WORK_KEY: Final = [
+    "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
+]  # fmt: skip
+_NETWORK: Final = ["gpu", "setting", "dtype", "model", "algorithm"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What was learnt; `times` and `totals` answer."""
+
+    rules: Mapping[tuple[object, ...], str]
+    physics: Physics
+    residual: Residual
+    between: Floats
+    networks: Mapping[tuple[object, ...], pd.DataFrame]
+
+    def times(self, calls: pd.DataFrame) -> pd.DataFrame:
+        """Return calls with their predicted `ms`, and the `level` of the fit behind each."""
+        number = calls.groupby(_WORK_KEY, sort=False, observed=True, dropna=False).ngroup()
+        _, first, back = np.unique(number, return_index=True, return_inverse=True)
+        once = calls.iloc[first]
+        known = physics.prepared(once.assign(ran=fallbacks.ran(once, self.rules)))
+        times, level = self.physics.times(known)
+        times = np.maximum(times * np.exp(self.residual.of(known)), physics.roofline(known))
+        said = known.assign(said=times, level=level)[["ran", "multiplies", "said", "level"]]
+        said = said.iloc[back].set_index(calls.index)
+        return calls.assign(**said.rename(columns={"said": "ms"}))
+
+    def totals(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
+        """Return the times of networks from the predicted times of their calls."""
+        found = _sums(points, calls) + _work(points, calls) @ self.between
+        return np.asarray(found * np.exp(self._known(points)))
+
+    def _known(self, points: pd.DataFrame) -> Floats:
+        """Return the log error at other sizes of the same network, as far as they are near."""
+        found = np.zeros(len(points))
+        for key, places in terms.groups(points, _NETWORK).items():
+            seen = self.networks.get(key)
+            if seen is None:
+                continue
+            apart = sum(
+                (_log(points.iloc[places], name)[:, None] - _log(seen, name)[None, :]) ** 2
+                for name in ("input_size", "batch_size")
+            )
+            weights = np.exp(-apart / _REACH**2)
+            errors = weights @ seen["error"].to_numpy(float)
+            found[places] = errors / (weights.sum(axis=1) + _PRIOR)
+        return found
+
+
+def fit(measured: Measured) -> Model:
+    """Return what measured points teach."""
+    calls = measured.layers[measured.layers["op"] != OTHER]
+    rules = fallbacks.learn(calls)
+    distinct = physics.distinct(physics.prepared(calls))
+    law = physics.fit(distinct)
+    correction = residual.fit(distinct, law.times(distinct)[0])
+    points = measured.points
+    between = _fit_between(points, calls)
+    plain = Model(rules, law, correction, between, {})
+    guess = plain.totals(points, plain.times(calls))
+    wrong = points.assign(error=np.log(points["total_ms"].to_numpy(float) / guess))
+    networks = {key: wrong.iloc[places] for key, places in terms.groups(wrong, _NETWORK).items()}
+    return Model(rules, law, correction, between, networks)
+
+
+def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
+    """Return the costs of a pass, a call and a megabyte outside the layers."""
+    total = points["total_ms"].to_numpy(float)
+    rest = total - _sums(points, calls)
+    costs, _ = nnls(_work(points, calls) / total[:, None], rest / total)
+    return np.asarray(costs)
+
+
+def _sums(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
+    sums = calls.groupby("point_id")["ms"].sum()
+    return sums.reindex(points.index).fillna(0.0).to_numpy(float)
+
+
+def _work(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
+    amounts = pd.DataFrame(
+        {"calls": 1.0, "out": terms.Amounts(calls).out_bytes * 1e-6}, index=calls["point_id"]
+    )
+    found = amounts.groupby(level=0).sum().reindex(points.index).fillna(0.0)
+    return np.column_stack([np.ones(len(found)), found.to_numpy(float)])
+
+
+def _log(points: pd.DataFrame, name: str) -> Floats:
+    return np.log2(points[name].to_numpy(float))

@@ -1,0 +1,146 @@
+"""Times of layer calls as sums of non-negative terms, fitted per kind of call.
+
+A fit is of calls of one operator, algorithm and device. Where there are too few of them, a wider
+kind serves: any shape of filter, then any setting, then any algorithm, then any operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.optimize import nnls
+
+from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.predict import terms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+# Kinds of calls, narrow to wide: the columns whose values they share.
+LEVELS: Final = (
+    ("gpu", "setting", "dtype", "direction", "op", "ran", "filter"),
+    ("gpu", "setting", "dtype", "direction", "op", "ran"),
+    ("gpu", "direction", "op", "ran"),
+    ("gpu", "direction", "op"),
+    ("gpu", "direction", "multiplies"),
+    ("direction", "multiplies"),
+)
+ROOFLINE: Final = len(LEVELS)  # nothing but the device's peaks
+_FEWEST: Final = 12  # distinct convolutions of a kind
+_FEWEST_PLAIN: Final = 3  # distinct calls of another operator
+_ROUNDS: Final = 6
+_CLIP: Final = 1.0  # one wild time moves the fit as much as one that is wrong by e
+_WINOGRAD_SAVES: Final = 4.0  # the most multiplications that F(2), 5x5, saves is 2.8
+_FLOOR: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Physics:
+    """The cost of a unit of each term, by kind of call."""
+
+    costs: Mapping[tuple[object, ...], Floats] = field(default_factory=dict)
+
+    def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
+        """Return milliseconds of calls, and the level of the fit behind each."""
+        found = np.full(len(calls), np.nan)
+        level = np.full(len(calls), ROOFLINE, dtype=np.int8)
+        amounts = terms.matrix(calls)
+        for number, names in enumerate(LEVELS):
+            for key, places in terms.groups(calls, names).items():
+                cost = self.costs.get((number, *key))
+                if cost is None:
+                    continue
+                todo = places[np.isnan(found[places])]
+                found[todo] = amounts[todo][:, : len(cost)] @ cost
+                level[todo] = number
+        floor = roofline(calls)
+        return np.maximum(np.where(np.isnan(found), floor, found), np.maximum(floor, _FLOOR)), level
+
+
+def fit(calls: pd.DataFrame) -> Physics:
+    """Return the costs that explain the times of distinct calls (`ms`) best, by relative error."""
+    amounts, times = terms.matrix(calls), calls["ms"].to_numpy(float)
+    costs: dict[tuple[object, ...], Floats] = {}
+    for number, names in enumerate(LEVELS):
+        for key, places in terms.groups(calls, names).items():
+            fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
+            if len(places) >= fewest or number >= len(LEVELS) - 2:
+                kind = (number, *key)
+                costs[kind] = solve(amounts[places], times[places])
+    return Physics(costs)
+
+
+def solve(amounts: Floats, times: Floats) -> Floats:
+    """Return non-negative costs that minimise the (clipped) squares of log errors.
+
+    The first guess minimises relative errors; each round solves a linear problem around the last.
+    """
+    size = np.linalg.norm(amounts / times[:, None], axis=0)
+    size[size == 0] = 1.0
+    scaled = amounts / size
+    costs, _ = nnls(scaled / times[:, None], np.ones_like(times))
+    for _ in range(_ROUNDS):
+        guess = np.maximum(scaled @ costs, _FLOOR)
+        wrong = np.clip(np.log(times / guess), -_CLIP, _CLIP)
+        costs, _ = nnls(scaled / guess[:, None], 1.0 + wrong)
+    return np.asarray(costs / size)
+
+
+def roofline(calls: pd.DataFrame) -> Floats:
+    """Return the milliseconds below which no call can be; 0 where the device is in no table.
+
+    Transforms need fewer operations than the definition, and operands may be in the cache.
+    """
+    found = np.zeros(len(calls))
+    flops, moved = calls["flops"].fillna(0).to_numpy(), calls["bytes_min"].fillna(0).to_numpy()
+    ran = calls["ran"].astype(str)
+    fewer = np.where(ran.str.startswith("winograd"), _WINOGRAD_SAVES, 1.0)
+    fewer = np.where(ran.str.startswith("fft"), np.inf, fewer)
+    for (name, dtype), places in terms.groups(calls, ("gpu", "dtype")).items():
+        gpu = GPUS.get(str(name))
+        if gpu is None:
+            continue
+        peak = 1e9 * (gpu.peak(str(dtype), tf32=True) or np.inf)
+        beyond = np.maximum(moved[places] - 1e6 * gpu.l2_mb, 0.0)
+        found[places] = np.maximum(
+            flops[places] / fewer[places] / peak, beyond / (1e6 * gpu.bandwidth_gbs)
+        )
+    return found
+
+
+def prepared(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return calls with the columns that name their kind."""
+    multiplies = calls["flops"].fillna(0) > 0
+    ran = calls["ran"] if "ran" in calls else calls["algorithm_used"]
+    return calls.assign(
+        op=calls["op"].astype(str),
+        direction=calls["direction"].astype(str),
+        ran=ran.astype(object).where(ran.notna(), "-").astype(str),
+        filter=_filters(calls),
+        multiplies=multiplies,
+    )
+
+
+def distinct(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return each distinct call once, with its median time and the number of its rows."""
+    names = ["gpu", "setting", "dtype", "direction", "op", "ran", "unique_key", "batch_size"]
+    groups = calls.groupby(names, observed=True, sort=False)
+    first = groups.first()
+    return first.assign(ms=groups["ms"].median(), rows=groups.size()).reset_index()
+
+
+def _filters(calls: pd.DataFrame) -> Floats:
+    """Return 0 for other operators, 1 for 1x1, 2 for larger, 3 for one filter per channel."""
+    grouped = calls["groups"].fillna(1) > 1
+    large = calls["kernel_h"].fillna(1) * calls["kernel_w"].fillna(1) > 1
+    per_channel = grouped & (calls["groups"] == calls["in_channels"])
+    found = np.where(large, 2, 1)
+    found = np.where(grouped, 4, found)
+    return np.where(calls["kernel_h"].isna(), 0, np.where(per_channel, 3, found))

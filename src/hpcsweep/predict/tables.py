@@ -1,0 +1,131 @@
+"""Reads what a prediction learns from: the measured points of sweeps, and their layer calls.
+
+Only inference is modelled. Points whose times are in doubt (`valid` is false) teach nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from hpcsweep.analysis import dataset
+from hpcsweep.catalog import AXES
+from hpcsweep.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hpcsweep.store.rundir import RunDir
+
+OTHER: Final = "__other__"
+# What is modelled as work, or only changes numbers; the other axes are the setting of a point.
+_MODELLED: Final = frozenset(
+    {"model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "weights", "seed"}
+)
+SETTINGS: Final = tuple(
+    name
+    for name, axis in AXES.items()
+    if name not in {*_MODELLED, "input_fill"} and "inference" in axis.workloads
+)
+POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
+# The columns that say what a call works on.
+WORK: Final = (
+    "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",
+    "kernel_w", "stride_h", "dilation_h", "groups", "params", "flops", "bytes_min",
+)  # fmt: skip
+_TEXTS: Final = ("layer", "op", "unique_key", "algorithm_used", "direction")
+_REPEATED: Final = ["model", "algorithm", "gpu", "dtype", "setting", *_TEXTS]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Points (`total_ms`) and layer calls (`ms`), which repeat the cells of their point."""
+
+    points: pd.DataFrame
+    layers: pd.DataFrame
+    doubtful: int = 0
+
+    def of(self, points: pd.DataFrame) -> Measured:
+        """Return these points and their layer calls."""
+        layers = self.layers[self.layers["point_id"].isin(points.index)]
+        return Measured(points, layers)
+
+
+def read(runs: Iterable[RunDir]) -> Measured:
+    """Return what was measured in sweeps; a point that several sweeps have counts once.
+
+    Raises:
+        UsageError: a sweep has no tables, or no inference point with layer rows.
+
+    """
+    parts = [_read(run) for run in runs]
+    points = pd.concat([part.points for part in parts])
+    layers = pd.concat([part.layers for part in parts], ignore_index=True)
+    again = points.index.duplicated()
+    if again.any():
+        points = points[~again]
+        layers = layers.drop_duplicates(["point_id", "call_index"])
+    layers[_REPEATED] = layers[_REPEATED].astype("category")
+    return _once(Measured(points, layers, sum(part.doubtful for part in parts)))
+
+
+def _once(measured: Measured) -> Measured:
+    """Return repeated measurements (other seeds, other sweeps) as one point with median times."""
+    points, layers = measured.points, measured.layers
+    keys = list(POINT)
+    first = points.groupby(keys, dropna=False)["total_ms"].transform(lambda rows: rows.index[0])
+    if (first == points.index).all():
+        return measured
+    total = points.groupby(keys, dropna=False)["total_ms"].transform("median")
+    points = points.assign(total_ms=total)[first == points.index]
+    layers = layers.assign(point_id=layers["point_id"].map(first))
+    groups = layers.groupby(["point_id", "call_index"], sort=False)
+    ms = groups["ms"].median()
+    layers = groups.first().assign(ms=ms).reset_index()
+    return Measured(points, layers, measured.doubtful)
+
+
+def _read(run: RunDir) -> Measured:
+    rows = dataset.read(run).rows
+    inference = rows[~rows["workload"].isin(["training", "noop"])].set_index("point_id")
+    good = inference[inference["valid"] == "true"]
+    layers = _layers(run)
+    layers = layers[layers["point_id"].isin(good.index)]
+    points = good[good.index.isin(layers["point_id"].unique())]
+    if points.empty:
+        raise UsageError(
+            f"{run.overall}: no inference point with layer rows and times without doubt; a "
+            "prediction learns from layers (measure: {layers: true})"
+        )
+    table = points[["model", "input_size", "batch_size", "algorithm", "gpu", "dtype"]].assign(
+        setting=setting(points), total_ms=points["median_ms"].astype(float), sweep=run.name
+    )
+    joined = layers.join(
+        table[["model", "input_size", "algorithm", "gpu", "dtype", "setting"]], on="point_id"
+    )
+    return Measured(table, joined, len(inference) - len(good))
+
+
+def setting(points: pd.DataFrame) -> pd.Series[str]:
+    """Return the axes that are not modelled, as one text: they must agree with what was seen."""
+    there = [name for name in SETTINGS if name in points]
+    cells = points[there].map(
+        lambda value: (
+            "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
+        )
+    )
+    return cells.apply(",".join, axis=1) if there else pd.Series("", points.index)
+
+
+def _layers(run: RunDir) -> pd.DataFrame:
+    """Return the columns that are needed, and no more: there may be a million rows."""
+    if not run.layers.exists():
+        raise UsageError(f"{run.layers}: not there yet; run `hpcsweep collect {run.name}` first")
+    kinds: dict[str, Any] = {"point_id": str, "call_index": "int32"}
+    kinds |= dict.fromkeys(_TEXTS, "category")
+    numbers: dict[str, Any] = dict.fromkeys((*WORK, "median_ms"), "float64")
+    names = {*kinds, *numbers}
+    table = pd.read_csv(run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers})
+    return table.rename(columns={"median_ms": "ms"})

@@ -1,0 +1,74 @@
+"""Leaving out: errors are of what was not seen, and intervals hold what they promise."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import knownphysics
+from hpcsweep.predict import check, intervals, leaving_out
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Check a device whose layer times are off by 5 %."""
+    return check.check(
+        knownphysics.measured(knownphysics.Device(noise=0.05), sizes=(32, 48, 64, 96))
+    )
+
+
+def test_networks_sizes_and_algorithms_are_left_out(found):
+    """A GPU is not, for there is but one."""
+    parts = found.to_json()["checks"]
+    assert [part["left_out"] for part in parts] == ["network", "size", "algorithm"]
+    assert [part["fits"] for part in parts] == [6, 2, 2]
+    json.dumps(found.to_json())
+
+
+def test_physics_beats_every_baseline_on_a_network_that_was_left_out(found):
+    """On a device that follows physics."""
+    errors = dict(found.parts[0]["errors"])
+    own = errors.pop("prediction")
+    assert own["totals"]["median"] < 0.05
+    assert own["layers"]["median"] < 0.08
+    for name, theirs in errors.items():
+        assert own["totals"]["median"] < theirs["totals"]["median"], name
+        assert own["layers"]["median"] < theirs["layers"]["median"], name
+
+
+def test_nine_in_ten_times_lie_in_their_interval(found):
+    """Those of networks that were left out, with the intervals that the others gave."""
+    for part in found.parts[:2]:
+        assert 0.85 <= part["interval_holds"]["layers"] <= 0.95
+
+
+def test_the_table_names_the_baselines(found):
+    """And says what was left out, and how often the interval held."""
+    text = found.text()
+    assert "left out: a whole network (6 fits)" in text
+    for name in ("prediction", "FLOPs times a constant", "roofline", "gradient boosting"):
+        assert text.count(f"\n{name} ") == 3
+
+
+def test_a_model_has_not_seen_what_it_predicts():
+    """Times of the network that is left out do not change what is said of it."""
+    names = ("narrow", "wide", "odd")
+    before = knownphysics.measured(networks={name: knownphysics.NETWORKS[name] for name in names})
+    points, layers = before.points, before.layers
+    wrong = layers["model"] == "odd"
+    after = type(before)(
+        points.assign(total_ms=points["total_ms"].where(points["model"] != "odd", 7.0)),
+        layers.assign(ms=layers["ms"].where(~wrong, 3.0)),
+    )
+    told = [leaving_out.leave_out(one, "network").points for one in (before, after)]
+    first, second = (one[one["model"] == "odd"]["prediction"] for one in told)
+    assert first.tolist() == second.tolist()
+
+
+def test_an_interval_is_wide_where_nothing_could_be_left_out():
+    """One network says nothing of another."""
+    alone = knownphysics.measured(networks={"narrow": (8, 16)})
+    left = leaving_out.leave_out(alone, "network")
+    assert left is None
+    assert intervals.calibrate(left).total == intervals.UNKNOWN

@@ -1,0 +1,54 @@
+"""What predictions learn from: tables that `collect` wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcsweep.errors import UsageError
+from hpcsweep.predict import tables
+from layeredsweep import SWEEP, layered
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return a collected sweep in which gemm is in doubt."""
+    doubtful = {"gemm": {"valid": False, "flags": "shared_cpu"}}
+    seeds = SWEEP + "  seed: [0, 1]\n"
+    return layered(tmp_path_factory.mktemp("tables"), seeds, changes=doubtful)
+
+
+def test_equal_points_count_once_with_their_median(run):
+    """Seeds change numbers, not work."""
+    found = tables.read([run])
+    assert len(found.points) == 4  # two sizes, two algorithms
+    assert found.points["total_ms"].tolist() == [
+        found.layers.loc[found.layers["point_id"] == point, "ms"].sum()
+        for point in found.points.index
+    ]
+
+
+def test_doubtful_points_teach_nothing_and_are_counted(run):
+    """Their times are not what they say."""
+    found = tables.read([run])
+    assert found.doubtful == 4
+    assert "gemm" not in set(found.layers["algorithm"])
+
+
+def test_the_same_sweep_twice_is_the_same_sweep(run):
+    """Ids of points tell."""
+    once, twice = tables.read([run]), tables.read([run, run])
+    assert twice.points.index.tolist() == once.points.index.tolist()
+    assert len(twice.layers) == len(once.layers)
+
+
+def test_axes_that_are_not_modelled_are_the_setting(run):
+    """Times with other threads are those of another device."""
+    (setting,) = set(tables.read([run]).points["setting"])
+    assert "eager" in setting
+
+
+def test_a_sweep_without_layers_is_refused(tmp_path):
+    """And the message says which setting of a sweep makes them."""
+    all_doubtful = {name: {"valid": False} for name in ("auto", "gemm", "winograd")}
+    with pytest.raises(UsageError, match="layers: true"):
+        tables.read([layered(tmp_path, changes=all_doubtful)])
