@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 for _name in [name for name in os.environ if name.startswith(("HPCSWEEP_", "SLURM_", "SBATCH_"))]:
     if _name != "HPCSWEEP_GOLDEN":  # writes tests/golden anew
         del os.environ[_name]
+os.environ["HPCSWEEP_CLUSTER"] = "local"  # for commands that name no cluster
 # Nor are the profiles and sweeps in a person's configuration folder.
 os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir()) / "hpcsweep-tests-config")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: test processes share the cores

@@ -20,6 +20,7 @@ ARTIFACTS: Final = "HPCSWEEP_ARTIFACTS"  # folder of traces and checkpoints
 THREADS: Final = "HPCSWEEP_THREADS"  # of each of several workers on one machine
 
 # set by users
+CLUSTER: Final = "HPCSWEEP_CLUSTER"  # as --cluster of submit and estimate
 RESULTS: Final = "HPCSWEEP_RESULTS"  # as --results
 DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn

@@ -70,3 +70,28 @@ def test_escape_sequences_do_not_reach_a_terminal(desk):
 def test_escape_sequences_in_an_error_do_not_reach_a_terminal(desk):
     """A message names what it was given."""
     assert "no command '\\x1b[31mx'" in on_a_terminal(desk.folder, "\x1b[31mx")
+
+
+def test_no_sweep_is_measured_on_a_login_node_by_accident(desk):
+    """Without a profile only a sweep that is meant for this machine runs, where no sbatch is."""
+    desk.spec(NOOP)
+    desk.spec(NOOP.replace("model: [a]", "model: [a], gpu: [v100, l40]"), "gpus.yaml")
+    sbatch = desk.folder / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\nexit 1\n")
+    sbatch.chmod(0o755)
+    nothing = {"HPCSWEEP_CLUSTER": "", "PATH": "/nowhere"}
+    for command in (["submit"], ["submit", "--dry-run"]):
+        done = desk.run(*command, "gpus.yaml", **nothing)
+        why = "the sweep asks for gpu: v100, l40; this machine has: cpu. Name a profile (base, "
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"hpcsweep: gpus: --cluster is missing: {why}")
+        assert done.stderr.endswith("local measures here), or set HPCSWEEP_CLUSTER\n")
+        done = desk.run(*command, "sweep.yaml", **{**nothing, "PATH": str(sbatch.parent)})
+        assert done.returncode == 2
+        assert "this machine has sbatch, so it may be a login node" in done.stderr
+    assert not desk.results.exists()
+    assert desk.run("submit", "sweep.yaml", **nothing).returncode == 0
+    assert (
+        desk.run("submit", "gpus.yaml", **{**nothing, "HPCSWEEP_CLUSTER": "local"}).returncode == 0
+    )

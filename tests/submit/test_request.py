@@ -25,11 +25,14 @@ def test_a_budget_is_kept(desk):
 
 
 def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):
-    """Nothing is sent, and nothing is wrong."""
+    """A mistake: nothing is sent, by no command."""
     desk.spec(TEN + "  gpu: [a100, h100]\n")
     (desk.folder / "v100.yaml").write_text("gpu: v100\n")
-    done = desk.run("submit", "sweep.yaml", "--cluster", "v100.yaml", "--no-check")
-    assert done.returncode == 0, done.stderr
-    told = "no point of this sweep matches profile v100 (the sweep asks for gpu: a100, h100)"
-    assert told in done.stdout
+    told = (
+        "hpcsweep: sweep: no point of this sweep matches profile v100: the sweep asks for gpu: "
+        "a100, h100; the profile has gpu: v100\n"
+    )
+    for command in (["submit", "--no-check"], ["submit", "--dry-run"], ["estimate"], ["expand"]):
+        done = desk.run(*command, "sweep.yaml", "--cluster", "v100.yaml")
+        assert (done.returncode, done.stderr, done.stdout) == (2, told, "")
     assert not desk.results.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcsweep import environment
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
@@ -76,7 +78,40 @@ def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
     from hpcsweep.submit import request
 
     options = replace(options, argv=tuple(sys.argv[1:]))
-    return request.make(sweep, profile.load(cluster), options)
+    asked = request.make(sweep, profile.load(cluster), options)
+    request.check_points(asked)
+    return asked
+
+
+def default_cluster() -> str:
+    """Return the profile that a person has set for commands without --cluster, or nothing."""
+    return os.environ.get(environment.CLUSTER, "")
+
+
+def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the profiles to submit to: those named, the default, or `local`.
+
+    Raises:
+        UsageError: none is named, and this machine may be a login node or has none of the GPUs.
+    """
+    from hpcsweep import slurm
+    from hpcsweep.preflight import local_device
+    from hpcsweep.spec import profile
+    from hpcsweep.submit import request
+
+    if clusters or default_cluster():
+        return clusters or (default_cluster(),)
+    gpus = request.gpus(sweep)
+    if gpus and (here := local_device.local_device()) not in gpus:
+        why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
+    elif slurm.available():
+        why = "this machine has sbatch, so it may be a login node"
+    else:
+        return ("local",)
+    raise UsageError(
+        f"{sweep.name}: --cluster is missing: {why}. Name a profile ({', '.join(profile.names())}; "
+        f"local measures here), or set {environment.CLUSTER}"
+    )
 
 
 def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:

@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from hpcsweep.catalog.columns import cell
-from hpcsweep.cli.common import cluster_option, json_option, request_of, sample_option
+from hpcsweep.cli.common import (
+    cluster_option,
+    default_cluster,
+    json_option,
+    request_of,
+    sample_option,
+)
 from hpcsweep.cli.streams import show
 from hpcsweep.spec.space import Sweep
 from hpcsweep.text import aligned, count
@@ -76,6 +82,6 @@ def estimate(
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    for name in clusters or ("local",):
+    for name in clusters or (default_cluster() or "local",):
         expected = cost.of(results, request_of(sweep, name, Options(sample=sample)))
         show(json.dumps(expected.to_json()) if as_json else expected.text())

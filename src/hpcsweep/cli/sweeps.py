@@ -14,6 +14,7 @@ from hpcsweep.cli.common import (
     check_option,
     cluster_option,
     json_option,
+    meant_for,
     request_of,
     runs,
     sample_option,
@@ -99,7 +100,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         check=check,
     )
     action = dry_run.run if dry else workflow.submit
-    requests = [request_of(sweep, name, options) for name in clusters or ("local",)]
+    requests = [request_of(sweep, name, options) for name in meant_for(sweep, clusters)]
     if len(requests) > 1 and not dry:
         requests = workflow.check_all(results, requests, say)
     for request in requests:

@@ -24,7 +24,6 @@ from hpcsweep.submit import (
     precheck,
     prepare,
     progress,
-    request,
     script,
 )
 from hpcsweep.submit.launchers import arrays, local
@@ -49,9 +48,6 @@ def run(results: Path, asked: Request, say: Say) -> int:
     asked = replace(asked, options=replace(asked.options, argv=argv))
     expected = cost.of(results, asked)
     say(expected.text())
-    if not any(True for _point in asked.points()):
-        say(request.no_points(asked))
-        return 0
     prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
     if asked.profile.in_slurm and expected.points:
         sweep = rundir.RunDir(results / asked.sweep.name)

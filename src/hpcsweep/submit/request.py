@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import search_path
+from hpcsweep.errors import UsageError
 from hpcsweep.preflight import local_device
 from hpcsweep.spec import expansion
 
@@ -91,11 +92,15 @@ def make(sweep: Sweep, profile: Profile, options: Options = DEFAULT) -> Request:
     )
 
 
-def no_points(asked: Request) -> str:
-    """Say why a profile takes no point of a sweep."""
-    named = gpus(asked.sweep)
-    wants = f" (the sweep asks for gpu: {', '.join(named)})" if asked.device not in named else ""
-    return f"no point of this sweep matches profile {asked.profile.name}{wants if named else ''}"
+def check_points(asked: Request) -> None:
+    """Raise `UsageError` if a profile takes no point of a sweep."""
+    if len(asked.expansion()):
+        return
+    wants = ", ".join(gpus(asked.sweep)) or "any"
+    raise UsageError(
+        f"{asked.sweep.name}: no point of this sweep matches profile {asked.profile.name}: "
+        f"the sweep asks for gpu: {wants}; the profile has gpu: {asked.device}"
+    )
 
 
 def gpus(sweep: Sweep) -> list[str]:

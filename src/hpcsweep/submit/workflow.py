@@ -23,7 +23,6 @@ from hpcsweep.submit import (
     precheck,
     prepare,
     progress,
-    request,
     to_slurm,
 )
 from hpcsweep.text import count, duration
@@ -116,9 +115,6 @@ def _end_if_nothing_is_left(job: _Submit) -> int | None:
     if job.ready.submission:
         return None
     settled = dict(job.ready.settled)
-    if not settled:
-        job.say(f"{job.run.name}: {request.no_points(job.asked)}")
-        return 0
     live = settled.pop(prepare.LIVE, 0)
     done = f" ({told})" if (told := _measured_before(job, settled)) else ""
     if not live:
