@@ -144,3 +144,21 @@ def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_pa
     assert (submission.shards / "0.0.nsys-rep").read_text() == "report\n"
     assert "12/12 profiled" in log(submission)
     assert list(tmp_path.rglob("pwned")) == []
+
+
+@pytest.mark.slow
+def test_a_first_point_that_hangs_does_not_keep_the_others_from_running(cluster: Lab, desk: Desk):
+    """It may take longer than the job (`point_timeout` is 600 s); the job is requeued after it."""
+    profile = desk.folder / "cluster_profiles/v100.yaml"
+    profile.write_text(profile.read_text().replace("time: 30", "time: 1\nsignal_lead: 10"))
+    hang = "measure: {fail: [{when: {input_size: 1}, how: hang}]}\n"
+    sizes = "{start: 1, stop: 6, num: 6}"
+    desk.spec(
+        f"name: s\nworkload: noop\naxes: {{model: [a], input_size: {sizes}}}\n{hang}", "s.yaml"
+    )
+    submission = submitted(cluster, desk, 0)
+    cluster.wait_for("all rows", lambda: len(ids(submission)) == 6, timeout=300)
+    cluster.wait_for("the end of the job", empty)
+    found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
+    assert found == [["timeout"], ["ok"] * 5]
+    assert len(arrays(submission)) == 1

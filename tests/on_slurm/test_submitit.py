@@ -247,6 +247,10 @@ def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):
     [
         ("time: null\n", "`time` is missing"),
         ("sbatch_options: ['-H']\n", "write it as --name=value"),
+        (
+            "sbatch_options: ['--comment=a\\']\n",
+            "does not take `--comment=a\\`: No escaped character",
+        ),
         ("wrapper: nsys\n", "needs launcher: sbatch"),
     ],
 )

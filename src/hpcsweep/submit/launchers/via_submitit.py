@@ -197,16 +197,19 @@ def _more(profile: Profile) -> dict[str, str | bool]:
     """Return `sbatch_options` as names and values; submitit takes only long options."""
     found: dict[str, str | bool] = {}
     for option in profile.sbatch_options:
-        name = ""
-        for word in shlex.split(option):
+        name, refusal = "", f"{profile.path}: sbatch_options: submitit does not take `{option}`"
+        try:
+            words = shlex.split(option)
+        except ValueError as error:
+            raise ProfileError(f"{refusal}: {error}") from error
+        for word in words:
             if word.startswith("--"):
                 name, equals, value = word[2:].partition("=")
                 found[name] = value if equals else True
             elif name and found[name] is True:
                 found[name] = word
             else:
-                text = f"{profile.path}: sbatch_options: submitit does not take `{option}`"
-                raise ProfileError(f"{text}; write it as --name=value")
+                raise ProfileError(f"{refusal}; write it as --name=value")
     return found
 
 
