@@ -15,7 +15,7 @@ def test_a_process_is_known_by_more_than_its_number():
     who = processes.identity(child.pid)
     assert who.is_alive()
     assert not replace(who, start=who.start - 1).is_alive()
-    for elsewhere in (replace(who, boot="another"), replace(who, namespace="pid:[1]")):
+    for elsewhere in (replace(who, boot="another"), replace(who, boot=f"{who.boot} pid:[1]")):
         assert (elsewhere.in_sight(), elsewhere.is_alive()) == (False, False)
     assert replace(who, host="renamed").is_alive()
     child.kill()

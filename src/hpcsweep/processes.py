@@ -18,6 +18,7 @@ RUN_MODULE: Final = (
     "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
     'runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)'
 )
+_OF_THE_HOST: Final = " pid:[4026531836]"  # its pid namespace; the kernel fixes the number
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -25,21 +26,19 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 class Identity:
     """A process on a host; `start` is in ticks since that boot, None where it was gone.
 
-    A pid means something only within one boot and one pid namespace: containers on one host have
-    their own. The name of the host is for people, since two hosts may share one.
+    A pid means something only within one boot and one pid namespace, which containers have of their
+    own: `boot` names both. The name of the host is for people, since two hosts may share one.
     """
 
     host: str = ""
     boot: str = ""
-    namespace: str = ""
     pid: int = 0
     start: int | None = None
 
     def in_sight(self) -> bool:
         """Say whether this process knows that one by its pid."""
         mine = identity()
-        where = self.boot or self.host, self.namespace
-        return where == (mine.boot or mine.host, mine.namespace)
+        return (self.boot or self.host) == (mine.boot or mine.host)
 
     def is_alive(self) -> bool:
         """Say whether that very process runs; false where it is not in sight."""
@@ -52,13 +51,12 @@ class Identity:
 def identity(pid: int | None = None) -> Identity:
     """Return who a process is; this one by default."""
     pid = os.getpid() if pid is None else pid
-    boot = namespace = ""
+    boot = ""
     with suppress(OSError):  # there is no /proc
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
-    return Identity(
-        host=socket.gethostname(), boot=boot, namespace=namespace, pid=pid, start=_start_ticks(pid)
-    )
+        boot += f" {namespace}".removesuffix(_OF_THE_HOST)
+    return Identity(host=socket.gethostname(), boot=boot, pid=pid, start=_start_ticks(pid))
 
 
 def _start_ticks(pid: int) -> int | None:

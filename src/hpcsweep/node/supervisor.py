@@ -78,7 +78,7 @@ class Attempt:
         self._machine: Mapping[str, Any] = {}  # what the worker says of it
         self._slowest, self._measured, self._fenced_off = 0.0, 0, False
         self._deadly: Point | None = None  # took earlier attempts down
-        self._began = self._ready = time.time()
+        self._began, self._ready = time.time(), float("inf")  # when a worker was ready
         deadline = float(os.environ.get(environment.DEADLINE) or "inf")
         self._end = deadline - self._manifest.run.kill_wait  # of measuring
         self._shard, self._writer = self._open_shard()

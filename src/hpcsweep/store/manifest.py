@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
+_LATER: Final = {"search_path": [], "signal_lead": 120.0, "spec": "", "templates": []}
 _MOST_CHUNKS: Final = 10_000_000  # what says more is damaged
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
@@ -43,13 +44,8 @@ class RunSettings:
     known_oom: tuple[dict[str, Any], ...] = ()  # axes of points that ran out of memory
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object; what serves `skip_dominated` alone stands there if it is on.
-
-        So does the search path, if there is one.
-        """
-        record = typed_json.write(self)
-        if not self.search_path:
-            del record["search_path"]
+        """Return the JSON object; what serves `skip_dominated` alone stands there if it is on."""
+        record = _without_defaults(typed_json.write(self))
         if not self.skip_dominated:
             del record["skip_dominated"], record["known_oom"]
         return record
@@ -101,7 +97,12 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object, as the file holds it."""
-        return {**typed_json.write(self), "run": self.run.to_json()}
+        return {**_without_defaults(typed_json.write(self)), "run": self.run.to_json()}
+
+
+def _without_defaults(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out keys that the first release did not have, where they say nothing."""
+    return {k: value for k, value in record.items() if k not in _LATER or value != _LATER[k]}
 
 
 def round_of(path: Path, default: int) -> int:

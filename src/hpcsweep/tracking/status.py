@@ -2,7 +2,7 @@
 
 Only a few cells of each row are read, so a hundred thousand points cost about a second. Slurm is
 asked two questions at most, whatever the number of sweeps, and none where all is known. Nothing
-here waits for a lock or writes anything.
+here waits for a lock, or writes anything that stays.
 """
 
 from __future__ import annotations
