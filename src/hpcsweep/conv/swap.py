@@ -12,9 +12,10 @@ it is, and recorded as a fallback.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import nn
@@ -22,14 +23,10 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice as choices
+from hpcsweep.conv.backend import Backend
+from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError, Unsupported
 from hpcsweep.conv.shape import ConvShape, compute_dtype, needs_explicit_padding, padding_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hpcsweep.conv.backend import Backend
-    from hpcsweep.conv.choice import Algorithm, LayerChoice
 
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hpcsweep import search_path
 from hpcsweep.errors import Refused
+from hpcsweep.measure.bench_api import Bench
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine import fit, provenance, telemetry
 from hpcsweep.measure.training.workload import Training
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hpcsweep.measure.bench_api import Bench
-
 
 _BENCHES: Final[Mapping[str, type[Inference | Training]]] = {
     "inference": Inference,

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import choice, swap
+from hpcsweep.conv.backend import Backend
+from hpcsweep.conv.choice import Algorithm, GradientChoice, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
+from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import coverage
 from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.shape_pass import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from torch import nn
 
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.backend import Backend
-    from hpcsweep.conv.choice import Algorithm, GradientChoice, LayerChoice
-    from hpcsweep.conv.proof.evidence import Evidence
-    from hpcsweep.measure.shape_pass import Shapes
-
-    Choice = LayerChoice | GradientChoice
+Choice = LayerChoice | GradientChoice
 
 MIB: Final = 1 << 20
 _SHOWN: Final = 3

@@ -15,31 +15,26 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import swap
 from hpcsweep.measure import models, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, Unsupported
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
+from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import caches, isolated, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
+from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.machine.telemetry import Telemetry
-    from hpcsweep.measure.timing.lanes import Lanes
-    from hpcsweep.point import Point
-
+from hpcsweep.point import Point
 
 _ENERGY_BLOCK_MS: Final = 100.0  # passes between two waits: to wait is to idle
 

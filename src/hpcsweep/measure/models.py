@@ -13,23 +13,18 @@ drawn anew. Shapes, operators and counts stay the same.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hpcsweep import search_path
 from hpcsweep.errors import UsageError, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from hpcsweep.point import Point
+from hpcsweep.point import Point
 
 RANDOM: Final = "random"
 _CHANNELS: Final = 3

@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.measure import models
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
-
-    from hpcsweep.point import Point
+from hpcsweep.point import Point
 
 # What a deep network may lose: the type's own rounding, a few hundred layers of it. Measured on
 # torchvision's networks at 224: float32 up to 4e-6, bfloat16 up to 0.05; Winograd loses more.

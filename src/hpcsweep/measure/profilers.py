@@ -22,21 +22,18 @@ import io
 import os
 import pstats
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpcsweep import environment
+from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.bench_api import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from hpcsweep.catalog.columns import Row
 
 TORCH: Final = "torch"
 CPROFILE: Final = "cprofile"

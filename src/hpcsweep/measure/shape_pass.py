@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
@@ -29,13 +30,8 @@ from hpcsweep.conv.shape import ConvShape, layout_of
 from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import Unsupported
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    Size = Sequence[int]
-    Sizes = tuple[tuple[int, ...], ...]
+Size = Sequence[int]
+Sizes = tuple[tuple[int, ...], ...]
 
 # Looked at as one layer even where a torch version calls a child.
 ATOMIC: Final = (nn.MultiheadAttention,)

@@ -6,38 +6,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import nn
 
 from hpcsweep.catalog.axes import may_use_tensor_cores
-from hpcsweep.catalog.columns import DOUBTFUL
+from hpcsweep.catalog.columns import DOUBTFUL, Row
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, coverage, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
-from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT
+from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
+from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
+from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import lanes, layer_timer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import nn
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.choice import GradientChoice, LayerChoice
-    from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
-    from hpcsweep.measure.machine.provenance import Device
-    from hpcsweep.measure.shape_pass import Shapes
-    from hpcsweep.point import Point
+from hpcsweep.point import Point
 
 COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
 

@@ -8,30 +8,23 @@ with what the back-end expects of each gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torch import nn
 
-from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.choice import GradientChoice
+from hpcsweep.conv.backend import Backend, Expected, Way
+from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.autograd_graph import nodes_between, tensors_in
-from hpcsweep.conv.proof.evidence import Proof, completed
+from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
 from hpcsweep.conv.proof.judgement import judge
-from hpcsweep.conv.proof.profiler_events import Range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from hpcsweep.conv.backend import Backend
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.evidence import Evidence
-    from hpcsweep.conv.proof.onednn import Primitive
-    from hpcsweep.conv.proof.profiler_events import Call
+from hpcsweep.conv.proof.onednn import Primitive
+from hpcsweep.conv.proof.profiler_events import Call, Range
 
 _MARK: Final = "hpcsweep.gradient"
 _FRAMEWORK: Final = {Way.FILTER: Expected(must=((FRAMEWORK_BACKWARD,),))}

@@ -6,27 +6,21 @@ inside a range is compared with what the back-end expects of the algorithm.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torch import nn
 
-from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.choice import FRAMEWORK_CHOICES
+from hpcsweep.conv.backend import Backend, Expected, Way
+from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.evidence import Proof, completed
 from hpcsweep.conv.proof.judgement import judge
+from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from hpcsweep.conv.backend import Backend
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.onednn import Primitive
 
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))

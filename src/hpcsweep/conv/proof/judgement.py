@@ -7,20 +7,13 @@ implicit GEMM one over the channels for each tap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import matches
-from hpcsweep.conv.proof.evidence import Evidence
-from hpcsweep.conv.proof.profiler_events import descendants, look_into
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hpcsweep.conv.backend import Expected
-    from hpcsweep.conv.proof.evidence import Seen
-    from hpcsweep.conv.proof.onednn import Primitive
-    from hpcsweep.conv.proof.profiler_events import Call
+from hpcsweep.conv.proof.evidence import Evidence, Seen
+from hpcsweep.conv.proof.onednn import Primitive
+from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into
 
 
 def judge(

@@ -16,18 +16,15 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from hpcsweep.conv.backend import Way
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape
 
 _STDOUT: Final = 1
 _MARK: Final = b"onednn_verbose"

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, LIBRARY_CALLS, PRODUCTS, matches
 from hpcsweep.conv.proof import onednn
 from hpcsweep.conv.proof.evidence import Operation, Seen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from torch import nn
-
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.onednn import Primitive
+from hpcsweep.conv.proof.onednn import Primitive
 
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost

@@ -10,6 +10,7 @@ a channels-last output.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,14 +18,11 @@ from hpcsweep import catalog
 from hpcsweep.conv.backend import REFERENCE, Expected, Gradient
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.reference import direct, fft, gemm, winograd
+from hpcsweep.conv.reference.family import Family
+from hpcsweep.conv.shape import ConvShape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
-
-    from hpcsweep.conv.reference.family import Family
-    from hpcsweep.conv.shape import ConvShape
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "gemm": gemm.Gemm(),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN
 from hpcsweep.conv.reference.family import Family
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape
 
 
 class Direct(Family):

@@ -7,17 +7,13 @@ A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import torch
+from torch import Tensor
 
-from hpcsweep.conv.shape import NHWC, layout_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from hpcsweep.conv.backend import Expected, Way
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 

@@ -22,19 +22,16 @@ Stride and dilation have to be 1, as in cuDNN. Its limits on image and filter si
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
+from torch import Tensor
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
 from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, join, tile_count, tiles
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape
 
 TILE: Final = 32
 _NEVER: Final = (*CONVOLUTIONS, "aten::im2col", "aten::index_select")

@@ -12,19 +12,14 @@ A product is per image and group: (out_c/g, in_c/g * taps) x (in_c/g * taps, pix
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS, TRANSFORMS
 from hpcsweep.conv.reference.family import OperatorFamily
 from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape
 
 _NEVER = (*CONVOLUTIONS, *TRANSFORMS)
 _WINDOWS = ("aten::unfold", "aten::im2col")

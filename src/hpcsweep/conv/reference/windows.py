@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -18,24 +18,20 @@ batched product. Stride and dilation have to be 1; 3x3, and 5x5 where not fused:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import torch
+from torch import Tensor
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import CONVOLUTIONS, TRANSFORMS
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
 from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, join, tile_count, tiles
+from hpcsweep.conv.shape import ConvShape
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from hpcsweep.conv.shape import ConvShape
-
-    Matrix = list[list[Fraction]]
+Matrix = list[list[Fraction]]
 
 OUTPUTS: Final = 2
 # Interpolation points by number of filter taps; the point at infinity is always the last one.

@@ -11,27 +11,20 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.autograd.profiler import record_function
 
-from hpcsweep.conv.backend import Expected, Gradient, Way, choose, too_large
+from hpcsweep.conv.backend import Backend, Expected, Gradient, Way, choose, too_large
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
-from hpcsweep.conv.shape import NCHW, NHWC
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.conv.vendor import operator
-from hpcsweep.conv.vendor.driver import LibraryError, NotSupported, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-
-    from hpcsweep.conv.backend import Backend
-    from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.conv.vendor.driver import Driver, Plan
+from hpcsweep.conv.vendor.driver import Driver, LibraryError, NotSupported, Plan, Problem
 
 _GRADIENT_OF: Final[Mapping[Way, str]] = {Way.DATA: "the input", Way.FILTER: "the filters"}
 _FRAMEWORK_CALLS: Final = (

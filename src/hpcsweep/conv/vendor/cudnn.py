@@ -11,10 +11,12 @@ cuDNN refuses the shape, the framework computes it, and `gradients` says so.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library as library_of
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.ctypes_tools import Descriptor, strides
@@ -24,13 +26,7 @@ from hpcsweep.conv.vendor.cudnn_library import (
     CudnnLibrary,
     CudnnNotSupported,
 )
-from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, no_gpu, no_handle
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.conv.vendor.driver import Problem, Size
+from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu, no_handle
 
 NAME: Final = "cudnn"
 

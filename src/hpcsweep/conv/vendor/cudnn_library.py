@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -22,9 +23,6 @@ from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import ctypes_tools
 from hpcsweep.conv.vendor.driver import LibraryError, NotSupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NAME: Final = "libcudnn.so.9"
 MAJOR: Final = 9

@@ -16,21 +16,17 @@ import ctypes
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.vendor import miopen_library as library_of
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.ctypes_tools import Descriptor, strides
-from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, no_gpu
+from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu
 from hpcsweep.conv.vendor.miopen_library import MiopenError, MiopenLibrary, Solution
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hpcsweep.conv.vendor.driver import Problem, Size
 
 NAME: Final = "miopen"
 _MOST_SOLUTIONS: Final = 128

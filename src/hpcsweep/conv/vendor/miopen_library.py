@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -20,9 +21,6 @@ from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import ctypes_tools
 from hpcsweep.conv.vendor.driver import LibraryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NAME: Final = "libMIOpen.so.1"
 _MAJORS: Final = (2, 3)

@@ -10,16 +10,14 @@ that of the result of a gradient.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 NAMES: Final[Mapping[Way, str]] = {
     Way.FORWARD: "hpcsweep::convolution",

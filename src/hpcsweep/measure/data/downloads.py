@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from hpcsweep import environment
 from hpcsweep.errors import Refused, UsageError, first_line, suggest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch import Tensor
-
-    Transform = Callable[[Any], Tensor]
-    Pair = tuple[Dataset[Any], Dataset[Any], int]
+Transform = Callable[[Any], Tensor]
+Pair = tuple[Dataset[Any], Dataset[Any], int]
 
 _BATCH: Final = 3 * 32 * 32
 # folder, training files, test file, key of the labels, classes

@@ -11,23 +11,19 @@ The images of a class share a tint, so that there is something to learn.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import models
 from hpcsweep.measure.data import downloads, own
+from hpcsweep.point import Point
 from hpcsweep.processes import die_with_parent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from torch import Tensor
-
-    from hpcsweep.point import Point
 
 SYNTHETIC: Final = "synthetic"
 SYNTHETIC_STEPS: Final = 20

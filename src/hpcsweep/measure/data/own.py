@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset
@@ -18,9 +18,7 @@ from hpcsweep.errors import HpcsweepError, UsageError, first_line
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.measure.machine import framework
-
-if TYPE_CHECKING:
-    from hpcsweep.point import Point
+from hpcsweep.point import Point
 
 _OWN_WORDS = (HpcsweepError, Unsupported, OutOfMemory)
 

@@ -12,16 +12,14 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from hpcsweep.errors import Refused, UsageError, first_line
 from hpcsweep.measure import models
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _HASH: Final = re.compile(r"-([a-f0-9]{8,})\.")  # in a file's name, as torch's hub has it
 _SECONDS: Final = 30.0  # without an answer

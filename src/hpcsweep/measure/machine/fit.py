@@ -8,18 +8,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import torch
 
 from hpcsweep.errors import Refused, first_line
 from hpcsweep.measure.machine import provenance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from hpcsweep.measure.machine.provenance import Device
-    from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.machine.provenance import Device
+from hpcsweep.measure.machine.telemetry import Telemetry
 
 HOST_KINDS: Final = ("cpu", "mps")
 _NVIDIA: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from hpcsweep import catalog, environment
 from hpcsweep.measure.bench_api import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _USUAL_THREADS: Final = torch.get_num_threads()
 # How allocators and libraries say it, besides the exception types for it.

@@ -12,12 +12,10 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import Row
 
 _CLEAR_HIGH_WATER = "5"
 

@@ -8,18 +8,16 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from hpcsweep import __version__
+from hpcsweep.catalog.columns import Row
 from hpcsweep.environment import THREADS
 from hpcsweep.measure.machine import memory
+from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.timing import caches
-
-if TYPE_CHECKING:
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.machine.telemetry import Telemetry
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
 _ENVIRONMENT: Final = (

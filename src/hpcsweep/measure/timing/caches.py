@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from hpcsweep.measure.timing.clocks import nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _UNKNOWN_BYTES: Final = 64 << 20
 _MOST_INPUTS: Final = 256

@@ -18,24 +18,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 
+from hpcsweep.conv.choice import LayerChoice
+from hpcsweep.measure.shape_pass import Call
 from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.clocks import nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor, nn
-
-    from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.measure.shape_pass import Call
-    from hpcsweep.measure.timing.stats import Summary
-    from hpcsweep.point import Point
+from hpcsweep.measure.timing.stats import Summary
+from hpcsweep.point import Point
 
 UNIQUE: Final = "unique"
 BATCHED: Final = "batched"

@@ -8,28 +8,20 @@ or eighth of them, and a layer pass is one pass of each lane.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import nn
 
+from hpcsweep.measure.shape_pass import Call
 from hpcsweep.measure.timing import clocks, layer_timer, loop
-from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock
-from hpcsweep.measure.timing.layer_timer import LayerTimer
+from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, Event, HostClock
+from hpcsweep.measure.timing.layer_timer import LayerTimer, Timed
 from hpcsweep.measure.timing.loop import Lane
-from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import nn
-
-    from hpcsweep.measure.shape_pass import Call
-    from hpcsweep.measure.timing.clocks import Event
-    from hpcsweep.measure.timing.layer_timer import Timed
-    from hpcsweep.measure.timing.stamps import Stamps
-
+from hpcsweep.measure.timing.stamps import EventStamps, HostStamps, Stamps
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2

@@ -12,7 +12,8 @@ may be called in eight places. The rest of a pass is the row `__other__`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
@@ -20,17 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
+from hpcsweep.measure.shape_pass import Call
+from hpcsweep.measure.timing.stamps import Stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
     from torch import nn
 
-    from hpcsweep.measure.shape_pass import Call
-    from hpcsweep.measure.timing.stamps import Stamps
-
-    Forward = Callable[..., Any]
+Forward = Callable[..., Any]
 
 _FORWARD: Final = "forward"
 

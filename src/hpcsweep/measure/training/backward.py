@@ -10,20 +10,18 @@ Hooks of modules are no alternative: they fail in networks that add in place.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.conv.proof.autograd_graph import nodes_between
+from hpcsweep.measure.shape_pass import Call
 from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, Timed, wrapped_forwards
+from hpcsweep.measure.timing.stamps import Stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from torch import nn
-
-    from hpcsweep.measure.shape_pass import Call
-    from hpcsweep.measure.timing.stamps import Stamps
 
 
 class StepTimer(LayerTimer):

@@ -17,20 +17,17 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from hpcsweep import environment, files, search_path
+from hpcsweep.catalog.columns import Row
 from hpcsweep.errors import ResultsError, UsageError, first_line
-from hpcsweep.measure.training.trainer import Result
-
-if TYPE_CHECKING:
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.training.epochs import History
-    from hpcsweep.measure.training.trainer import Trainer
-    from hpcsweep.point import Point
+from hpcsweep.measure.training.epochs import History
+from hpcsweep.measure.training.trainer import Result, Trainer
+from hpcsweep.point import Point
 
 FORMAT: Final = 1
 AUTOMATIC_SECONDS: Final = 60.0

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from hpcsweep.catalog.columns import Row
+from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.timing import loop
-from hpcsweep.measure.training.trainer import Result, Score
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.data.loaders import Data
-    from hpcsweep.measure.training.phases import Ticker
-    from hpcsweep.measure.training.trainer import Batch, Trainer
+from hpcsweep.measure.training.phases import Ticker
+from hpcsweep.measure.training.trainer import Batch, Result, Score, Trainer
 
 
 @dataclass

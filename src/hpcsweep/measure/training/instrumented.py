@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from hpcsweep.measure.data.loaders import Data
+from hpcsweep.measure.machine.memory import Memory
 from hpcsweep.measure.timing import lanes, loop
 from hpcsweep.measure.timing.clocks import Cuda
 from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
 from hpcsweep.measure.training.epochs import next_steps
-from hpcsweep.measure.training.phases import PhaseTimer, Ticker
-from hpcsweep.measure.training.trainer import Score
+from hpcsweep.measure.training.phases import PhaseTimer, PhaseTimes, Ticker
+from hpcsweep.measure.training.trainer import Score, Trainer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
-
-    from hpcsweep.measure.data.loaders import Data
-    from hpcsweep.measure.machine.memory import Memory
-    from hpcsweep.measure.training.phases import PhaseTimes
-    from hpcsweep.measure.training.trainer import Trainer
 
 _MEMORY_STEPS = 3
 

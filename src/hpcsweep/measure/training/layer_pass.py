@@ -7,15 +7,11 @@ passes, so that the timers' overhead and the sum of the layers are compared on t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hpcsweep.measure.layer_table import LayerTable
+from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import clocks, lanes, loop
 from hpcsweep.measure.training.backward import StepTimer
-
-if TYPE_CHECKING:
-    from hpcsweep.measure.shape_pass import Shapes
-    from hpcsweep.measure.training.trainer import Batch, Trainer
+from hpcsweep.measure.training.trainer import Batch, Trainer
 
 
 def measure(trainer: Trainer, batch: Batch, shapes: Shapes, passes: int) -> LayerTable | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,12 +15,7 @@ from hpcsweep.catalog import AUTO, AUTOTUNE
 from hpcsweep.errors import UsageError, first_line
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from hpcsweep.point import Point
+from hpcsweep.point import Point
 
 _IMAGENET_CLASSES = 1000
 

@@ -12,22 +12,17 @@ with a number that is not made of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.timing.clocks import nothing
-from hpcsweep.measure.timing.stamps import HostStamps
+from hpcsweep.measure.timing.stamps import HostStamps, Stamps
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.timing.stamps import Stamps
-
-    Phase = Callable[[str], AbstractContextManager[object]]
+Phase = Callable[[str], AbstractContextManager[object]]
 
 DATA: Final = "data"
 PHASES: Final = (DATA, "h2d", "forward", "loss", "backward", "optimizer")

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.measure import models
 from hpcsweep.measure.training import optimizers
-from hpcsweep.measure.training.phases import untimed
+from hpcsweep.measure.training.phases import Phase, untimed
+from hpcsweep.point import Point
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from torch import Tensor, nn
-
-    from hpcsweep.measure.training.phases import Phase
-    from hpcsweep.point import Point
-
-    Batch = tuple[Tensor, Tensor]
+Batch = tuple[Tensor, Tensor]
 
 AUTOCAST: Final[Mapping[str, torch.dtype]] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # Weight of auxiliary heads (googlenet, inception_v3): Szegedy et al. 2014, section 5.

@@ -19,31 +19,28 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof import autograd_graph, backward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers
 from hpcsweep.measure.bench_api import Measured, Unsupported
 from hpcsweep.measure.data import loaders
+from hpcsweep.measure.data.loaders import Data
+from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.training import instrumented, layer_pass, network
 from hpcsweep.measure.training.checkpoints import Checkpoints
 from hpcsweep.measure.training.epochs import TrainingPass, next_steps
-from hpcsweep.measure.training.trainer import Score, Trainer
+from hpcsweep.measure.training.trainer import Batch, Score, Trainer
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
-
-if TYPE_CHECKING:
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.data.loaders import Data
-    from hpcsweep.measure.layer_table import LayerTable
-    from hpcsweep.measure.training.trainer import Batch
-    from hpcsweep.point import Point
+from hpcsweep.point import Point
 
 # How torch says that an operator, or a compiler, is missing here.
 _CANNOT: Final = (
