@@ -67,12 +67,13 @@ def of(results: Path, asked: Request) -> Cost:
     seconds_of = estimate.estimator(run, asked.device)
     settled: dict[str, int] = {}
     known = prepare.known(run, asked, journal.ask(run.submissions()).live_chunks)
-    points = list(prepare.unmeasured(asked, known, settled))
+    # a million points would fill the memory; their seconds do not
+    each = [seconds_of(point) for point in prepare.unmeasured(asked, known, settled)]
     return Cost(
         sweep=asked.sweep.name,
         profile=asked.profile.name,
-        points=len(points),
-        chunks=sum(1 for _chunk in prepare.chunks(asked, points, seconds_of)),
+        points=len(each),
+        chunks=sum(1 for _chunk in prepare.chunks(asked, each, float)),
         settled=sum(settled.values()),
         measured=seconds_of.measured,
         seconds=dict(seconds_of.by_gpu),

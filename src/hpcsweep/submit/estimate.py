@@ -20,12 +20,10 @@ from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
-
-    Estimator = Callable[[Point], float]
 
 # Share of the dense float32 peak that a convolutional network reaches; a planning figure.
 _EFFICIENCY: Final = 0.25
@@ -57,7 +55,7 @@ class Estimates:
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of one point."""
         seconds = modelled(point.workload, point.axes, point.measure)
-        for key in _keys(point.axes):
+        for key in _keys(point.axes) if self.corrections else ():
             if key in self.corrections:
                 self.measured += len(key) > 1
                 seconds *= self.corrections[key]

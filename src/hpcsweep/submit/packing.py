@@ -8,14 +8,12 @@ the next point would exceed its limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep.store.chunk_file import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from hpcsweep.point import Point
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,11 @@ class Limits:
 
 
 def pack(
-    points: Iterable[Point], seconds_of: Callable[[Point], float], limits: Limits
+    points: Iterable[Any], seconds_of: Callable[[Any], float], limits: Limits
 ) -> Iterator[Chunk]:
     """Cut a stream of points into chunks, in order; a point over the limit gets its own chunk."""
     index, total = 0, 0.0
-    batch: list[Point] = []
+    batch: list[Any] = []
     for point in points:
         seconds = seconds_of(point)
         if batch and (total + seconds > limits.seconds or len(batch) >= limits.points):
@@ -43,9 +41,7 @@ def pack(
         yield Chunk(index, tuple(batch), total)
 
 
-def share(
-    points: Iterable[Point], seconds_of: Callable[[Point], float], workers: int
-) -> list[Chunk]:
+def share(points: Iterable[Any], seconds_of: Callable[[Any], float], workers: int) -> list[Chunk]:
     """Split points over `workers` of one machine: contiguous runs of about equal time."""
     listed = list(points)
     costs = [seconds_of(point) for point in listed]

@@ -26,7 +26,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, packing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.point import Point
     from hpcsweep.store.ledger import LiveChunks
@@ -207,9 +207,12 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
 
 
 def chunks(
-    request: Request, points: Iterable[Point], seconds_of: estimate.Estimator
+    request: Request, points: Iterable[Any], seconds_of: Callable[[Any], float]
 ) -> Iterable[chunk_file.Chunk]:
-    """Return points in chunks: one for each worker here, or within the profile's limits."""
+    """Return points in chunks: one for each worker here, or within the profile's limits.
+
+    An estimate gives seconds that stand for points.
+    """
     profile = request.profile
     if not profile.in_slurm:
         return packing.share(points, seconds_of, request.workers)
