@@ -28,6 +28,7 @@ _QUICK: Final = {"energy": False, "evidence": False, "numerics": False, "layers"
 _KEPT: Final = (
     *("median_ms", "ci95_lo_ms", "ci95_hi_ms", "iqr_rel", "host_ms", "max_rel_error"),
     *("algorithm_coverage_pct", "algorithm_evidence", "hook_overhead_pct", "layer_sum_over_total"),
+    *("layer_pass_parts", "event_floor_ms", "sm_clock_pass_mhz"),
     *("mem_peak_bytes", "sm_clock_mhz_mean", "flags", "valid"),
 )
 # of each row: what would name the machine
