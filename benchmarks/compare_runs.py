@@ -4,7 +4,7 @@
 
     python benchmarks/compare_runs.py [--repetitions 20] [--runs 1] [--metric min_ms] [--noop]
 
-Each repetition measures one sweep of small networks (with `--noop`, of passes that sleep for a few
+Each repetition measures one sweep of small networks (with `--noop`, of passes that sleep for 50
 milliseconds: noise of the machine without torch) twice (with `--runs`, so many times on each
 side, in turns) and compares the two. Then every time of the second side is made a tenth longer, and
 it compares again; and then those of one row alone. At most 5 % of the comparisons of equal runs may
@@ -47,7 +47,7 @@ workload: noop
 axes:
   model: [a, b]
   input_size: [32, 48, 64, 80]
-measure: {warmup: 2, iterations: 40, sleep_ms: 4}
+measure: {sleep_ms: 50}
 """
 FACTOR = 1.1
 

@@ -33,6 +33,15 @@ def test_differences_are_claimed_rarely_where_there_are_none(runs, own, shared):
     assert sum(found) <= 6
 
 
+def test_a_row_that_was_disturbed_is_no_verdict_without_repeats():
+    """One of 12 rows is a fifth longer: with one run on each side, that may be chance."""
+    source = np.random.default_rng(6)
+    for runs, expected in ((1, 0), (3, 1)):
+        rows = table(source, runs, 0.002, 0.0)
+        rows.loc[(rows["key"] == 3) & (rows["side"] == 1), "log"] += np.log(1.2)
+        assert verdicts.judge(rows).differs.sum() == expected
+
+
 def test_intervals_and_verdicts_agree():
     """A row differs exactly if its interval does not hold 1."""
     source = np.random.default_rng(2)
@@ -56,3 +65,10 @@ def test_without_repeats_and_with_few_rows_nothing_is_known():
     """Four rows with one run each."""
     rows = table(np.random.default_rng(4), 1, 0.01, 0.0)
     assert verdicts.judge(rows[rows["key"] < verdicts.FEWEST - 1]) is None
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_times_without_any_noise_are_judged(runs):
+    """Such as those of a simulator: a ratio of 2 everywhere, and every run the same."""
+    rows = table(np.random.default_rng(5), runs, 0.0, 0.0, 2.0)
+    assert verdicts.judge(rows.assign(within=0.0)).differs.all()

@@ -102,7 +102,7 @@ class Comparison:
             return [*told, f"{runs}: the noise between runs is known from repeated ones"]
         one = "one run on each side"
         if self.judged:
-            told.append(f"{one}: the noise between runs is taken from the scatter of the rows")
+            told.append(f"{one}: the scatter of the rows counts as noise between runs")
             return [*told, "several runs of a side, joined by +, tell more"]
         few = f"{one} and fewer than {verdicts.FEWEST} rows"
         return [*told, f"{few}: the noise between runs is unknown; measure again and join by +"]

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile(r"\d[\d.,]*")
 _REASONS: Final = 6  # lines of reasons why points were not measured
-_DOUBT: Final = DOUBTFUL | {"noisy"}  # flags that make a time unreliable, though it may be valid
+_DOUBT: Final = DOUBTFUL | {
+    "noisy",
+    "host_copies",
+}  # flags that make a time unreliable, though it may be valid
 _KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}

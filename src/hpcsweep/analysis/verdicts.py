@@ -3,9 +3,10 @@
 Passes of one run agree better with each other than with those of the next run, so the interval of
 one run says little about the next. There are two kinds of noise between runs: of each row by
 itself, and of all rows of a run together (another node, another load). Where a side has several
-runs, both are estimated from them. With one run on each side, the noise of a row is estimated from
-the scatter of the ratios around their median, and the common noise, which cannot be seen, is taken
-to be as large. With fewer than `FEWEST` rows that is a guess, and nothing is decided.
+runs, both are estimated from them. With one run on each side, the scatter of the ratios counts as
+noise, since a row that was disturbed looks like one that changed; and the common noise, which
+cannot be seen, is taken to be as large. So a change of most rows is found, and that of a single row
+needs repeated runs. With fewer than `FEWEST` rows nothing is decided.
 
 Many rows are judged at once: Benjamini and Hochberg's procedure keeps the share of wrong verdicts
 at 5 %, and the intervals are those that belong to it (Benjamini and Yekutieli 2005), so a row
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 FEWEST: Final = 5  # rows, where the scatter of rows is all that is known
 _WRONG: Final = 0.05
-_MAD: Final = 1.4826  # from the median deviation to the standard deviation
+_LEAST: Final = 1e-12  # variance: clocks resolve no less than a millionth of a time
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,9 @@ def _noise(table: pd.DataFrame, difference: Floats) -> Noise | None:
         return _noise_of_runs(table, runs, within)
     if len(difference) < FEWEST:
         return None
-    scatter = _MAD * float(np.median(np.abs(difference - np.median(difference))))
-    usual = max(scatter**2, float(np.median(within)))
+    usual = max(float(np.var(difference, ddof=1)), float(np.median(within)), _LEAST)
     own = usual + np.maximum(0.0, within - np.median(within))
-    df = (len(difference) - 1) / 2  # a median deviation is worth half as many values
+    df = len(difference) - 1
     return Noise(own, usual, df, df)
 
 
@@ -114,7 +114,7 @@ def _noise_of_runs(table: pd.DataFrame, runs: pd.Series[int], within: Floats) ->
     own_df = max(1, more * (keys - 1))
     own_square = float(((rest - shared) ** 2).sum()) / own_df
     factor = float((1 / runs).sum())
-    usual = max(own_square * factor, float(np.median(within)) / float(runs.mean()))
+    usual = max(own_square * factor, float(np.median(within)) / float(runs.mean()), _LEAST)
     extra = np.maximum(0.0, within - np.median(within)) / float(runs.mean())
     return Noise(usual + extra, shared_square * factor, own_df, more)
 

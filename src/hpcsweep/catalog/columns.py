@@ -52,6 +52,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
     "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
     "phase_sum": "the phases of a training step differ from the step by more than 5 %",
+    "host_copies": "imported: convolutions copied tensors between host and GPU in every call",
     "version_mix": "measured with other library versions than most rows of this sweep",
 }
 DOUBTFUL: Final = frozenset(_DOUBTS)
@@ -320,6 +321,7 @@ _LAYER_ONLY = _group(
 COLLECTED: Final = _group(
     "added by collect",
     ("orphan", "bool", "the sweep, as last submitted, no longer has this point; empty: unknown"),
+    ("source", "str", "where an imported row comes from; empty: measured for this folder"),
 )
 
 # The commit protocol's own columns: in shards only, always last (see `shards`).
@@ -407,10 +409,12 @@ def cell(value: object) -> str:
     """Return the text of one cell: one line, empty for unknown, seven significant digits."""
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.7g}"
+    if isinstance(value, str) and value.isalnum():  # most texts, at a third of the time
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, dict | list | tuple):
         from hpcsweep.point import canonical_json  # noqa: PLC0415 - only maps of algorithms
 
@@ -420,4 +424,5 @@ def cell(value: object) -> str:
 
 def cells(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
     """Return the cells of a row as texts, in the order of the columns."""
-    return [cell(row.get(name)) for name in columns]
+    found = map(row.get, columns)
+    return ["" if value is None else cell(value) for value in found]

@@ -87,7 +87,7 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
 
 for _command in (  # as one uses them
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status),
-    *(tables.collect, tables.report, tables.plot, tables.roofline),
+    *(tables.collect, tables.import_, tables.report, tables.plot, tables.roofline),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
     *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),

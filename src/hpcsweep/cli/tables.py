@@ -56,6 +56,40 @@ def collect(  # noqa: PLR0913 - one argument per option
         raise trouble
 
 
+@click.command("import")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--as", "name", default="", metavar="NAME", help="Name of the sweep here.")
+@click.option(
+    "--device", default="", metavar="GPU", help="Device of tables that name none, such as v100."
+)
+@json_option
+@click.pass_obj
+def import_(results: Path, path: Path, name: str, device: str, *, as_json: bool) -> None:
+    """Bring results of another machine here, and collect them.
+
+    PATH is a results folder of hpcsweep, of any version, or a table or folder of tables of the
+    predecessor (*_overall.csv, *_layers.csv). Every other command then works on them.
+
+    \b
+    hpcsweep import /mnt/other_site/results/resnet152_gemm
+    hpcsweep import old_tables/ --as published --device v100
+    """
+    from hpcsweep.collect import workflow as collecting
+    from hpcsweep.importing import workflow
+
+    found = workflow.bring(results, path, name, device)
+    report = collecting.collect(found.run)
+    if as_json:
+        record = {"source": found.source, "imported": found.notes, **report.to_json()}
+        print(json.dumps(record))
+    else:
+        print(f"{found.run.name}: imported from {found.source}")
+        print("\n".join(f"   {note}" for note in found.notes))
+        print(report.text())
+    if error := report.error():
+        raise error
+
+
 @click.command()
 @click.argument("sweep", required=False)
 @click.option(

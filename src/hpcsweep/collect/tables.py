@@ -11,7 +11,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Final
 
@@ -66,6 +66,7 @@ class Marks:
     orphans: Collection[str] = ()
     unknown: Collection[str] = ()
     mixes: Collection[Mix] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)  # of imported submissions
     raw: bool = False  # cells stay as they are, though a spreadsheet would compute some
 
     def minority(self) -> set[tuple[str, Versions]]:
@@ -138,7 +139,8 @@ def _write_rows(
     columns = (*MERGED_COLUMNS, *extras)
     headers = {id(found.columns): found.columns for found in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
-    flags, orphan, count = (columns.index(name) for name in ("flags", "orphan", "layer_rows"))
+    named = ("flags", "orphan", "source", "layer_rows")
+    flags, orphan, source, count = (columns.index(name) for name in named)
     minority, rows = marks.minority(), 0
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     table = csv.writer(text, lineterminator="\n")
@@ -148,6 +150,7 @@ def _write_rows(
         mixed = found.status is PointStatus.OK and (found.gpu, found.versions) in minority
         cells[flags] = merge.flags(cells[flags], mixed=mixed)
         cells[orphan] = marks.orphan(found.point_id)
+        cells[source] = marks.sources.get(found.origin.submission, "")
         rows += int(cells[count] or 0)
         suspect = not marks.raw and _SUSPECT.search(found.line)
         table.writerow(map(harmless, cells) if suspect else cells)

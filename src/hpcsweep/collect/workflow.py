@@ -159,6 +159,7 @@ class _Writing:
     def __init__(self, reading: _Reading, manifests: list[Manifest], *, raw: bool) -> None:
         self._reading, self._run, self._raw = reading, reading.run, raw
         self._planned = _planned(self._run, manifests)
+        self._sources = {record.id: record.source for record in manifests if record.source}
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
         self._damage = damage.of(self._run)
 
@@ -192,7 +193,9 @@ class _Writing:
         pool, members = self._reading.pool, self._members
         while True:
             mixes = merge.mixes(pool.winners())
-            marks = tables.Marks(members.orphans, members.unknown, mixes, self._raw)
+            marks = tables.Marks(
+                members.orphans, members.unknown, mixes, self._sources, raw=self._raw
+            )
             try:
                 return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
             except tables.Damaged as damaged:

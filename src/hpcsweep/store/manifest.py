@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
-_LATER: Final = {"search_path": [], "signal_lead": 120.0, "spec": "", "templates": []}
+_LATER: Final = {"search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": []}
 _MOST_CHUNKS: Final = 10_000_000  # what says more is damaged
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
@@ -76,6 +76,7 @@ class Manifest:
     git_dirty: bool | None = None
     templates: tuple[str, ...] = ()  # of the job script; the user's own, not those shipped
     run: RunSettings = field(default_factory=RunSettings)
+    source: str = ""  # where it was imported from; empty: submitted here
     profile_fields: dict[str, Any] = field(default_factory=dict)  # the profile as it was used
     chunks: int = 0
     points: int = 0

@@ -1,0 +1,231 @@
+"""Imports tables of the program that hpcsweep replaces: one submission, one shard.
+
+Its rows get the flag `host_copies`: its convolutions copy input, weights and output between host
+and GPU in every call, so its times are mostly those of copies. Its layer tables name the height of
+the layer where hpcsweep names that of the image, and hold image after image, so the first layer of
+each pass tells the image. They have ids of their own, never those of points of a sweep.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import catalog
+from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
+from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import tables
+from hpcsweep.point import Point, point_id
+from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.state import PointStatus
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from hpcsweep.importing.tables import Cells, Key, Table
+    from hpcsweep.store.rundir import RunDir
+
+PROFILE: Final = "import"
+HOST_COPIES: Final = "host_copies"
+_SHAPE: Final = (
+    "input_size", "in_channels", "out_channels", "kernel_size", "stride", "padding",
+)  # fmt: skip
+
+Image = tuple["Key", int, int]  # with input and batch size
+
+
+@dataclass
+class _Found:
+    """Networks by key and sizes; what was left out."""
+
+    networks: dict[Image, Cells] = field(default_factory=dict)
+    sizes: dict[Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    twice: int = 0
+    unread: int = 0
+
+    def add(self, key: Key, row: dict[str, str]) -> None:
+        """Take the row of a network; of two with the same sizes the first counts."""
+        size, batch = tables.number(row["input_size"]), tables.number(row["batch_size"])
+        times = tables.times(row)
+        if size is None or batch is None or "mean_ms" not in times:
+            self.unread += 1
+            return
+        image = key, int(size), int(batch)
+        if image in self.networks:
+            self.twice += 1
+            return
+        energy = tables.number(row.get("energy_per_inference_j"))
+        more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
+        self.networks[image] = {**times, **more}
+        self.sizes[key].setdefault(int(size), int(batch))
+
+
+def check(run: RunDir) -> None:
+    """Raise `UsageError` where the sweep has results that were not imported like these."""
+    records = run.manifests() if run.submissions_dir.is_dir() else []
+    if any(record.profile != PROFILE for record in records):
+        raise UsageError(
+            f"{run.path} has results of hpcsweep: --as imports the tables under another name "
+            "(`compare` takes both)"
+        )
+
+
+def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+    """Write the tables at a path as a submission; return their source and what was left out."""
+    found, every = _Found(), tables.find(path)
+    for table in every:
+        if not table.of_layers:
+            for key, row in tables.rows(table, device):
+                found.add(key, row)
+    source = path.resolve().stem
+    round_ = max((number for number, _id in run.ages().values()), default=-1) + 1
+    submission = rundir.new_submission(run, PROFILE)
+    shard = ShardPath(submission.shards, 0, 0)
+    writer = _Writer(found, source, shard)
+    with shards.ShardWriter(shard) as file:
+        rows = sum(writer.passes(file, table, device) for table in every if table.of_layers)
+        writer.rest(file)
+    if not writer.points:
+        raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
+    chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(writer.points), 0.0)])
+    record = Manifest(
+        id=submission.id, sweep=run.name, workload="inference", profile=PROFILE, launcher="local",
+        source=source, round=round_, chunks=1, points=len(writer.points),
+        created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+    )  # fmt: skip
+    submission.write_manifest(record)
+    return source, tuple(_notes(found, writer, every, rows))
+
+
+def _notes(found: _Found, writer: _Writer, every: Sequence[Table], rows: int) -> Iterator[str]:
+    yield (f"{count(len(every), 'table')}: {count(len(writer.points), 'network')}, "
+           f"{count(rows, 'layer row')}")  # fmt: skip
+    if found.twice + writer.twice:
+        yield f"{count(found.twice + writer.twice, 'network')} more than once; the first counts"
+    if found.unread:
+        yield f"{count(found.unread, 'row')} without size or time left out"
+    if writer.without:
+        yield f"{count(writer.without, 'network')} with times of layers alone"
+    yield f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call"
+
+
+class _Writer:
+    """Writes networks with their layers into a shard, one pass at a time."""
+
+    def __init__(self, found: _Found, source: str, shard: ShardPath) -> None:
+        self._found, self._source, self._shard = found, source, shard
+        self.points: list[Point] = []
+        self._done: set[Image] = set()
+        self.twice = self.without = 0
+
+    def passes(self, file: shards.ShardWriter, table: Table, device: str) -> int:
+        """Write the networks of a table of layers; return the layer rows."""
+        place: dict[Key, int] = defaultdict(int)
+        written = 0
+        for key, rows in _passes(tables.rows(table, device)):
+            image = self._image(key, rows, place[key])
+            place[key] += 1
+            if image in self._done:
+                self.twice += 1
+            else:
+                self.without += image not in self._found.networks
+                written += self._write(file, image, rows)
+        return written
+
+    def rest(self, file: shards.ShardWriter) -> None:
+        """Write the networks whose layers no table has."""
+        for image in self._found.networks:
+            if image not in self._done:
+                self._write(file, image, [])
+
+    def _image(self, key: Key, rows: Sequence[dict[str, str]], place: int) -> Image:
+        """Return which network a pass belongs to: by its first layer's height, else by order."""
+        sizes = self._found.sizes.get(key, {})
+        first = int(tables.number(rows[0].get("input_size")) or 0)
+        if sizes and first not in sizes and place < len(sizes):
+            first = list(sizes)[place]
+        return key, first, sizes.get(first, 1)
+
+    def _write(self, file: shards.ShardWriter, image: Image, rows: Sequence[dict[str, str]]) -> int:
+        self._done.add(image)
+        point = self._point(image)
+        self.points.append(point)
+        shared = {**axis_cells(point.axes), "point_id": point.point_id}
+        row = {
+            **shared,
+            **self._found.networks.get(image, {}),
+            "status": PointStatus.OK,
+            "schema_version": SCHEMA_VERSION,
+            "workload": "inference",
+            "profile": PROFILE,
+            "submission": self._shard.submission,
+            "chunk": 0,
+            "attempt": 0,
+            "flags": HOST_COPIES,
+            "valid": True,
+        }
+        names = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "point_id")
+        base = {name: shared[name] for name in names} | {"op": "conv2d", "direction": "forward"}
+        layers = [{**base, "call_index": i, **_layer(cells)} for i, cells in enumerate(rows)]
+        file.commit(row, layers)
+        return len(layers)
+
+    def _point(self, image: Image) -> Point:
+        key, size, batch = image
+        own: dict[str, Any] = {
+            "model": key.model, "algorithm": key.algorithm, "gpu": key.device,
+            "input_size": size, "batch_size": batch,
+        }  # fmt: skip
+        name = point_id("inference", own, {"imported": self._source})
+        return Point("inference", {**catalog.axis_defaults("inference"), **own}, {}, name)
+
+
+def _passes(
+    rows: Iterable[tuple[Key, dict[str, str]]],
+) -> Iterator[tuple[Key, list[dict[str, str]]]]:
+    """Yield the layer rows of one pass after the other: a pass begins with its first layer."""
+    before: Key | None = None
+    found: list[dict[str, str]] = []
+    for key, row in rows:
+        if found and (key != before or row["layer"] == found[0]["layer"]):
+            assert before is not None  # noqa: S101 - set with the first row
+            yield before, found
+            found = []
+        before = key
+        found.append(row)
+    if before is not None:
+        yield before, found
+
+
+def _layer(row: dict[str, str]) -> Cells:
+    """Return the cells of a layer row."""
+    shape = tuple(row.get(name) or "" for name in _SHAPE)
+    percentage = tables.number(row.get("percentage"))
+    return {
+        **_geometry(shape),
+        **tables.times(row),
+        "layer": row["layer"],
+        "percentage": percentage,
+    }
+
+
+@lru_cache(maxsize=65536)
+def _geometry(shape: tuple[str, ...]) -> Cells:
+    """Return the cells of a layer's shape; a size is written as 3, (3, 3) or 3x3."""
+    height, inputs, outputs, *sides = shape
+    cells: Cells = {"in_h": height, "in_w": height, "in_channels": inputs, "out_channels": outputs}
+    for name, column, text in zip(("kernel", "stride", "pad"), _SHAPE[3:], sides, strict=True):
+        pair = [part.strip() for part in text.strip("()[] ").replace("x", ",").split(",")]
+        down, across = pair[0], pair[-1] or pair[0]
+        cells |= {f"{name}_h": down, f"{name}_w": across}
+        cells[column] = down if down == across else f"{down}x{across}"
+    kernel, stride, pad = (cells[column] for column in _SHAPE[3:])
+    cells["unique_key"] = f"conv2d_c{inputs}_{height}x{height}_k{outputs}_{kernel}_s{stride}_p{pad}"
+    return cells

@@ -1,0 +1,137 @@
+"""Finds and reads the predecessor's tables: CSV files of networks, and of their layers.
+
+Names are translated: `implicit precomp gemm`, `guess` (the library chooses), `ResNet152`. The
+device stands in a column, or in the name of the file or of a folder around it.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hpcsweep.catalog import ALGORITHMS, gpus
+from hpcsweep.catalog.models import MODELS
+from hpcsweep.errors import ResultsError, UsageError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}
+_MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
+_GENERIC: Final = {"", "cuda", "gpu"}  # no name of a device
+_TIMES: Final = tuple((name, f"{name}_ms") for name in ("mean", "std", "min", "max", "median"))
+_LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
+_OVERALL: Final = {"model", "algorithm", "batch_size", "input_size"}
+
+Cells = dict[str, Any]
+
+
+class Key(NamedTuple):
+    """What one measured network is known by."""
+
+    model: str
+    algorithm: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One file: a table of networks, or of layers."""
+
+    path: Path
+    of_layers: bool
+
+
+def find(path: Path) -> list[Table]:
+    """Return the predecessor's tables at a path, by their headers; `UsageError` for none."""
+    found = sorted(path.rglob("*.csv")) if path.is_dir() else [path]
+    tables = [Table(one, kind) for one in found if (kind := _kind(one)) is not None]
+    if not tables:
+        raise UsageError(
+            f"{path}: neither a results folder nor tables with the columns "
+            f"{', '.join(sorted(_OVERALL))} or {', '.join(sorted(_LAYERS))}"
+        )
+    return tables
+
+
+def _kind(path: Path) -> bool | None:
+    """Tell whether a file is a table of layers; None where it is neither."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            columns = set(next(csv.reader(file), []))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return None
+    if columns >= _LAYERS:
+        return True
+    return False if columns >= _OVERALL and {"mean", "mean_ms"} & columns else None
+
+
+def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]:
+    """Yield the rows of a table, each with its key; `device` is for tables that name none.
+
+    Raises:
+        ResultsError: the file cannot be read.
+        UsageError: no device, or an algorithm that hpcsweep does not know.
+
+    """
+    named = _device_of_path(table.path)
+    keys: dict[tuple[str, str, str], Key] = {}
+    try:
+        with table.path.open(encoding="utf-8-sig", newline="") as file:
+            for row in csv.DictReader(file):
+                texts = row["model"], row["algorithm"], row.get("device") or ""
+                if texts not in keys:
+                    where = _device(texts[2]) or named or device
+                    keys[texts] = _key(table.path, texts[0], texts[1], where)
+                yield keys[texts], row
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ResultsError(f"{table.path}: cannot be read ({error})") from error
+
+
+def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
+    if not device:
+        raise UsageError(f"{path}: names no device; --device says which it is, such as v100")
+    name = re.sub(r"[\s-]+", "_", algorithm.strip().lower())
+    name = _ALSO.get(name, name)
+    if name not in ALGORITHMS:
+        raise UsageError(f"{path}: unknown algorithm '{algorithm}'{suggest(name, ALGORITHMS)}")
+    plain = re.sub(r"\W|_", "", model.strip().lower())
+    return Key(_MODELS.get(plain, model.strip().lower()), name, device)
+
+
+def _device(text: str) -> str:
+    """Return the short name of a device; empty for a text that names none."""
+    plain = text.strip().lower()
+    return "" if plain in _GENERIC else gpus.by_label(plain) or plain
+
+
+def _device_of_path(path: Path) -> str:
+    """Return the device that a file's name has, or that of a folder around it; empty for none."""
+    for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
+        if found := gpus.by_label(part.lower()):
+            return found
+    return ""
+
+
+def times(row: dict[str, str]) -> Cells:
+    """Return the times of a row, whose columns may lack their unit."""
+    found: Cells = {}
+    for short, name in _TIMES:
+        value = number(row.get(name) or row.get(short))
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def number(text: str | None) -> float | None:
+    """Return a finite number; None for anything else."""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None

@@ -1,0 +1,55 @@
+"""Imports a path: a results folder of hpcsweep, or tables of its predecessor.
+
+What was imported are submissions like any other, so `collect` merges them. Their manifests say
+where they come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcsweep import files
+from hpcsweep.errors import UsageError
+from hpcsweep.importing import folder, predecessor
+from hpcsweep.store import locks
+from hpcsweep.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was imported, and into which sweep."""
+
+    run: RunDir
+    source: str
+    notes: tuple[str, ...]
+
+
+def bring(results: Path, path: Path, name: str = "", device: str = "") -> Imported:
+    """Import a results folder or tables as a sweep; `device` is that of tables which name none.
+
+    Raises:
+        UsageError: it is neither, or the sweep has other points.
+        ResultsError: a file cannot be read or written.
+
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    name = name or path.resolve().name.removesuffix(path.suffix)
+    if not files.may_name_a_sweep(name):
+        raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
+    run = RunDir(results / name)
+    theirs = folder.find(path)
+    if theirs and theirs.path.resolve() == run.path.resolve():
+        raise UsageError(f"{path}: is that sweep already")
+    if theirs:
+        folder.check(theirs, run)
+    else:
+        predecessor.check(run)
+    with locks.held(run, "import"):
+        if theirs:
+            return Imported(run, *folder.copy(theirs, run))
+        return Imported(run, *predecessor.bring(path, run, device))

@@ -1,0 +1,156 @@
+"""Tables of the predecessor become a sweep that every command takes."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+import oldtables
+from hpcsweep.analysis import best, compare, dataset, layers, report, sides
+from hpcsweep.collect import workflow as collecting
+from hpcsweep.errors import UsageError
+from hpcsweep.importing import workflow
+from hpcsweep.store.rundir import RunDir
+
+SIZES = (224, 256, 320)
+NAMES = [
+    ("ResNet152", algorithm, device)
+    for device in ("V100", "L40S")
+    for algorithm in ("guess", "implicit precomp gemm", "fft tiling")
+]
+
+
+def brought(folder, path, name="", device=""):
+    """Import a path and collect; return the sweep and the notes."""
+    found = workflow.bring(folder / "results", path, name, device)
+    collecting.collect(found.run)
+    return found.run, found.notes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the sweep that comes of six tables of layers and one of networks."""
+    folder = tmp_path_factory.mktemp("old")
+    assert oldtables.folder(folder / "published", NAMES, SIZES, layers=4) == 72
+    return brought(folder, folder / "published")[0]
+
+
+def test_names_and_times_are_translated(run):
+    """`guess` is auto; the device stands in the file's name; rows say where they come from."""
+    rows = dataset.read(run).rows
+    assert sorted(rows["algorithm"].unique()) == ["auto", "fft_tiling", "implicit_precomp_gemm"]
+    assert set(rows["model"]) == {"resnet152"}
+    assert set(rows["gpu"]) == {"v100", "l40s"}
+    assert (set(rows["source"]), set(rows["flags"])) == ({"published"}, {"host_copies"})
+    row = rows[
+        (rows["gpu"] == "v100") & (rows["input_size"] == 256) & (rows["algorithm"] == "auto")
+    ]
+    assert row["median_ms"].item() == pytest.approx(2 * 0.256 * 10)
+    assert row["energy_j"].item() == 1.5
+    assert set(rows["orphan"]) == {"false"}
+
+
+def test_the_size_of_a_layer_row_is_that_of_its_image(run):
+    """The tables have the layer's own height there, and rows come image after image."""
+    rows = dataset.read(run).layers()
+    auto = rows[(rows["algorithm"] == "auto") & (rows["gpu"] == "l40s")]
+    assert list(auto["input_size"]) == [size for size in SIZES for _ in range(4)]
+    first = auto[auto["input_size"] == 256]
+    assert list(first["in_h"]) == [256, 128, 64, 32]
+    assert list(first["call_index"]) == [0, 1, 2, 3]
+    assert list(first["kernel_size"].astype(str)) == ["3"] * 4
+    assert first["mean_ms"].tolist() == pytest.approx([0.256, 0.512, 0.768, 1.024])
+
+
+def test_report_layers_compare_and_best_work_on_them(run):
+    """As on rows that were measured here; every time is marked as unreliable."""
+    assert "host_copies (18 points)" in report.read(run).text()
+    slowest = layers.read(run, where="gpu=v100").frame
+    assert slowest["layer"][0] == "conv3"
+    root = run.path.parent
+    two = [sides.read(root, f"published:gpu={gpu}") for gpu in ("v100", "l40s")]
+    assert compare.compare(*two).verdicts == {"FASTER": 9}
+    found = best.read(run, where="input_size=224,gpu=v100")
+    assert set(found.maps[found.table["map"][0]]) == {"conv0", "conv2"}
+
+
+def test_more_tables_join_those_that_are_there(run):
+    """Networks that are there already count once."""
+    tables = run.path.parents[1] / "more"
+    oldtables.folder(tables, [("VGG16", "gemm", "V100")], SIZES, layers=2)
+    again, notes = brought(run.path.parents[1], tables, "published")
+    assert len(dataset.read(again).rows) == 21
+    assert notes[0] == "2 tables: 3 networks, 6 layer rows"
+
+
+def test_what_is_missing_or_twice_is_told(tmp_path):
+    """Layers without their network, a network that two tables have, a row without a time."""
+    folder = tmp_path / "odd"
+    oldtables.folder(folder, [("VGG16", "gemm", "V100")], SIZES, layers=2)
+    rows = oldtables.network_rows("VGG16", "gemm", "V100", (224,), 2)
+    broken = [*rows[0]]
+    broken[3:5] = 500, "nan?"
+    oldtables.write(folder / "x_overall.csv", oldtables.NETWORKS, [*rows, broken])
+    lone = oldtables.layer_rows("VGG16", "fft", "V100", (64,), 2)
+    oldtables.write(folder / "VGG16_fft_V100_layers.csv", oldtables.LAYERS, lone)
+    _, notes = brought(tmp_path, folder)
+    assert notes[1:4] == (
+        "1 network more than once; the first counts",
+        "1 row without size or time left out",
+        "1 network with times of layers alone",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "words"),
+    [
+        ("algorithm", "guss", r"unknown algorithm 'guss'"),
+        ("device", "cuda", "names no device; --device says which"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path, cell, value, words):
+    """With the file, and what to do."""
+    row = dict(
+        zip(
+            oldtables.NETWORKS, oldtables.network_rows("A", "gemm", "V100", (8,), 1)[0], strict=True
+        )
+    )
+    row[cell] = value
+    path = tmp_path / "a_overall.csv"
+    oldtables.write(path, oldtables.NETWORKS, [list(row.values())])
+    with pytest.raises(UsageError, match=words):
+        brought(tmp_path, path, "a")
+    assert not RunDir(tmp_path / "results" / "a").manifests()
+
+
+def test_tables_do_not_mix_with_what_was_measured_here(run, tmp_path):
+    """A sweep of one's own keeps to its points; the message names what takes both."""
+    tables = tmp_path / "tables"
+    oldtables.folder(tables, NAMES[:1], SIZES, layers=1)
+    other = RunDir(tmp_path / "results" / "mine")
+    submission = other.submission("20260101-000000-local")
+    submission.path.mkdir(parents=True)
+    submission.write_manifest(run.manifests()[0].__class__(id=submission.id, profile="local"))
+    with pytest.raises(UsageError, match="--as imports the tables under another name"):
+        brought(tmp_path, tables, "mine")
+
+
+@pytest.mark.slow
+def test_a_whole_study_is_imported_within_its_budget(tmp_path):
+    """62 tables of layers, 477,500 rows: 30 s of this processor, 1 GB of memory."""
+    names = list(product(oldtables.MODELS, oldtables.ALGORITHMS, ("V100", "L40S")))[:62]
+    sizes = range(224, 474, 5)
+    assert oldtables.folder(tmp_path / "study", names, sizes, layers=154) == 477_400
+    extra = oldtables.layer_rows("ResNet18", "gemm", "V100", (64,), 100)
+    oldtables.write(tmp_path / "study" / "ResNet18_gemm_V100_layers.csv", oldtables.LAYERS, extra)
+    command = [sys.executable, "-m", "hpcsweep", "import", "study"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "477,500 layer rows" in done.stdout
+    assert used.ru_utime - before < 30
+    assert used.ru_maxrss < 1 << 20
