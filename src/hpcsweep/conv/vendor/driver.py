@@ -5,21 +5,16 @@ from __future__ import annotations
 import ctypes
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.vendor.ctypes_tools import Descriptor, Library
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hpcsweep.conv.backend import Expected
-    from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.conv.vendor.ctypes_tools import Descriptor, Library
-
-    Size = tuple[int, int, int, int]
-
+Size = tuple[int, int, int, int]
 L = TypeVar("L", bound="Library")
 
 
