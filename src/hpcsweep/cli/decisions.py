@@ -163,7 +163,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     everything: bool,
 ) -> None:
-    """Say which configurations are faster or slower than in FIRST, beyond the noise.
+    """Say which rows are faster or slower than in FIRST, beyond noise.
 
     A side is SWEEP[@SUBMISSION][:column=value,...], where SWEEP is a name or a results folder and
     SUBMISSION the beginning of an id, such as a date. Runs joined by + are repeats of one side.

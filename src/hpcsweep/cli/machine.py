@@ -66,7 +66,7 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
 
 @click.group(cls=Commands)
 def data() -> None:
-    """Download what jobs need: data sets, and weights by torchvision's name."""
+    """Download the data sets and weights that jobs need."""
 
 
 @data.command()
