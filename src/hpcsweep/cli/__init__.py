@@ -87,8 +87,9 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
 
 for _command in (  # as one uses them
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status),
-    *(tables.collect, tables.import_, tables.report, tables.plot, tables.roofline),
+    *(tables.collect, tables.import_, tables.report),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
+    *(tables.plot, tables.roofline),
     *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):
