@@ -27,6 +27,7 @@ TESTED_WITH = {
     "predict/fallbacks": "predict/test_model",
     "predict/intervals": "predict/test_check",
     "predict/leaving_out": "predict/test_check",
+    "predict/shapes": "predict/test_sweep",
     "predict/terms": "predict/test_physics",
     "slurm/cluster": "on_slurm/test_mistakes",
     "submit/cost": "submit/test_estimate",

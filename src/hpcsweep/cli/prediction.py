@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from hpcsweep.cli.common import json_option, runs
+from hpcsweep.cli.common import json_option, request_of, runs
 from hpcsweep.errors import UsageError
+
+if TYPE_CHECKING:
+    from hpcsweep.submit.request import Request
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="SWEEP...")
+@click.argument("names", nargs=-1, metavar="SPEC | --check SWEEP...")
+@click.option(
+    "--from", "sources", metavar="SWEEP,...", help="Learn from the tables of these sweeps."
+)
+@click.option("--cluster", metavar="NAME|PATH", default="local", help="Profile of the points.")
+@click.option("--fill", is_flag=True, help="Keep measured times; predict the other points only.")
 @click.option(
     "--check",
     is_flag=True,
@@ -20,20 +30,55 @@ from hpcsweep.errors import UsageError
 )
 @json_option
 @click.pass_obj
-def predict(results: Path, names: tuple[str, ...], *, check: bool, as_json: bool) -> None:
-    """Predict times from the layers of measured sweeps.
+def predict(  # noqa: PLR0913 - one argument per option
+    results: Path,
+    names: tuple[str, ...],
+    sources: str | None,
+    cluster: str,
+    *,
+    fill: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Predict the times of a sweep from the layers of measured sweeps.
+
+    Writes predicted.csv and predicted_layers.csv into the folder of the sweep.
 
     \b
+    hpcsweep predict more_sizes.yaml --from resnets,mobilenets
     hpcsweep predict --check resnets mobilenets
     """
     _need_the_extra()
-    from hpcsweep.predict import check as checking
+    if check:
+        from hpcsweep.predict import check as checking
+        from hpcsweep.predict import tables
+
+        found = checking.check(tables.read(runs(results, names)))
+        print(json.dumps(found.to_json()) if as_json else found.text())
+        return
+    if len(names) != 1 or not sources:
+        raise UsageError(
+            "name one sweep file and what to learn from: hpcsweep predict SPEC --from SWEEP"
+        )
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.submit.request import Options
+
+    asked = request_of(sweep_file.load(names[0]), cluster, Options())
+    _predict(results, asked, sources.split(","), fill=fill, as_json=as_json)
+
+
+def _predict(
+    results: Path, asked: Request, sources: list[str], *, fill: bool, as_json: bool
+) -> None:
+    from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
 
-    if not check:
-        raise UsageError("what is to be done? `hpcsweep predict --check SWEEP...` shows errors")
-    found = checking.check(tables.read(runs(results, names)))
+    learnt = tables.read(runs(results, [name for name in sources if name]))
+    found = predicting.predict(asked.sweep.name, list(asked.points()), learnt, fill=fill)
+    paths = found.write(results / asked.sweep.name)
     print(json.dumps(found.to_json()) if as_json else found.text())
+    for path in paths:
+        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
 
 
 def _need_the_extra() -> None:

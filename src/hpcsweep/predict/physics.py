@@ -1,7 +1,8 @@
 """Times of layer calls as sums of non-negative terms, fitted per kind of call.
 
 A fit is of calls of one operator, algorithm and device. Where there are too few of them, a wider
-kind serves: any shape of filter, then any setting, then any algorithm, then any operator.
+kind serves: any shape of filter, any setting, any algorithm, any operator, and at last any GPU,
+with work in units of the peaks of each.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ LEVELS: Final = (
     ("gpu", "direction", "op", "ran"),
     ("gpu", "direction", "op"),
     ("gpu", "direction", "multiplies"),
-    ("direction", "multiplies"),
+    ("in_table", "direction", "multiplies"),
 )
+_ANY_GPU: Final = len(LEVELS) - 1
 ROOFLINE: Final = len(LEVELS)  # nothing but the device's peaks
 _FEWEST: Final = 12  # distinct convolutions of a kind
 _FEWEST_PLAIN: Final = 3  # distinct calls of another operator
@@ -58,7 +60,8 @@ class Physics:
                 if cost is None:
                     continue
                 todo = places[np.isnan(found[places])]
-                found[todo] = amounts[todo][:, : len(cost)] @ cost
+                scale = terms.of_peaks(calls.iloc[todo]) if number == _ANY_GPU else 1.0
+                found[todo] = (amounts[todo] * scale) @ cost
                 level[todo] = number
         floor = roofline(calls)
         return np.maximum(np.where(np.isnan(found), floor, found), np.maximum(floor, _FLOOR)), level
@@ -73,7 +76,8 @@ def fit(calls: pd.DataFrame) -> Physics:
             fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
             if len(places) >= fewest or number >= len(LEVELS) - 2:
                 kind = (number, *key)
-                costs[kind] = solve(amounts[places], times[places])
+                scale = terms.of_peaks(calls.iloc[places]) if number == _ANY_GPU else 1.0
+                costs[kind] = solve(amounts[places] * scale, times[places])
     return Physics(costs)
 
 
@@ -125,6 +129,7 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
         ran=ran.astype(object).where(ran.notna(), "-").astype(str),
         filter=_filters(calls),
         multiplies=multiplies,
+        in_table=calls["gpu"].astype(str).isin(GPUS),
     )
 
 

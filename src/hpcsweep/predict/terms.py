@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hpcsweep.catalog.gpus import GPUS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 ITEM_BYTES: Final = {"float64": 8.0, "float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _MEGA: Final = 1e-6
 _GIGA: Final = 1e-9
+_UNITS: Final = (
+    *("call", "byte", "byte", "byte", "flop"),
+    *("flop", "flop", "flop", "byte", "call", "byte", "flop", "byte", "flop"),
+)  # of the terms, in order
 _TILES: Final = (16, 128)
 _FFT_FLOPS: Final = 5.0  # n log2 n, the usual count
 
@@ -33,6 +39,21 @@ def matrix(calls: pd.DataFrame) -> Floats:
     found = np.column_stack([*plain, *amounts.products()])
     found[amounts.flops == 0, len(plain) :] = 0.0
     return found
+
+
+def of_peaks(calls: pd.DataFrame) -> Floats:
+    """Return how much longer a unit of each term takes on a call's GPU than on a standard one.
+
+    The standard one has 10 TFLOP/s and 1000 GB/s; a device that is in no table counts as that.
+    """
+    scale = np.ones((len(calls), len(_UNITS)))
+    for (name, dtype), places in groups(calls, ("gpu", "dtype")).items():
+        gpu = GPUS.get(str(name))
+        if gpu is not None:
+            peak = gpu.peak(str(dtype)) or gpu.fp32_tflops
+            units = {"byte": 1000.0 / gpu.bandwidth_gbs, "flop": 10.0 / peak, "call": 1.0}
+            scale[places] = [units[unit] for unit in _UNITS]
+    return scale
 
 
 def groups(calls: pd.DataFrame, names: Iterable[str]) -> dict[tuple[Any, ...], Places]:

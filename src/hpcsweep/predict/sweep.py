@@ -1,0 +1,236 @@
+"""`hpcsweep predict SPEC --from SWEEP`: the points of a sweep, and what each time rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from hpcsweep import files
+from hpcsweep.catalog import columns
+from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.errors import UsageError
+from hpcsweep.predict import intervals, leaving_out, model, shapes, tables
+from hpcsweep.text import Word, aligned, count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from hpcsweep.point import Point
+    from hpcsweep.predict.intervals import Widths
+    from hpcsweep.predict.tables import Measured
+
+PREDICTED: Final = "predicted"
+_ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "basis", "source")
+_SHOWN: Final = 10
+_FOLDS: Final = 6
+
+
+class Basis(Word):
+    """What a prediction rests on, the firmest first: the column `basis`."""
+
+    MEASURED = "measured", "this point was measured (only with --fill)"
+    SIZES = "sizes", "smaller and larger sizes or batches of this network, with this algorithm"
+    NETWORKS = "networks", "layers of other networks, or sizes on one side only"
+    ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
+    SETTINGS = "settings", "layers with other settings, such as threads, on this GPU"
+    GPUS = "gpus", "layers on other GPUs and the peaks of both: not calibrated"
+
+
+# what is left out to find out how wide an interval must be; the others cannot be tried
+_TRIED: Final = {
+    Basis.SIZES: "size",
+    Basis.NETWORKS: "network",
+    Basis.ALGORITHMS: "algorithm",
+}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The points of a sweep and their layer calls, as rows of tables."""
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    layers: pd.DataFrame
+    widths: Mapping[Basis, float]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write both tables beside those of measured points, and return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        overall = pd.DataFrame(self.rows, columns=[*columns.OVERALL_COLUMNS, *_ADDED])
+        layers = self.layers.reindex(columns=[*columns.LAYER_COLUMNS, "status", *_ADDED])
+        paths = [folder / "predicted.csv", folder / "predicted_layers.csv"]
+        for path, table in zip(paths, (overall, layers), strict=True):
+            with files.replacing(path) as file:
+                file.write(table.to_csv(index=False, float_format="%.7g").encode())
+        return paths
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {"sweep": self.name, "interval_factors": dict(self.widths), "rows": list(self.rows)}
+
+    def text(self) -> str:
+        """Return how many points rest on what, and the first points."""
+        counts = Counter(str(row["basis"]) for row in self.rows)
+        lines = [f"{self.name}: {count(len(self.rows), 'point')}, {PREDICTED}"]
+        lines += [f"  {counts[basis]:,} from {basis}: {basis.says}{self._width(basis)}"
+                  for basis in Basis if counts[basis]]  # fmt: skip
+        heads = ["model", "input_size", "batch_size", "algorithm", "ms", "90 % interval", "from"]
+        body = [[*(str(row[name]) for name in heads[:4]), f"{row['median_ms']:.3f}",
+                 f"{row['predicted_lo_ms']:.3f} to {row['predicted_hi_ms']:.3f}",
+                 str(row["basis"])] for row in self.rows[:_SHOWN]]  # fmt: skip
+        rest = len(self.rows) - len(body)
+        return "\n".join(
+            [*lines, "", *aligned([heads, *body]), *([f"... and {rest:,} more"] if rest else [])]
+        )
+
+    def _width(self, basis: Basis) -> str:
+        factor = self.widths.get(basis)
+        if factor is None:
+            return ""
+        untried = "" if basis in _TRIED and factor != intervals.UNKNOWN else ", a guess"
+        return f" (interval: a factor of {factor:.2f}{untried})"
+
+
+def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: bool) -> Predicted:
+    """Predict the points of a sweep; with `fill`, keep the times of points that were measured.
+
+    Raises:
+        UsageError: a point cannot be predicted from these measurements.
+
+    """
+    _refuse(points, measured)
+    table = _table(points)
+    calls = _calls(points, table, measured)
+    learnt = model.fit(measured)
+    said = learnt.times(calls)
+    table = table.assign(
+        total_ms=learnt.totals(table, said), basis=_bases(table, measured), source=PREDICTED
+    )
+    known = _measured(table, measured) if fill else pd.DataFrame()
+    table.loc[known.index, ["total_ms", "basis", "source"]] = known
+    widths = _widths(set(table["basis"]), measured)
+    of_layers = table["basis"].reindex(said["point_id"]).to_numpy()
+    factor = np.ones(len(said))
+    for basis, width in widths.items():
+        chosen = of_layers == basis
+        factor[chosen] = width.of_layers(said[chosen])
+    layers = _layers(said[of_layers != Basis.MEASURED], factor[of_layers != Basis.MEASURED])
+    totals = {basis: width.total for basis, width in widths.items()}
+    flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
+    return Predicted(name, [_row(point, table, totals, flops) for point in points], layers, totals)
+
+
+def _refuse(points: Sequence[Point], measured: Measured) -> None:
+    """Raise `UsageError` for points that no model here speaks of."""
+    known = set(measured.points["gpu"])
+    for point in points:
+        gpu, algorithm = str(point.axes.get("gpu")), point.axes.get("algorithm")
+        if point.workload != "inference":
+            raise UsageError(f"only inference is predicted, not {point.workload}")
+        if not isinstance(algorithm, str):
+            raise UsageError("a map of algorithms is not predicted: name one algorithm per point")
+        if gpu not in known and not (gpu in GPUS and known & set(GPUS)):
+            raise UsageError(
+                f"nothing was measured on {gpu}, and no table has the peaks of both {gpu} and "
+                f"what was measured ({', '.join(sorted(known))})"
+            )
+    if not points:
+        raise UsageError("the sweep has no point for this profile")
+
+
+def _table(points: Sequence[Point]) -> pd.DataFrame:
+    axes = pd.DataFrame(
+        [{name: columns.cell(value) for name, value in point.axes.items()} for point in points],
+        index=pd.Index([point.point_id for point in points], name="point_id"),
+    )
+    numbers = {name: axes[name].astype(int) for name in ("input_size", "batch_size")}
+    return axes.assign(**numbers, setting=tables.setting(axes))[list(tables.POINT)]
+
+
+def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
+    """Return the calls of all points, with the cells of their point."""
+    found = shapes.calls_of(points, measured)
+    parts = [found[shapes.key_of(p)].assign(point_id=p.point_id) for p in points]
+    calls = pd.concat(parts, ignore_index=True)
+    cells = [name for name in tables.POINT if name != "batch_size"]
+    return calls.join(table[cells], on="point_id")
+
+
+def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
+    """Return what each point's prediction rests on."""
+    seen = measured.points
+    ranges = seen.groupby(["gpu", "setting", "dtype", "algorithm", "model"], observed=True)[
+        ["input_size", "batch_size"]
+    ].agg(["min", "max"])
+    limits = dict(zip(ranges.index, ranges.to_numpy(), strict=True))
+    kinds = {(r.gpu, r.setting, r.dtype, r.algorithm) for r in seen.itertuples()}
+    settings, gpus = {kind[:3] for kind in kinds}, set(seen["gpu"])
+    found = []
+    for row in table.itertuples():
+        kind = (row.gpu, row.setting, row.dtype, row.algorithm)
+        near = limits.get((*kind, row.model))
+        if near is not None and (
+            near[0] <= row.input_size <= near[1] and near[2] <= row.batch_size <= near[3]
+        ):
+            found.append(Basis.SIZES)
+        elif kind in kinds:
+            found.append(Basis.NETWORKS)
+        elif kind[:3] in settings:
+            found.append(Basis.ALGORITHMS)
+        else:
+            found.append(Basis.SETTINGS if row.gpu in gpus else Basis.GPUS)
+    return found
+
+
+def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
+    """Return the times of the points that were measured, by the id that they have here."""
+    keys = list(tables.POINT)
+    seen = measured.points[[*keys, "total_ms", "sweep"]].astype({"model": str, "algorithm": str})
+    joined = table[keys].reset_index().merge(seen, on=keys).set_index("point_id")
+    found = joined.rename(columns={"sweep": "source"}).assign(basis=Basis.MEASURED)
+    return found[["total_ms", "basis", "source"]]
+
+
+def _widths(bases: set[Basis], measured: Measured) -> dict[Basis, Widths]:
+    """Return the intervals of the bases that occur, by leaving out what they lack."""
+    found = {}
+    for basis in (one for one in Basis if one in bases):
+        kind = _TRIED.get(basis)
+        left = leaving_out.leave_out(measured, kind, most=_FOLDS) if kind else None
+        found[basis] = intervals.calibrate(left)
+    return found | ({Basis.MEASURED: intervals.Widths(1.0)} if Basis.MEASURED in bases else {})
+
+
+def _layers(said: pd.DataFrame, factor: Any) -> pd.DataFrame:  # noqa: ANN401 - a column
+    return said.assign(
+        median_ms=said["ms"], device=said["gpu"], algorithm_used=said["ran"].where(
+            said["ran"] != "-"), status=PREDICTED, source=PREDICTED,
+        predicted_lo_ms=said["ms"] / factor, predicted_hi_ms=said["ms"] * factor,
+    )  # fmt: skip
+
+
+def _row(
+    point: Point, table: pd.DataFrame, widths: Mapping[Basis, float], work: pd.DataFrame
+) -> dict[str, Any]:
+    """Return the row of a point, in the columns of measured ones."""
+    found, amount = table.loc[point.point_id], work.loc[point.point_id]
+    basis, ms = found["basis"], float(found["total_ms"])
+    factor = widths[basis]
+    return {
+        **columns.axis_cells(point.axes),
+        "point_id": point.point_id,
+        "workload": point.workload,
+        "status": "ok" if basis == Basis.MEASURED else PREDICTED,
+        "median_ms": ms,
+        "throughput_ips": 1000 * point.axes["batch_size"] / ms,
+        **{name: int(amount[name]) for name in ("flops", "bytes_min", "params")},
+        "predicted_lo_ms": ms / factor,
+        "predicted_hi_ms": ms * factor,
+        "basis": str(basis),
+        "source": found["source"],
+    }

@@ -1,0 +1,112 @@
+"""The points of a sweep, predicted: what they rest on, and what the tables say."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import knownphysics
+import resultsfolder
+from hpcsweep.errors import UsageError
+from hpcsweep.predict import sweep
+from hpcsweep.predict.sweep import Basis
+
+TEXT = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [32, 48]
+  algorithm: [auto]
+"""
+
+
+def measured(**changes):
+    """Return what was measured of a network that is called resnet18, with the default setting."""
+    networks = {"resnet18": (8, 16, 32, 64), "vgg11": (32, 64, 96)}
+    found = knownphysics.measured(networks=networks, **changes)
+    both = (found.points, found.layers)
+    return type(found)(*(one.assign(setting="nchw,eager,hot,false,") for one in both))
+
+
+def points(tmp_path, text=TEXT, gpu="cpu"):
+    """Return the points of a sweep file."""
+    return resultsfolder.points_of(tmp_path, text, gpu)
+
+
+def test_what_a_point_rests_on(tmp_path):
+    """The same network, others, other algorithms, other settings, another GPU."""
+    seen = measured(sizes=(32, 64))
+
+    def basis(text=TEXT, gpu="cpu", device="cpu"):
+        known = seen if device == "cpu" else measured(device=knownphysics.Device(name=device))
+        table = sweep._table(points(tmp_path, text, gpu))
+        return set(sweep._bases(table, known))
+
+    assert basis() == {Basis.SIZES}
+    assert basis(TEXT.replace("48", "128")) == {Basis.SIZES, Basis.NETWORKS}
+    assert basis(TEXT.replace("resnet18", "alexnet").replace("32, 48", "64")) == {Basis.NETWORKS}
+    assert basis(TEXT.replace("auto", "winograd")) == {Basis.ALGORITHMS}
+    assert basis(TEXT + "  num_threads: [3]\n") == {Basis.SETTINGS}
+    assert basis(gpu="a100", device="v100") == {Basis.GPUS}
+
+
+def test_shapes_of_a_size_that_nobody_measured_come_from_a_shape_pass(tmp_path):
+    """Here of the real ResNet-18, of which another size was measured."""
+    found = sweep.predict("demo", points(tmp_path), measured(sizes=(32, 64)), fill=False)
+    calls = found.layers.groupby("point_id").size()
+    assert sorted(calls) == [12, 60]  # what was measured; ResNet-18 itself
+    assert (found.layers["median_ms"] > 0).all()
+
+
+def test_times_lie_in_their_intervals_and_say_what_they_are(tmp_path):
+    """The columns are those of the tables, and these four."""
+    seen = measured(sizes=(32, 64), device=knownphysics.Device(noise=0.05))
+    found = sweep.predict("demo", points(tmp_path), seen, fill=False)
+    overall, layers = map(pd.read_csv, found.write(tmp_path))
+    for table in (overall, layers):
+        assert (table["predicted_lo_ms"] < table["median_ms"]).all()
+        assert (table["median_ms"] < table["predicted_hi_ms"]).all()
+        assert set(table["status"]) == {"predicted"}
+        assert set(table["source"]) == {"predicted"}
+    assert set(overall["input_size"]) == {32, 48}
+
+
+def test_measured_times_stay_only_if_they_are_asked_for(tmp_path):
+    """`fill` keeps them, and says from which sweep they are."""
+    seen = measured(sizes=(32, 64))
+    found = sweep.predict("demo", points(tmp_path), seen, fill=True)
+    rows = {row["input_size"]: row for row in found.rows}
+    assert (rows[32]["status"], rows[32]["source"], rows[32]["basis"]) == ("ok", "demo", "measured")
+    true = seen.points.query("model == 'resnet18' and input_size == 32 and algorithm == 'auto'")
+    assert rows[32]["median_ms"] == true["total_ms"].item()
+    assert rows[48]["status"] == "predicted"
+    assert set(found.layers["input_size"]) == {48}
+
+
+def test_another_gpu_takes_times_by_its_peaks(tmp_path):
+    """Every rate of an H100 is above that of a V100; an interval there is a guess, and wide."""
+    seen = measured(device=knownphysics.Device(call=0.0001, name="v100"))
+    told = [
+        sweep.predict("demo", points(tmp_path, gpu=gpu), seen, fill=False)
+        for gpu in ("v100", "h100")
+    ]
+    old, new = (sum(row["median_ms"] for row in one.rows) for one in told)
+    assert new < old
+    assert "not calibrated" in told[1].text()
+    row = told[1].rows[0]
+    assert row["predicted_hi_ms"] == pytest.approx(16 * row["predicted_lo_ms"])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "text", "why"),
+    [
+        ("a100", TEXT, "nothing was measured on a100"),
+        ("cpu", TEXT.replace("[auto]", "[{default: gemm}]"), "a map of algorithms"),
+        ("cpu", "name: demo\nworkload: noop\naxes: {model: [a]}\n", "only inference"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(tmp_path, gpu, text, why):
+    """With the reason."""
+    with pytest.raises(UsageError, match=why):
+        sweep.predict("demo", points(tmp_path, text, gpu), measured(), fill=False)
