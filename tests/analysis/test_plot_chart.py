@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import matplotlib as mpl
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 
 from collectedsweep import SWEEP, cells_of, collected
 from hpcsweep.analysis import plot, plot_chart
@@ -44,3 +49,111 @@ def test_a_logarithmic_axis_needs_positive_quantities(tmp_path, run):
     )  # fmt: skip
     with pytest.raises(UsageError, match="other_pct has values that are not positive"):
         plot_chart.draw(zeros, tmp_path / "x.png", log_y=True)
+
+
+LONG = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [64, 65, 66, 128, 224]
+  algorithm: [auto, implicit_precomp_gemm, winograd_nonfused, implicit_gemm]
+"""
+
+
+def paper_cells(axes):
+    """Return a time with its interval; winograd_nonfused did a part of the work."""
+    ms = axes["input_size"] / 10
+    covered = 60.0 if axes["algorithm"] == "winograd_nonfused" else 100.0
+    return {
+        "median_ms": ms, "ci95_lo_ms": ms - 1, "ci95_hi_ms": ms + 2,
+        "algorithm_coverage_pct": covered, "device_name": "Tesla V100-SXM2-32GB",
+        "driver_version": "550.54",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory):
+    """Return a sweep with intervals, partial coverage and long names."""
+    return collected(tmp_path_factory.mktemp("paper"), LONG, paper_cells)
+
+
+def drawn(plotted, **options):
+    """Return the figure of a plot."""
+    with mpl.rc_context({"font.size": options.pop("font", 10)}):
+        figure = Figure(layout="constrained", **{"figsize": (8.5, 4.8), **options})
+        plot_chart._fill(figure, plotted, log_x=False, log_y=False)
+    figure.draw_without_rendering()
+    return figure
+
+
+def test_values_have_their_stored_intervals(paper):
+    """In the picture, in JSON and in CSV; a column without an interval has none."""
+    found = plot.read(paper, "input_size")
+    assert found.records()[0]["ci95_lo_ms"] == pytest.approx(5.4)
+    bars = [c for c in drawn(found).axes[0].collections if isinstance(c, LineCollection)]
+    ends = sorted(bar.get_segments()[0][:, 1].tolist() for bar in bars)
+    assert len(ends) == 4 * 5
+    assert ends[0] == pytest.approx([5.4, 8.4])
+    other = plot.read(paper, "input_size", "algorithm_coverage_pct")
+    assert "ci95_lo_ms" not in other.records()[0]
+    assert not drawn(other).axes[0].collections
+
+
+def test_markers_differ_and_partial_coverage_is_half_filled(paper):
+    """So that a print in black and white can be read."""
+    axes = drawn(plot.read(paper, "input_size")).axes[0]
+    marks = [line for line in axes.lines if line.get_marker() not in {"None", None, ""}]
+    assert len({line.get_marker() for line in marks}) == 4
+    halves = {line.get_marker() for line in marks if line.get_fillstyle() == "left"}
+    assert len(halves) == 1
+
+
+def test_bars_of_partial_coverage_are_hatched(paper):
+    """And the legend says what that means."""
+    figure = drawn(plot.read(paper, "algorithm", where="input_size=64"))
+    hatched = [bar for bar in figure.axes[0].patches if bar.get_hatch()]
+    assert len(hatched) == 1
+    words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    words += [text.get_text() for text in getattr(figure.axes[0].get_legend(), "texts", [])]
+    assert "in a part of\nthe convolutions" in words
+
+
+@pytest.mark.parametrize("x", ["input_size", "algorithm"])
+@pytest.mark.parametrize(("figsize", "font"), [((8.5, 4.8), 10), ((3.4, 3.4), 7)])
+def test_no_label_is_printed_over_another(paper, x, figsize, font):
+    """Close numbers are left out, long names are turned."""
+    axis = drawn(plot.read(paper, x), figsize=figsize, font=font).axes[0].xaxis
+    labels = [one for one in axis.get_ticklabels() if one.get_text() and one.get_visible()]
+    assert len(labels) >= 3
+    if x == "input_size":
+        boxes = [label.get_window_extent() for label in labels]
+        assert all(a.x1 <= b.x0 for a, b in pairwise(boxes))
+    else:
+        assert len(labels) == 4
+        assert {label.get_rotation() for label in labels} == {30.0}
+
+
+def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper):
+    """As a paper's column needs it; text can be searched and edited."""
+    path = tmp_path / "x.svg"
+    look = plot_chart.Look(width=3.5, height=2.5, font=8)
+    plot_chart.draw(plot.read(paper, "input_size"), path, look=look)
+    text = path.read_text()
+    assert 'width="252pt" height="180pt"' in text
+    assert "Tesla V100-SXM2-32GB; driver 550.54" in text
+    assert "implicit_precomp_gemm</text>" in text
+    assert re.search(r"font(-size)?: 8px", text)
+    pdf = tmp_path / "x.pdf"
+    plot_chart.draw(plot.read(paper, "input_size"), pdf, look=look)
+    assert b"/TrueType" in pdf.read_bytes() or b"/CIDFontType2" in pdf.read_bytes()
+    assert b"/Type3" not in pdf.read_bytes()
+
+
+def test_a_picture_too_small_for_its_labels_is_refused(tmp_path, paper):
+    """With what to change; the picture would hold labels only."""
+    with pytest.raises(UsageError, match=r"2 x 1 inches leave no room .*--width"):
+        plot_chart.draw(
+            plot.read(paper, "algorithm"), tmp_path / "x.png", look=plot_chart.Look(2, 1)
+        )
+    assert not (tmp_path / "x.png").exists()

@@ -22,6 +22,11 @@ COLOURS: Final = (
 )  # fmt: skip
 
 
+# so many markers differ as there are colours
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+_TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text, to search and edit
+
+
 def check_picture(path: Path) -> None:
     """Raise `UsageError` where a picture cannot be written, before anything is computed."""
     if path.suffix.lower() not in _KINDS:
@@ -32,9 +37,12 @@ def check_picture(path: Path) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a picture; `UsageError` where the file cannot be written."""
+    from matplotlib import rc_context  # noqa: PLC0415 - most commands draw nothing
+
     check_picture(path)
     try:
-        figure.savefig(path, dpi=110)
+        with rc_context(_TEXT):
+            figure.savefig(path, dpi=110)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
 

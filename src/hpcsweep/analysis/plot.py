@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from hpcsweep import catalog
 from hpcsweep.analysis import columns, dataset, speedup
 from hpcsweep.errors import UsageError
@@ -19,19 +21,24 @@ from hpcsweep.text import aligned
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pandas as pd
-
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.store.rundir import RunDir
 
 _MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 _WIDEST: Final = 140
+_ENDS: Final = {"median_ms": ("ci95_lo_ms", "ci95_hi_ms")}  # the interval of a column
+_COVERAGE: Final = "algorithm_coverage_pct"
+_HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 
 
 @dataclass(frozen=True)
 class Dot:
-    """The median of `n` rows. With a baseline: the speed-up over it, and if that is unsure."""
+    """The median of `n` rows, and its 95 % interval where there is one.
+
+    It is `partial` if the algorithm did not run in all convolutions. With a baseline: the speed-up
+    over it, and if that is unsure.
+    """
 
     x: Any
     y: float
@@ -39,6 +46,9 @@ class Dot:
     doubtful: bool
     speedup: float | None = None
     unsure: bool = False
+    low: float | None = None
+    high: float | None = None
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,22 @@ class Plot:
         known = columns.is_time(self.y) or columns.is_rate(self.y)
         return f"{'speed-up over' if known else 'ratio to'} {self.against}"
 
+    @property
+    def _ends(self) -> list[tuple[str, str]]:
+        """The ends of the interval that some dot has: as attribute, and as column."""
+        some = any(dot.low is not None for line in self.lines for dot in line.dots)
+        return list(zip(("low", "high"), _ENDS[self.y], strict=True)) if some else []
+
+    @property
+    def hardware(self) -> str:
+        """The devices and versions that the rows were measured with, for a caption."""
+        found = []
+        for name in _HARDWARE:
+            values = sorted(self.rows[name].dropna().unique()) if name in self.rows else []
+            what = "" if name == "device_name" else f"{name.removesuffix('_version')} "
+            found += [what + ", ".join(map(str, values))] if values else []
+        return "; ".join(found)
+
     def check_lines(self) -> None:
         """Raise `UsageError` where there are more lines than a picture can hold."""
         if len(self.lines) > _MOST_LINES:
@@ -99,6 +125,7 @@ class Plot:
                 self.y: dot.y,
                 "n": dot.n,
                 "doubtful": dot.doubtful,
+                **{end: getattr(dot, name) for name, end in self._ends},
                 **({"baseline": self.against, "speedup": dot.speedup} if self.against else {}),
             }
             for line in self.lines
@@ -180,7 +207,7 @@ def read(  # noqa: PLR0913 - one argument per option
     named = [name for name in (x, y, *by) if name]
     data.check(named)
     chosen = dataset.select(data.rows, data.pairs(where))
-    needed = {*catalog.AXES, *named, *match, "flags"}
+    needed = {*catalog.AXES, *named, *match, "flags", _COVERAGE, *_HARDWARE, *_ENDS.get(y, ())}
     rows = data.numbers(chosen[[name for name in chosen if name in needed]], y)
     x = x or _only_axis(rows)
     rows = rows[rows[x].notna()]
@@ -234,16 +261,21 @@ def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
 
 def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line, ...]:
     """Return the lines in catalogue order, each with its dots in the order of x."""
-    cells = rows.groupby([*by, x], dropna=False, sort=False).agg(
-        y=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"),
+    ends = dict(zip(("low", "high"), _ENDS.get(y, ()), strict=False))
+    known = rows.reindex(columns=[*rows, *(e for e in ends.values() if e not in rows)])
+    covered = pd.to_numeric(rows.get(_COVERAGE, pd.Series(100.0, rows.index)))
+    cells = known.assign(partial=covered < 100).groupby([*by, x], dropna=False, sort=False).agg(
+        y=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"), partial=("partial", "any"),
         speedup=("speedup", "median"), unsure=("unsure", "any"),
+        **{name: (end, "min" if name == "low" else "max") for name, end in ends.items()},
     )  # fmt: skip
     cells["unsure"] |= cells["doubtful"]
     found: dict[tuple[Any, ...], list[Dot]] = {}
     records: Any = cells.to_dict("records")
     for key, cell in zip(cells.index.to_frame().itertuples(index=False), records, strict=True):
         *line, cell["x"] = map(dataset.plain, (*by, x), key)
-        cell["speedup"] = dataset.plain("speedup", cell["speedup"])
+        for name in ("speedup", *ends):
+            cell[name] = dataset.plain(name, cell[name])
         found.setdefault(tuple(line), []).append(Dot(**cell))
     return tuple(
         Line(

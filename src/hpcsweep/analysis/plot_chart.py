@@ -1,22 +1,27 @@
 """Draws the lines of a plot, and below them how they compare with the baseline.
 
-Quantities on x become lines, names become groups of bars. An unreliable value is hollow.
+Quantities on x become lines, names become groups of bars. An unreliable value is hollow. A bar is
+hatched, and a mark half filled, if the algorithm did not run in all convolutions. Bars of errors
+are the stored 95 % intervals.
 """
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hpcsweep.analysis import columns, dataset
-from hpcsweep.analysis.output import COLOURS, plain_numbers, save
+from hpcsweep.analysis.output import COLOURS, MARKERS, plain_numbers, save
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hpcsweep.analysis.plot import Dot, Line, Plot
@@ -25,19 +30,50 @@ if TYPE_CHECKING:
 
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
 _TICKS: Final = 12  # so many places have a tick each
+_WIDE: Final = 6.0  # inches; what is narrower has its legend above
+_SIZE: Final = (8.5, 4.8)
+_HATCH: Final = "////"
 
 
-def draw(plot: Plot, path: Path, *, log_x: bool = False, log_y: bool = False) -> None:
+@dataclass(frozen=True)
+class Look:
+    """The size of a picture in inches, and of its text in points."""
+
+    width: float = _SIZE[0]
+    height: float | None = None
+    font: float = 10.0
+
+
+def draw(
+    plot: Plot, path: Path, *, log_x: bool = False, log_y: bool = False, look: Look = Look()
+) -> None:
     """Write a picture; the suffix says which kind.
 
     Raises:
-        UsageError: there are more lines than a picture holds, a logarithmic axis has values that
-            are not positive, or the file cannot be written.
+        UsageError: there are more lines than a picture holds or has room for, a logarithmic axis
+            has values that are not positive, or the file cannot be written.
 
     """
     plot.check_lines()
     _check_logs(plot, log_x=log_x, log_y=log_y)
-    figure = Figure(figsize=(8.5, 7.2 if plot.against else 4.8), layout="constrained")
+    height = look.height or _SIZE[1] * (1.5 if plot.against else 1)
+    style = rc_context({"font.size": look.font, "hatch.linewidth": 0.6})
+    with style, warnings.catch_warnings():
+        warnings.filterwarnings("error", "constrained_layout not applied")
+        figure = Figure(figsize=(look.width, height), layout="constrained")
+        try:
+            _fill(figure, plot, log_x=log_x, log_y=log_y)
+            save(figure, path)
+        except UserWarning as warning:
+            size = f"{look.width:g} x {height:g} inches"
+            raise UsageError(
+                f"{path}: {size} leave no room beside labels and legend; give more --width or "
+                "--height, a smaller --font, or fewer lines with --where"
+            ) from warning
+
+
+def _fill(figure: Figure, plot: Plot, *, log_x: bool, log_y: bool) -> None:
+    """Draw panels, axes, legend and caption."""
     rows: Any = figure.subplots(2 if plot.against else 1, squeeze=False, sharex=True)
     panels = rows[:, 0]
     top, bottom = panels[0], panels[-1]
@@ -48,9 +84,11 @@ def draw(plot: Plot, path: Path, *, log_x: bool = False, log_y: bool = False) ->
         bottom.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
         bottom.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
     bottom.set(xlabel=columns.label(plot.x))
+    if plot.hardware:
+        figure.supxlabel(plot.hardware, fontsize="x-small", color="0.35", wrap=True)
     _scales(panels, plot, log_x=log_x, log_y=log_y)
     _legend(figure, top, plot)
-    save(figure, path)
+    _without_overlap(figure, bottom.xaxis)
 
 
 def _check_logs(plot: Plot, *, log_x: bool, log_y: bool) -> None:
@@ -74,13 +112,20 @@ def _panel(axes: Any, plot: Plot, height: Height) -> None:  # noqa: ANN401 - Axe
 
 def _line(axes: Any, line: Line, index: int, height: Height) -> None:  # noqa: ANN401 - Axes
     colour = COLOURS[index]
-    dots = [(dot.x, *height(dot)) for dot in line.dots]
-    dots = [(x, y, doubt) for x, y, doubt in dots if y is not None]
-    axes.plot([x for x, _, _ in dots], [y for _, y, _ in dots], color=colour, ls=_dash(index))
-    for doubtful, face in ((False, colour), (True, "white")):
-        some = [(x, y) for x, y, doubt in dots if doubt is doubtful]
-        xs, ys = [x for x, _ in some], [y for _, y in some]
-        axes.plot(xs, ys, "o", color=colour, markerfacecolor=face, markersize=5)
+    dots = [(dot, *height(dot)) for dot in line.dots]
+    known = [(dot, y, doubt) for dot, y, doubt in dots if y is not None]
+    xs, ys = [dot.x for dot, _, _ in known], [y for _, y, _ in known]
+    axes.plot(xs, ys, color=colour, ls=_dash(index), linewidth=1.2)
+    for dot, y, doubt in known:
+        fill = "none" if doubt else "left" if dot.partial else "full"
+        axes.plot(dot.x, y, MARKERS[index], color=colour, fillstyle=fill, markersize=5)
+        _interval(axes, dot, y, dot.x, colour)
+
+
+def _interval(axes: Any, dot: Dot, y: float, x: float, colour: str) -> None:  # noqa: ANN401 - Axes
+    """Draw the interval of a value, but not of its speed-up."""
+    if dot.low is not None and dot.high is not None and y == dot.y:
+        axes.vlines(x, dot.low, dot.high, color=colour, linewidth=1.2)
 
 
 def _dash(index: int) -> str:
@@ -96,7 +141,10 @@ def _bars(axes: Any, plot: Plot, index: int, height: Height) -> None:  # noqa: A
         colour, (top, doubtful) = COLOURS[index], height(dot)
         face = "white" if doubtful else colour
         style = {"align": "edge", "facecolor": face, "edgecolor": colour, "linewidth": 1.2}
+        if dot.partial:
+            style |= {"hatch": _HATCH, "edgecolor": "black" if face == colour else colour}
         axes.bar(left, top or 0.0, width * 0.92, **style)
+        _interval(axes, dot, top or 0.0, left + width * 0.46, "0.2")
     axes.set_xticks(range(len(places)), [str(place) for place in places])
 
 
@@ -109,8 +157,6 @@ def _scales(panels: Any, plot: Plot, *, log_x: bool, log_y: bool) -> None:  # no
         for axes in panels:
             axes.set_ylim(bottom=0)
     if not plot.numeric:
-        if sum(len(str(place)) for place in plot.places) > 80:
-            panels[-1].tick_params(axis="x", labelrotation=30)
         return
     if log_x:
         top.set_xscale("log")
@@ -129,12 +175,16 @@ def _legend(figure: Figure, axes: Any, plot: Plot) -> None:  # noqa: ANN401 - Ax
         hollow = Line2D([], [], marker="o", linestyle="none", color="0.4", markerfacecolor="white")
         hollow.set_label("unreliable:\n" + ",\n".join(doubts))
         handles.append(hollow)
+    if any(dot.partial for line in plot.lines for dot in line.dots):
+        handles.append(_partial(plot))
     if not handles:
         return
     title = plot.by[0].replace("_", " ") if len(plot.by) == 1 else None
     style = {"handles": handles, "title": title, "fontsize": "small", "title_fontsize": "small"}
     if len(handles) <= _INSIDE and plot.numeric:
         axes.legend(**style, loc="best")
+    elif figure.get_figwidth() < _WIDE:
+        figure.legend(**style, loc="outside upper center", ncols=2, frameon=False)
     else:
         place: Any = {"loc": "outside right upper"}
         figure.legend(**style, **place, frameon=False)
@@ -144,4 +194,41 @@ def _handle(plot: Plot, index: int) -> Line2D | Patch:
     colour, label = COLOURS[index], plot.lines[index].label
     if not plot.numeric:
         return Patch(color=colour, label=label)
-    return Line2D([], [], color=colour, ls=_dash(index), marker="o", markersize=5, label=label)
+    marker: Any = {"marker": MARKERS[index], "markersize": 5}
+    return Line2D([], [], color=colour, ls=_dash(index), label=label, **marker)
+
+
+def _partial(plot: Plot) -> Line2D | Patch:
+    label = "in a part of\nthe convolutions"
+    if not plot.numeric:
+        return Patch(facecolor="white", edgecolor="0.25", hatch=_HATCH, label=label)
+    style: Any = {"marker": "o", "color": "0.4", "fillstyle": "left", "linestyle": "none"}
+    return Line2D([], [], label=label, **style)
+
+
+def _without_overlap(figure: Figure, axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis
+    """Turn labels that overlap, and then leave out those that still do."""
+    for degrees in (0, 30):
+        if degrees:
+            axis.set_tick_params(labelrotation=degrees)
+        figure.draw_without_rendering()
+        labels = [label for label in axis.get_ticklabels() if label.get_text()]
+        if not _overlapping(labels):
+            return
+        if all(label.get_text().replace(".", "").isdigit() for label in labels):
+            break
+    for label in _overlapping(labels):
+        label.set_visible(False)
+
+
+def _overlapping(labels: Sequence[Any]) -> list[Any]:
+    """Return the labels that overlap with one before them that stays; turned ones are flat."""
+    end, found = float("-inf"), []
+    for label in labels:
+        box = label.get_window_extent()
+        width = label.get_fontsize() * 2 if label.get_rotation() else box.width + 4
+        if box.x1 - width < end:
+            found.append(label)
+        else:
+            end = box.x1
+    return found

@@ -155,6 +155,11 @@ _where = click.option(
 )
 @click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
 @click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
+@click.option(
+    "--width", type=_POSITIVE, default=8.5, metavar="INCHES", help="Width of the picture."
+)
+@click.option("--height", type=_POSITIVE, metavar="INCHES", help="Height of the picture.")
+@click.option("--font", type=_POSITIVE, default=10, metavar="POINTS", help="Size of its text.")
 @_out
 @_summary
 @json_option
@@ -167,6 +172,9 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     by: tuple[str, ...],
     where: str,
     baseline: str,
+    width: float,
+    height: float | None,
+    font: float,
     out: Path | None,
     summary: Path | None,
     *,
@@ -179,6 +187,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     \b
     hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
     hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
+    hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
     """
     from hpcsweep.analysis import output
     from hpcsweep.analysis.plot import read
@@ -191,7 +200,8 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     if out:
         from hpcsweep.analysis import plot_chart
 
-        plot_chart.draw(found, out, log_x=log_x, log_y=log_y)
+        look = plot_chart.Look(width, height, font)
+        plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
     if summary:
         output.write_csv(summary, found.records())
     show(json.dumps(found.to_json()) if as_json else found.text())
@@ -208,6 +218,11 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
 )
 @click.option(
     "--peak-bw", type=_POSITIVE, metavar="GB/s", help="Take this bandwidth instead of the GPU's."
+)
+@click.option(
+    "--measure-cpu",
+    is_flag=True,
+    help="Measure the peaks of this machine's processor, in float32; takes seconds.",
 )
 @click.option("--label", help="Set the title of text and picture.")
 @_out
@@ -235,6 +250,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     where: str,
     metrics: str | None,
     *,
+    measure_cpu: bool,
     by_name: bool,
     layers: bool,
     sample: bool,
@@ -258,6 +274,13 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         return 0
     if out:
         output.check_picture(out)
+    source = "the command line"
+    if measure_cpu:
+        if gpu or peak_compute or peak_bw:
+            raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
+        from hpcsweep.measure.machine import peaks
+
+        (peak_compute, peak_bw), source = peaks.measured(), "this machine's processor, measured"
     found = model.read(
         [model.sample()] if sample else _sources(results, sources),
         gpu=gpu,
@@ -266,6 +289,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         label=label,
         layers=layers,
         where=where,
+        source=source,
     )
     if summary:
         output.write_csv(summary, found.records(grouped=by_name))

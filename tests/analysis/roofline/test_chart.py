@@ -43,3 +43,14 @@ def test_nothing_to_draw_is_still_a_picture(tmp_path):
     chart.draw(found, tmp_path / "k.png")
     assert imread(tmp_path / "k.png").std() > 0
     assert "1 launch without FLOPs: not in the picture" in found.text()
+
+
+def test_the_picture_explains_the_areas_of_its_marks(tmp_path, step):
+    """The longest launch has the largest; the smallest stands for all that are shorter."""
+    found = model.read([step], **PEAKS)
+    chart.draw(found, tmp_path / "step.svg")
+    text = (tmp_path / "step.svg").read_text()
+    longest = max(piece.seconds for piece in found.export.work)
+    assert "area: time" in text
+    assert f">{1e3 * longest:.3g} ms<" in text
+    assert " us or less<" in text

@@ -41,9 +41,10 @@ def draw(roofline: Roofline, path: Path, *, grouped: bool = False) -> None:
     axes.grid(which="major", alpha=0.3)
     if drawn:
         place: Any = {"loc": "outside lower center", "ncols": 2}
-        handles: Any = figure.legend(**place, fontsize="small", frameon=False).legend_handles
-        for handle in handles:
+        legend: Any = figure.legend(**place, fontsize="small", frameon=False)
+        for handle in legend.legend_handles:
             handle.set_sizes([36])
+        _areas(axes, drawn)
     save(figure, path)
 
 
@@ -62,6 +63,24 @@ def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # no
     if wrong := [piece for piece in drawn if roofline.is_above(piece)]:
         label = f"above the roof: a mistake ({len(wrong)})"
         _scatter(axes, wrong, longest, label=label, color="red", marker="x")
+
+
+def _areas(axes: Any, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
+    """Explain the areas of marks: that of the longest piece, and those of smaller ones."""
+    longest = max(piece.seconds for piece in drawn)
+    shares = {share: _time(share * longest) for share in (1, 0.3, _SMALLEST / _LARGEST)}
+    handles = [
+        axes.scatter([], [], s=_LARGEST * share, color="0.6", label=label)
+        for share, label in shares.items()
+    ]
+    handles[-1].set_label(f"{handles[-1].get_label()} or less")
+    axes.legend(handles=handles, title="area: time", fontsize="small", title_fontsize="small")
+
+
+def _time(seconds: float) -> str:
+    units = {"s": 1.0, "ms": 1e3, "us": 1e6}
+    unit = next((name for name, per in units.items() if seconds * per >= 1), "us")
+    return f"{seconds * units[unit]:.3g} {unit}"
 
 
 def _scatter(axes: Any, pieces: Sequence[Work], longest: float, **style: Any) -> None:  # noqa: ANN401

@@ -171,17 +171,18 @@ def read(  # noqa: PLR0913 - one argument per option
     label: str | None = None,
     layers: bool = False,
     where: str = "",
+    source: str = "the command line",
 ) -> Roofline:
     """Read exports, or the tables of a sweep, and find the roofs of their device.
 
     `peak_compute` (TFLOP/s) and `peak_bw` (GB/s) override the peaks of `gpu`, and these override
-    the peaks of the device that the source names.
+    the peaks of the device that the source names. `source` says where they come from.
 
     Raises:
         UsageError: a source cannot be read, or no peaks are known.
     """
     export = _export(sources, gpu, layers=layers, where=where)
-    roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
+    roofs = _roofs(export.device, gpu, peak_compute, peak_bw, source)
     return _checked(Roofline(label or _label(sources), export, roofs))
 
 
@@ -193,7 +194,7 @@ def under_roofs(export: Export, gpu: str) -> Roofline:
 
     """
     known = export.device if _gpu(export.device) else gpu
-    return _checked(Roofline("", export, _roofs(known, None, None, None)))
+    return _checked(Roofline("", export, _roofs(known, None, None, None, "")))
 
 
 def _checked(found: Roofline) -> Roofline:
@@ -232,9 +233,11 @@ def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: st
     return ncu.read(first)
 
 
-def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
+def _roofs(
+    device: str, gpu: str | None, compute: float | None, bandwidth: float | None, source: str
+) -> Roofs:
     if compute and bandwidth:
-        return Roofs(bandwidth * 1e9, "the command line", single=compute * 1e12)
+        return Roofs(bandwidth * 1e9, source, single=compute * 1e12)
     entry = _gpu(gpu or device)
     if entry is None and gpu:
         known = [*gpus.GPUS, *(entry.name for entry in gpus.DEVICES)]
@@ -243,11 +246,11 @@ def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float
         whose = f"no peaks of '{device}' are known" if device else "the export names no device"
         raise UsageError(
             f"{whose}: give --gpu ({', '.join(gpus.GPUS)}), or --peak-compute TFLOP/s and "
-            "--peak-bw GB/s"
+            "--peak-bw GB/s; on the machine of a CPU sweep, --measure-cpu measures both"
         )
     roofs = roofs_of(entry)
     if compute or bandwidth:
-        roofs = replace(roofs, source=f"{entry.name} and the command line")
+        roofs = replace(roofs, source=f"{entry.name} and {source}")
     if bandwidth:
         roofs = replace(roofs, bandwidth=bandwidth * 1e9)
     return replace(roofs, single=compute * 1e12) if compute else roofs
