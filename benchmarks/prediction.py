@@ -12,11 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 
 from hpcsweep.analysis import dataset
-from hpcsweep.predict import check, tables
+from hpcsweep.analysis.output import COLOURS
+from hpcsweep.predict import check, intervals, leaving_out, tables
 from hpcsweep.store.rundir import RunDir
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
 
 SWEEP = """\
 name: cpu_networks
@@ -37,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results/prediction"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=Path, help="draw networks that were left out")
     parser.add_argument("--no-measure", action="store_true", help="take what is there")
     chosen = parser.parse_args()
     run = RunDir(chosen.folder / "cpu_networks")
@@ -46,8 +53,31 @@ def main() -> None:
         spec.write_text(SWEEP.format(seeds=", ".join(map(str, range(rounds)))))
         hpcsweep(chosen.folder, "submit", str(spec), "--cluster", "local")
     hpcsweep(chosen.folder, "collect", "cpu_networks")
+    measured = tables.read([run])
+    if chosen.picture:
+        draw(leaving_out.leave_out(measured, "network"), chosen.picture)
     print(noise(run))
-    print(check.check(tables.read([run])).text())
+    print(check.check(measured).text())
+
+
+def draw(left: leaving_out.Left, path: Path) -> None:
+    """Draw predicted over measured times of networks, each with its intervals."""
+    figure, axes = plt.subplots(figsize=(7.2, 5.6), layout="constrained")
+    for fold, colour in zip(left.folds, COLOURS, strict=False):
+        points = left.points[left.points["fold"] == fold]
+        true, said = points["total_ms"], points[leaving_out.OWN]
+        width = intervals.calibrate(left, without=fold).total
+        bars = [said - said / width, said * width - said]
+        axes.errorbar(
+            true, said, yerr=bars, fmt="o", ms=3, lw=0.4, color=colour,
+            label=f"{fold}: {100 * (abs(said / true - 1)).median():.0f} %",
+        )  # fmt: skip
+    ends = [left.points["total_ms"].min(), left.points["total_ms"].max()]
+    axes.plot(ends, ends, color="#3d3d3d", lw=1)
+    axes.set(xscale="log", yscale="log", xlabel="measured (ms)", ylabel="predicted (ms)")
+    axes.set_title("Each network predicted from the others; median error, 90 % intervals")
+    axes.legend(fontsize=7)
+    figure.savefig(path, dpi=90)
 
 
 def hpcsweep(folder: Path, *words: str) -> None:
