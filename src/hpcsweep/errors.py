@@ -50,6 +50,7 @@ class BadInput(HpcsweepError):
     """A file or an argument is wrong; nothing was started."""
 
     exit_code = 2
+    line = 0  # of the file, where there is one
 
 
 class SpecError(BadInput):

@@ -78,11 +78,31 @@ def test_a_program_that_cannot_start_is_not_called_missing(
 
 
 def test_the_last_words_of_a_program_that_hangs_are_told(program: Callable[[str, str], Path]):
-    """A missing slurm.conf makes clients retry for a minute; they say so at once."""
-    said = "cannot stat file /etc/slurm.conf: No such file or directory, retrying"
-    program("squeue", f"echo 'squeue: error: {said}' >&2; exec sleep 60")
+    """What it said before may be the reason."""
+    program("squeue", "echo 'squeue: error: the moon is full, retrying' >&2; exec sleep 60")
     answer = slurm.queue(["1"], timeout=0.5)
-    assert str(answer) == f"squeue: no answer within 0.5 s; {said}"
+    assert str(answer) == "squeue: no answer within 0.5 s; the moon is full, retrying"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "echo 'x: error: s_p_parse_file: cannot stat file /a: retrying in 1sec' >&2; exec sleep 60",
+        "echo 'x: fatal: Could not establish a configuration source' >&2; exit 1",
+        "echo 'x: fatal: Unable to process configuration file' >&2; exit 1",
+    ],
+)
+def test_a_missing_slurm_conf_is_no_controller_that_is_down(
+    program: Callable[[str, str], Path], then: str, tmp_path: Path
+):
+    """Waiting does not help: the advice is where to look, in a question and in a submission."""
+    for name in ("scontrol", "sbatch"):
+        program(name, then)
+    told = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
+    assert str(slurm.describe(timeout=0.5).unanswered["nodes"]) == f"scontrol: {told}"
+    if "exit 1" in then:
+        with pytest.raises(slurm.Rejected, match=told):
+            slurm.submit(tmp_path / "job.sh")
 
 
 def test_any_other_failure_is_told_in_slurms_words(program: Callable[[str, str], Path]):

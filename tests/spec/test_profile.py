@@ -217,7 +217,10 @@ def test_a_profile_may_extend_the_one_of_its_own_name_that_it_hides(
         ("gpu: l40\nwrapper: nvprof\n", ":2: wrapper: found 'nvprof', allowed are none, nsys"),
         ("gpu: l40\ntime: 24h\n", ":2: time: found '24h', needs a time limit: MM, MM:SS"),
         ("gpu: l40\ntime: true\n", ":2: time: found true, needs text"),
-        ("gpu: l40\nmem: 16\n", ":2: mem: found 16, needs text"),
+        (
+            "gpu: l40\nmem: 16\n",
+            ":2: mem: found '16', needs memory: a whole number with K, M",
+        ),
         ("gpu: l40\nmem: '16'\n", ":2: mem: found '16', needs memory: a whole number with K, M"),
         ("gpu: l40\ncpus_per_task: four\n", ":2: cpus_per_task: found 'four', needs a whole"),
         ("gpu: l40\ncpus_per_task: true\n", ":2: cpus_per_task: found true, needs a whole number"),

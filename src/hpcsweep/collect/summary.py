@@ -42,6 +42,7 @@ class Report:
     damaged: list[str] = field(default_factory=list)  # files of submissions that are
     not_valid: int = 0  # of the points that are ok
     doubts: dict[str, int] = field(default_factory=dict)  # of those, by flag
+    nothing: bool = False  # no point has a row yet, and there are no tables
     unread: int = 0  # shards with files that cannot be read now, and perhaps the next time
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +103,8 @@ class Report:
         return [*self.left_out[:_SHOWN], *rest]
 
     def _done(self) -> str:
+        if self.nothing:
+            return "no table was written: no point has a row yet"
         done = "nothing new: the tables are up to date"
         if self.written:
             paths = [Path(path) for path in self.written]

@@ -162,6 +162,7 @@ class _Writing:
         self._sources = {record.id: record.source for record in manifests if record.source}
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
         self._damage = damage.of(self._run)
+        self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
     def report(self, shards_read: int) -> Report:
         """Write tables and memory, and return the report."""
@@ -170,6 +171,8 @@ class _Writing:
         for name, seen in reading.seen.items():
             seen.note_blocks(reading.found[name][0])
         report = self._report(written, mixes)
+        if self._nothing:
+            return report
         repeated = {point: rows for point, rows in reading.rows.items() if rows > 1}
         memory = Memory(
             planned=self._planned,
@@ -191,6 +194,8 @@ class _Writing:
     def _write(self) -> tuple[Written, list[merge.Mix]]:
         """Write the tables; a point whose best row is damaged gets its next best one."""
         pool, members = self._reading.pool, self._members
+        if self._nothing:
+            return Written([]), []
         while True:
             mixes = merge.mixes(pool.winners())
             marks = tables.Marks(
@@ -237,6 +242,7 @@ class _Writing:
             notes=[*self._damage, *members.notes],
             damaged=self._damage,
             empty=_empty(self._run, written),
+            nothing=self._nothing,
         )
 
     def _again(self) -> str:

@@ -27,6 +27,7 @@ class Why(Enum):
     ABSENT = "absent"  # the program is not installed
     NO_ANSWER = "no answer"  # not within the time limit
     DOWN = "down"  # slurmctld or slurmdbd cannot be reached
+    UNCONFIGURED = "unconfigured"  # there is no slurm.conf
     DISABLED = "disabled"  # the cluster keeps no accounts
     DENIED = "denied"  # the site does not let users ask
     FAILED = "failed"  # anything else
@@ -53,13 +54,15 @@ class Reply:
     err: str
 
 
+NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
+UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
 _CAUSES: Final = (
+    (UNCONFIGURED, Why.UNCONFIGURED, NO_CONF),
     ("storage is disabled|supported accounting_storage", Why.DISABLED, "accounting is disabled"),
     ("ersist_conn|Problem talking to the database", Why.DOWN, "slurmdbd cannot be reached"),
     ("Unable to contact slurm controller", Why.DOWN, "slurmctld cannot be reached"),
     ("timed out|imeout", Why.NO_ANSWER, "no answer; is slurmctld overloaded?"),
     ("denied|not permitted|not authorized", Why.DENIED, "this user may not ask"),
-    ("configuration source", Why.FAILED, "no slurm.conf was found; set SLURM_CONF"),
 )
 
 
@@ -120,12 +123,12 @@ def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | Co
 
 def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
     """Return why a program that failed did not answer."""
-    if reply.code is None:
-        said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, Why.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
     for pattern, why, text in _CAUSES:
         if re.search(pattern, reply.err):
             return CouldNotAsk(program, why, text)
+    if reply.code is None:
+        said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
+        return CouldNotAsk(program, Why.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
     return CouldNotAsk(program, Why.FAILED, _said(program, reply) or f"exit code {reply.code}")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from hpcsweep.slurm import site
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Why, cause, run
 
-_SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER)
+_SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER, Why.UNCONFIGURED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,9 @@ def _down(timeout: float) -> CouldNotAsk | None:
         return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
     if reply.code == 0 or re.search(r"\bUP\b", reply.out):
         return None
+    why = cause("scontrol", reply, timeout)
+    if why.why is Why.UNCONFIGURED:
+        return why
     return CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
 
 

@@ -14,6 +14,7 @@ import re
 from typing import Final
 
 from hpcsweep.errors import SchedulerError
+from hpcsweep.slurm.call import NO_CONF, UNCONFIGURED
 
 
 class Rejected(SchedulerError):
@@ -48,6 +49,7 @@ _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` li
 
 # What sbatch prints, the key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
+    (UNCONFIGURED, "", NO_CONF),
     (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
     (r"Required partition not available", "partition", "it is closed; `sinfo -s` lists others"),
     (r"group not permitted", "partition", "your group may not use it; `sinfo -s` lists others"),

@@ -14,7 +14,7 @@ from hpcsweep.catalog import axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
-from hpcsweep.spec.document import show
+from hpcsweep.spec.document import Complaints, show
 from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Rule, Space, When
 from hpcsweep.spec.validation import integral
@@ -22,7 +22,6 @@ from hpcsweep.spec.validation import integral
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from hpcsweep.errors import BadInput
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
     from hpcsweep.spec.sweep_file import SweepFile
@@ -38,10 +37,17 @@ class Reader:
     """Reads what one file says about axes; `space` and `include` are the result."""
 
     def __init__(self, doc: Document, file: SweepFile) -> None:
-        """Read and check everything; raise the document's error for the first mistake."""
+        """Read and check everything; raise the document's error with a line for each mistake."""
         self.doc, self.file = doc, file
+        self._wrong = Complaints(doc)
         self._models = {} if file.workload == "noop" else MODELS
         self._members: dict[tuple[str, int, int], frozenset[Any]] = {}
+        self.include: tuple[Mapping[str, Any], ...] = ()
+        with self._wrong.kept():
+            self._read(file)
+        self._wrong.tell()
+
+    def _read(self, file: SweepFile) -> None:
         defaults = axis_defaults(file.workload)
         axes = self._given(file.axes, ("axes",))
         self._check_zips(axes)
@@ -52,10 +58,13 @@ class Reader:
         self.space = Space(axes, defaults, zips, (), whens)
         self._limit_size()
         names = self.space.names()
-        excludes = tuple(
-            self._condition(("exclude", i), raw, names) for i, raw in enumerate(file.exclude)
-        )
-        self.space = Space(axes, defaults, zips, excludes, whens)
+        excludes = []
+        for i, raw in enumerate(file.exclude):
+            with self._wrong.kept():
+                excludes.append(self._condition(("exclude", i), raw, names))
+        if self._wrong:
+            return  # what follows from these is no mistake of its own
+        self.space = Space(axes, defaults, zips, tuple(excludes), whens)
         self.include = tuple(
             {**defaults, **self._given(point, ("include", i))}
             for i, point in enumerate(file.include)
@@ -98,17 +107,18 @@ class Reader:
     def _check_zips(self, axes: Mapping[str, Sequence[Any]]) -> None:
         seen: dict[str, int] = {}
         for i, group in enumerate(self.file.zip):
-            for j, name in enumerate(group):
-                loc = ("zip", i, j)
-                if name not in axes:
-                    text = f"{name} has no values under `axes`, needs {', '.join(axes)}"
-                    raise self.doc.complaint(loc, text + suggest(name, axes))
-                if name in seen:
-                    line = self.doc.line(("zip", seen[name]))
-                    text = f"{name} is named already in line {line}; an axis moves with one group"
-                    raise self.doc.complaint(loc, text)
-                seen[name] = i
-            self._check_rows(("zip", i), axes, group)
+            with self._wrong.kept():
+                for j, name in enumerate(group):
+                    loc = ("zip", i, j)
+                    if name not in axes:
+                        text = f"{name} has no values under `axes`, needs {', '.join(axes)}"
+                        raise self.doc.complaint(loc, text + suggest(name, axes))
+                    if name in seen:
+                        line = self.doc.line(("zip", seen[name]))
+                        text = f"{name} is named already in line {line}"
+                        raise self.doc.complaint(loc, f"{text}; an axis moves with one group")
+                    seen[name] = i
+                self._check_rows(("zip", i), axes, group)
         for name in axes:
             if name not in seen:
                 self._no_repeats(("axes", name), axes[name])
@@ -130,7 +140,7 @@ class Reader:
         for first, again in _repeats(found if self._listed(loc) else []):
             line = self.doc.line((*loc, first))
             text = f"{show(found[again])} is repeated, first in line {line}; remove one"
-            raise self.doc.complaint((*loc, again), text)
+            self._wrong.add((*loc, again), text)
 
     def _whens(self, axes: Mapping[str, Sequence[Any]]) -> tuple[When, ...]:
         zipped = {name for group in self.file.zip for name in group}
@@ -166,8 +176,9 @@ class Reader:
             here: Loc = (*loc, name)
             if name not in names:
                 text = f"{name} is no axis of this sweep, which has {', '.join(names) or 'none'}"
-                raise self.doc.complaint(here, f"{text}{suggest(name, names)}")
-            self._check_members(here, name)
+                self._wrong.add(here, f"{text}{suggest(name, names)}")
+            else:
+                self._check_members(here, name)
         return asked
 
     def _check_members(self, loc: Loc, name: str, also: Collection[Any] = ()) -> None:
@@ -183,7 +194,7 @@ class Reader:
                 names = [one if isinstance(one, str) else canonical_json(one) for one in have]
                 text = f"{name} has no {show(item)}, it has {', '.join(names)}"
                 here = (*loc, i) if isinstance(raw, list) else loc
-                raise self.doc.complaint(here, text + suggest(str(item), names))
+                self._wrong.add(here, text + suggest(str(item), names))
 
     def _check_failures(self) -> None:
         """Check the values that `measure.fail` names; any GPU may be named."""
@@ -210,42 +221,40 @@ class Reader:
         grid = Grid(self.space, probes=[_unfit(name) for name in doubtful])
         for i in range(len(self.space.excludes)):
             if not grid.excluded_by(i):
-                raise doc.complaint(("exclude", i), "matches no combination; remove or correct it")
+                self._wrong.add(("exclude", i), "matches no combination; remove or correct it")
         if not grid.count and not self.include:
             why = "every combination is excluded" if names else "has no axes"
             raise doc.complaint(("axes",), f"an empty sweep: {why}")
         for i in range(len(self.space.whens)):
             if not grid.set_by(i):
-                raise doc.complaint(("when", i), "matches no combination; remove or correct it")
+                self._wrong.add(("when", i), "matches no combination; remove or correct it")
         for i, name in enumerate(doubtful):
             if grid.probed(i):
-                raise self._size_complaint(name)
+                self._wrong.add(*self._size_complaint(name))
         self._check_include(grid)
 
     def _check_include(self, grid: Grid) -> None:
         for first, again in _repeats(self.include):
             line = self.doc.line(("include", first))
             text = f"the same point as in line {line}; remove one"
-            raise self.doc.complaint(("include", again), text)
+            self._wrong.add(("include", again), text)
         for i, point in enumerate(self.include):
             loc: Loc = ("include", i)
             if grid.holds(point):
-                raise self.doc.complaint(loc, "the axes have this point already; remove it here")
+                self._wrong.add(loc, "the axes have this point already; remove it here")
             name = point["model"]
             if name in self._models and _matches(_unfit(name), point):
-                raise self.doc.complaint(
-                    (*loc, "input_size"), _size_text(name, point["input_size"])
-                )
+                self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))
 
-    def _size_complaint(self, name: str) -> BadInput:
-        """Return the complaint about the first size that a model has and cannot take."""
+    def _size_complaint(self, name: str) -> tuple[Loc, str]:
+        """Return where and what the first size is that a model has and cannot take."""
         sizes = dict.fromkeys(self.space.values("input_size"))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
         probes = [{**_unfit(name), "input_size": Predicate(frozenset({size}))} for size in bad]
         grid = Grid(self.space, probes=probes)
         size = next((size for i, size in enumerate(bad) if grid.probed(i)), bad[-1])
         text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
-        return self.doc.complaint(self._source("input_size", size), text)
+        return self._source("input_size", size), text
 
     def _source(self, name: str, value: object) -> Loc:
         """Return where an axis gets a value from: its own values, a rule's, or the default."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 200_000  # every use of an alias counts its values again
 MAX_ALIASES: Final = 100
+_SHOWN: Final = 20  # complaints about one file
 
 _CONTROL: Final = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}")
@@ -41,6 +43,26 @@ _PROBLEMS: Final = {
     "but found another document": "a second document; one file holds one",
     "second occurrence": "an anchor (&name) whose name is taken above",
     "found undefined alias": "an alias (*name) that no anchor (&name) above it defines",
+    "mapping values are not allowed in this context": "a second `: ` in one entry, or a line that "
+    "is indented too far; quote text that holds `: `",
+    "block sequence entries are not allowed in this context": "a `- ` behind a key; begin the list "
+    "in the next line, or write [a, b]",
+    "did not find expected ',' or ']'": "a list without its `]`, or without a comma",
+    "did not find expected ',' or '}'": "a map without its `}`, or without a comma",
+    "did not find expected '-' indicator": "a line in a list that does not begin with `- `",
+    "did not find expected key": "not a `key: value` line, or indented unlike its neighbours",
+    "could not find expected ':'": "a line that is no `key: value`; is a `: ` missing above?",
+    "found unexpected end of stream": "a quote that nothing closes",
+    "did not find expected node content": "no value where one is needed: a comma too many, or a "
+    "bracket that nothing opened",
+    "found character that cannot start any token": "a value may not begin with this character; "
+    "quote it",
+    "found unknown escape character": "a backslash in double quotes; write single quotes",
+    "did not find expected alphabetic or numeric character": "a `*` or `&` without a name; quote "
+    "text that begins so",
+    "did not find expected comment or line break": "text behind `|` or `>`; begin it in the next "
+    "line, or quote it",
+    "did not find expected <document start>": "a line that is indented less than the first one",
 }
 
 
@@ -79,8 +101,46 @@ class Document:
 
     def complaint(self, loc: Loc, text: str) -> BadInput:
         """Return the error ``FILE:LINE: KEY: text``, to be raised."""
-        key = f"{dotted(loc)}: " if loc else ""
-        return self.error(f"{self.path}:{self.line(loc)}: {key}{text}")
+        key, line = f"{dotted(loc)}: " if loc else "", self.line(loc)
+        found = self.error(f"{self.path}:{line}: {key}{text}")
+        found.line = line
+        return found
+
+
+class Complaints:
+    """Gathers what is wrong with a file, to raise it as one error with a line for each."""
+
+    def __init__(self, doc: Document) -> None:
+        self._doc = doc
+        self._found: list[BadInput] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the complaint that ends this block, so that other checks can follow."""
+        try:
+            yield
+        except self._doc.error as complaint:
+            self._found.append(complaint)
+
+    def add(self, loc: Loc, text: str) -> None:
+        """Keep one complaint more."""
+        self._found.append(self._doc.complaint(loc, text))
+
+    def tell(self) -> None:
+        """Raise what was kept, if anything was."""
+        if self._found:
+            raise self.error()
+
+    def error(self) -> BadInput:
+        """Return all complaints in the order of their lines."""
+        ordered = sorted(self._found, key=lambda complaint: complaint.line)
+        lines = [*dict.fromkeys(map(str, ordered))]
+        if len(lines) > _SHOWN:
+            lines = [*lines[:_SHOWN], f"and {len(lines) - _SHOWN:,} more"]
+        return self._doc.error("\n".join(lines))
 
 
 def read(path: Path, error: type[BadInput]) -> Document:
@@ -164,6 +224,9 @@ class _Composer:
             tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
             what = _PROBLEMS.get(str(reason.problem), f"not YAML: {reason.problem}")
             what = "a tab; YAML indents with spaces" if tab else what
+            start = reason.context_mark
+            if mark and start and start.line != mark.line and "nothing closes" in what:
+                mark = start
             raise self.error(f"{self.path}:{mark.line + 1 if mark else 1}: {what}") from reason
         except yaml.YAMLError as reason:
             raise self.error(f"{self.path}: not YAML: {reason}") from reason

@@ -95,7 +95,7 @@ class ProfileFile(Shape):
     constraint: Line | None = entry("sbatch --constraint")
     gres: Line | None = entry("sbatch --gres")
     time: _Time | None = entry(f"sbatch --time: {units.TIME_FORMS}")
-    mem: Annotated[str, AfterValidator(_memory)] | None = entry(
+    mem: Annotated[str, AfterValidator(_memory), BeforeValidator(_digits)] | None = entry(
         f"sbatch --mem: {units.MEMORY_FORMS}"
     )
     cpus_per_task: Count | None = entry("sbatch --cpus-per-task")
@@ -236,9 +236,11 @@ def _absolute(text: str, folder: Path, *, bare: bool) -> str:
 
 
 def _check_together(doc: document.Document, profile: Profile) -> None:
+    complaints = document.Complaints(doc)
     for keys, text in _mistakes(profile):
         here = [key for key in keys if key in doc.data]  # and not in a file that it extends
-        raise doc.complaint(here[:1] or keys[-1:], text)
+        complaints.add(here[:1] or keys[-1:], text)
+    complaints.tell()
 
 
 def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -20,8 +20,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hpcsweep.errors import suggest
-from hpcsweep.spec.document import Document, Loc, show
+from hpcsweep.errors import nearest, suggest
+from hpcsweep.spec.document import Complaints, Document, Loc, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
@@ -122,26 +122,25 @@ def by_shape(**types: Any) -> Any:  # noqa: ANN401
 
 
 def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = None) -> M:
-    """Return the file as the model; raise the document's error for the first thing wrong.
+    """Return the file as the model; raise the document's error with a line for each mistake.
 
     `unknown` returns what to call a key that the model does not have.
     """
     try:
         return model.model_validate(doc.data)
     except ValidationError as error:
-        raise _complaint(model, doc, error, unknown or (lambda _key: "unknown key")) from None
-
-
-def _complaint(
-    model: type[BaseModel], doc: Document, error: ValidationError, unknown: Callable[[str], str]
-) -> Exception:
-    """Return the complaint about the first line that is wrong, and how many more there are."""
-    found = error.errors(include_url=False)
-    # a key that is missing is often one that is misspelt
-    found.sort(key=lambda item: (doc.line(_place(item["loc"])), item["type"] == "missing"))
-    first, more = found[0], len(found) - 1
-    text = _text(model, first, unknown) + (f"\n(and {more} more of this kind)" if more else "")
-    return doc.complaint(_place(first["loc"]), text)
+        found = error.errors(include_url=False)
+    complaints = Complaints(doc)
+    misspelt = {
+        (*item["loc"][:-1], nearest(str(item["loc"][-1]), _fields(model, item["loc"][:-1])))
+        for item in found
+        if item["type"] == "extra_forbidden"
+    }
+    for item in found:
+        if item["type"] != "missing" or item["loc"] not in misspelt:
+            text = _text(model, item, unknown or (lambda _key: "unknown key"))
+            complaints.add(_place(item["loc"]), text)
+    raise complaints.error()
 
 
 def _place(loc: Loc) -> Loc:

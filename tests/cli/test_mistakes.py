@@ -1,0 +1,156 @@
+"""What a person types wrong, and the answer: file, line, key, and what to write instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from localruns import Desk
+
+HEAD = "workload: inference\naxes:\n  model: [resnet18]\n"
+SWEEPS = [
+    (HEAD + "exlude: []\n", "4: exlude: unknown key", "did you mean 'exclude'?"),
+    (HEAD + "  inputsize: [64]\n", "4: axes.inputsize: unknown key", "did you mean 'input_size'?"),
+    (HEAD + "measure: {warmpu: 1}\n", "4: measure.warmpu: unknown key", "did you mean 'warmup'?"),
+    (HEAD.replace("18", "81"), "3: axes.model[0]: found 'resnet81'", "did you mean 'resnet18'?"),
+    (HEAD.replace("inference", "infrence"), "1: workload: found 'infrence'", "'inference'?"),
+    ("axes: {model: [resnet18]}\n", "1: workload: is missing, allowed are inference, ", "noop"),
+    (HEAD + "  algorithm: [wingrad]\n", "4: axes.algorithm[0]: found 'wingrad'", "'winograd'?"),
+    (HEAD + "  dtype: [fp32]\n", "4: axes.dtype[0]: found 'fp32'", "allowed are float32"),
+    (HEAD + "  input_size: 224\n", "4: axes.input_size: found 224, needs", "[224]"),
+    (HEAD + "  input_size: ['224']\n", "4: axes.input_size[0]: found '224'", "a whole number"),
+    (HEAD + "  input_size: [0]\n", "4: axes.input_size[0]: found 0", "at least 1"),
+    (HEAD + "  batch_size: [1, 2, 1]\n", "4: axes.batch_size[2]: 1 is repeated", "remove one"),
+    (HEAD + "  input_size: {start: 1, stop: 9}\n", "4: axes.input_size: found a map", "num"),
+    (HEAD + "  input_size: {start: 1, stop: 9, nun: 2}\n", "4: axes.input_size", "'num'?"),
+    ("workload: inference\naxes:\n  batch_size: [1]\n", "2: axes: `model` is missing", "models"),
+    (
+        HEAD.replace("resnet18", "vgg16") + "  input_size: [8]\n",
+        "4: axes.input_size[0]: found 8, vgg16 needs at least 32",
+        "exclude it",
+    ),
+    (HEAD + "exclude: [{model: resnet50}]\n", "4: exclude[0].model: model has no", "resnet18"),
+    (HEAD + "exclude: [{modle: resnet18}]\n", "4: exclude[0].modle: ", "did you mean 'model'?"),
+    (HEAD + "zip: [[model, dtype]]\n", "4: zip[0][1]: dtype has no values under `axes`", "model"),
+    (HEAD + "when: [{if: {}, axes: {}}]\n", "4: when[0].axes: found an empty map", "axis: [value"),
+    (HEAD + "include: [{model: resnet18}]\n", "4: include[0]: the axes have this", "remove it"),
+    (HEAD + "axes: {}\n", "4: axes: repeated key", "first in line 2"),
+    (HEAD + "point_timeout: soon\n", "4: point_timeout: found 'soon'", "needs a number"),
+    (HEAD + "\tx: 1\n", "4: a tab", "YAML indents with spaces"),
+    (HEAD + "name: a: b\n", "4: a second `: ` in one entry", "quote text that holds `: `"),
+    (HEAD + "zip: [[a, b]\nname: x\n", "5: a list without its `]`", "or without a comma"),
+    (HEAD + "name: 'x\n", "4: a quote that nothing closes", ""),
+    (HEAD + "name: ../x\n", "4: name: found '../x'", "needs"),
+]
+PROFILES = [
+    ("gpu: l40\npartion: gpu\n", "2: partion: unknown key", "did you mean 'partition'?"),
+    ("gpu: l40\nlauncher: sbtach\n", "2: launcher: found 'sbtach'", "did you mean 'sbatch'?"),
+    ("gpu: l40\nmem: 16\n", "2: mem: found '16', needs memory", "such as 16G"),
+    ("gpu: l40\ntime: 24h\n", "2: time: found '24h', needs a time limit", "HH:MM:SS"),
+    ("gpu: l40\nextends: bsae\n", "2: extends: bsae: no such name", "did you mean 'base'?"),
+    ("partition: gpu\n", "1: `gpu` is missing", "such as l40"),
+    ("gpu: l40\nconda: a\nvenv: b\n", "3: venv: `conda` and `venv` exclude each", "one to null"),
+    ("gpu: l40\nsetup: module load x\n", "2: setup: found 'module load x'", "needs a list"),
+    ("gpu: l40\nenv: {A: true}\n", "2: env.A: found true, needs text", "quote it"),
+]
+COMMANDS = [
+    ("submti", "no command 'submti'; did you mean 'submit'?"),
+    ("expand quikstart", "quikstart: no such name in sweeps/", "did you mean 'quickstart'?"),
+    ("expand ./quikstart.yaml", "./quikstart.yaml: no such file", ""),
+    ("submit quickstart --cluster locl", "locl: no such name", "did you mean 'local'?"),
+    ("submit quickstart --clustre local", "No such option", "--cluster"),
+    ("submit quickstart --workers 0", "Invalid value for '--workers'", "x>=1"),
+    ("status nothing", "no results", "nothing"),
+    ("logs", "no results yet", "hpcsweep submit SPEC"),
+    (
+        "estimate resnet152_gemm --cluster h200",
+        "no point of this sweep",
+        "the profile has gpu: h200",
+    ),
+]
+
+
+def answer(desk: Desk, *words: str) -> str:
+    """Return the error of a command, in which nothing was started."""
+    done = desk.run(*words)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not desk.results.exists()
+    return done.stderr
+
+
+@pytest.mark.parametrize(("text", "told", "advice"), SWEEPS)
+def test_a_mistake_in_a_sweep(desk: Desk, text: str, told: str, advice: str) -> None:
+    """Each is found before anything runs."""
+    desk.spec(text)
+    (line,) = answer(desk, "expand", "sweep.yaml").splitlines()
+    assert line.startswith(f"hpcsweep: sweep.yaml:{told}")
+    assert advice in line
+
+
+@pytest.mark.parametrize(("text", "told", "advice"), PROFILES)
+def test_a_mistake_in_a_profile(desk: Desk, text: str, told: str, advice: str) -> None:
+    """Each is found before Slurm is asked."""
+    desk.spec(HEAD)
+    desk.spec(text, "mine.yaml")
+    (line,) = answer(desk, "submit", "sweep.yaml", "--cluster", "mine.yaml").splitlines()
+    assert line.startswith(f"hpcsweep: mine.yaml:{told}")
+    assert advice in line
+
+
+@pytest.mark.parametrize("typed", COMMANDS, ids=lambda typed: typed[0])
+def test_a_mistake_in_a_command(desk: Desk, typed: tuple[str, ...]) -> None:
+    """Each is told in one line, with the nearest name or the page to read."""
+    command, *told = typed
+    (line,) = answer(desk, *command.split()).splitlines()
+    assert line.startswith("hpcsweep: ")
+    assert all(words in line for words in told)
+
+
+FIVE = """\
+workload: infrence
+axes:
+  modle: [resnet18]
+  input_size: [64, big]
+  dtype: [float33]
+measure: {warmup: -1}
+"""
+MORE = """\
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [64, 128]
+  batch_size: [1, 2, 1]
+exclude:
+  - {input_size: 256}
+  - {model: resnet19}
+  - {batch_size: 3}
+when:
+  - {if: {input_size: 65}, axes: {dtype: [float16]}}
+"""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(desk: Desk) -> None:
+    """A line for each, in the order of the file; first what is misspelt, then what does not fit."""
+    desk.spec(FIVE)
+    lines = answer(desk, "expand", "sweep.yaml").removeprefix("hpcsweep: ").splitlines()
+    keys = ["1: workload: ", "3: axes.modle: ", "4: axes.input_size[1]: ", "5: axes.dtype[0]: "]
+    keys += ["6: measure.warmup: "]
+    assert [
+        line.startswith(f"sweep.yaml:{key}") for line, key in zip(lines, keys, strict=True)
+    ] == [True] * 5
+    desk.spec(MORE)
+    lines = answer(desk, "expand", "sweep.yaml").removeprefix("hpcsweep: ").splitlines()
+    keys = ["5: axes.batch_size[2]: 1 is ", "7: exclude[0].input_size: ", "8: exclude[1].model: "]
+    keys += ["9: exclude[2].batch_size: ", "11: when[0].if.input_size: "]
+    assert [
+        line.startswith(f"sweep.yaml:{key}") for line, key in zip(lines, keys, strict=True)
+    ] == [True] * 5
+    desk.spec(HEAD)
+    desk.spec("gpu: l40\nmem: 16\ntime: 24h\npartion: x\ncpus_per_task: 0\nqos: 5\n", "mine.yaml")
+    told = answer(desk, "submit", "sweep.yaml", "--cluster", "mine.yaml")
+    lines = told.removeprefix("hpcsweep: ").splitlines()
+    assert [int(line.split(":")[1]) for line in lines] == [2, 3, 4, 5, 6]
