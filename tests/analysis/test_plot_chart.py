@@ -150,6 +150,52 @@ def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper)
     assert b"/Type3" not in pdf.read_bytes()
 
 
+PHASES = "phase_data_ms,phase_forward_ms,phase_backward_ms"
+
+
+@pytest.fixture(scope="module")
+def phased(tmp_path_factory):
+    """Return a sweep with the phases of a step: 1, 2 and 4 ms for each image."""
+
+    def cells(axes):
+        steps = dict(zip(PHASES.split(","), (1.0, 2.0, 4.0), strict=True))
+        times = {name: ms * axes["batch_size"] for name, ms in steps.items()}
+        return {**times, "median_ms": 7.0, "flags": "very_noisy", "valid": False}
+
+    return collected(tmp_path_factory.mktemp("phased"), SWEEP, cells)
+
+
+def test_several_columns_are_stacked_in_the_order_given(phased):
+    """The phases of training: each part stands on the one before."""
+    found = plot.read(phased, "batch_size", PHASES)
+    assert [line.label for line in found.lines] == [
+        "phase data (ms)", "phase forward (ms)", "phase backward (ms)",
+    ]  # fmt: skip
+    bars = drawn(found).axes[0].patches
+    boxes = [(bar.get_y(), bar.get_height()) for bar in bars]
+    assert boxes == [
+        *((0, 1), (0, 4), (0, 16)), *((1, 2), (4, 8), (16, 32)), *((3, 4), (12, 16), (48, 64)),
+    ]  # fmt: skip
+    assert "very_noisy (18 points)" in found.text()
+    assert found.records()[0] == {
+        "part": "phase_data_ms", "batch_size": 1, "sum_ms": 1.0, "n": 6, "doubtful": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"y": "phase_data_ms,throughput_ips"}, "need one unit, not ips, ms"),
+        ({"y": PHASES, "by": ["algorithm"]}, "leave out --by and --baseline"),
+        ({"y": "phase_data_ms,phase_foward_ms"}, "did you mean 'phase_forward_ms'"),
+    ],
+)
+def test_columns_that_cannot_be_stacked_are_refused(phased, options, words):
+    """Before anything is drawn."""
+    with pytest.raises(UsageError, match=words):
+        plot.read(phased, "batch_size", **options)
+
+
 def test_a_picture_too_small_for_its_labels_is_refused(tmp_path, paper):
     """With what to change; the picture would hold labels only."""
     with pytest.raises(UsageError, match=r"2 x 1 inches leave no room .*--width"):

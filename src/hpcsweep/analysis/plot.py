@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 _WIDEST: Final = 140
+_PART: Final = "part"  # what tells lines apart where several columns are stacked
 _ENDS: Final = {"median_ms": ("ci95_lo_ms", "ci95_hi_ms")}  # the interval of a column
 _COVERAGE: Final = "algorithm_coverage_pct"
 _HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
@@ -75,9 +76,14 @@ class Plot:
     where: str = ""
 
     @property
+    def stacked(self) -> bool:
+        """Tell whether lines are parts of a whole."""
+        return self.by == (_PART,)
+
+    @property
     def numeric(self) -> bool:
-        """Tell whether x is a quantity, rather than names."""
-        return all(isinstance(place, int | float) for place in self.places)
+        """Tell whether x is a quantity, rather than names; parts are bars, so it is names then."""
+        return not self.stacked and all(isinstance(place, int | float) for place in self.places)
 
     @property
     def places(self) -> list[Any]:
@@ -195,25 +201,33 @@ def read(  # noqa: PLR0913 - one argument per option
     """Read a collected sweep as lines of y over x.
 
     Without `x` it is the numeric axis that varies. Without `by` every axis that varies tells lines
-    apart. `where` and `baseline` are `column=value`, several joined by commas.
+    apart. `where` and `baseline` are `column=value`, several joined by commas. Several columns `y`,
+    joined by commas, are parts of a whole: each is a line.
 
     Raises:
         UsageError: a column or a value is not there, or y has no numbers.
 
     """
+    parts = [name.strip() for name in y.split(",")]
+    if len(parts) > 1 and (by or baseline):
+        raise UsageError("several columns --y are stacked: leave out --by and --baseline")
     data = dataset.read(run)
     match = data.pairs(baseline)
     speedup.check_where(data.pairs(where), match)
-    named = [name for name in (x, y, *by) if name]
+    named = [name for name in (x, *parts, *by) if name]
     data.check(named)
     chosen = dataset.select(data.rows, data.pairs(where))
     needed = {*catalog.AXES, *named, *match, "flags", _COVERAGE, *_HARDWARE, *_ENDS.get(y, ())}
-    rows = data.numbers(chosen[[name for name in chosen if name in needed]], y)
+    rows = chosen[[name for name in chosen if name in needed]]
+    if len(parts) > 1:
+        rows, y, by = _parts(data, rows, parts)
+    else:
+        rows = data.numbers(rows, y)
     x = x or _only_axis(rows)
     rows = rows[rows[x].notna()]
     if rows.empty:
         raise UsageError(f"{run.overall}: no measured point has both {x} and {y}")
-    rest = len(chosen) - len(rows)
+    rest = len(chosen) - len(rows) // len(parts)
     notes = [f"{rest} points without {x} or {y} left out"] if rest else []
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += _medians(rows, x, telling)
@@ -223,7 +237,24 @@ def read(  # noqa: PLR0913 - one argument per option
         rows, told = speedup.compare(rows, y, match, ignore={_REPEATS, y} - {*by})
         notes += told
     lines = _lines(rows, x, y, telling)
+    if len(parts) > 1:
+        rows = rows[rows[_PART] == parts[0]]  # each point once
+        lines = tuple(sorted(lines, key=lambda line: parts.index(line.by[_PART])))
     return Plot(data, rows, x, y, telling, lines, tuple(notes), baseline, where)
+
+
+def _parts(
+    data: Dataset, rows: pd.DataFrame, parts: Sequence[str]
+) -> tuple[pd.DataFrame, str, tuple[str]]:
+    """Return the points that have all of several columns, with a row per column; name and `by`."""
+    units = {name.rpartition("_")[2] for name in parts}
+    if len(units) > 1:
+        raise UsageError(f"columns that are stacked need one unit, not {', '.join(sorted(units))}")
+    for name in parts:
+        rows = data.numbers(rows, name)
+    value = f"sum_{units.pop()}"
+    rest = [name for name in rows if name not in parts]
+    return rows.melt(rest, parts, _PART, value), value, (_PART,)
 
 
 def _only_axis(rows: pd.DataFrame) -> str:
@@ -279,7 +310,7 @@ def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line,
         found.setdefault(tuple(line), []).append(Dot(**cell))
     return tuple(
         Line(
-            ", ".join(map(dataset.said, by, line)),
+            columns.label(line[0]) if by == (_PART,) else ", ".join(map(dataset.said, by, line)),
             dict(zip(by, line, strict=True)),
             tuple(sorted(found[line], key=lambda dot: dataset.rank(x, dot.x))),
         )

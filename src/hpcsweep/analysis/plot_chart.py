@@ -135,12 +135,14 @@ def _dash(index: int) -> str:
 
 def _bars(axes: Any, plot: Plot, index: int, height: Height) -> None:  # noqa: ANN401 - Axes
     places = plot.places
-    width = 0.8 / len(plot.lines)
+    width = 0.8 if plot.stacked else 0.8 / len(plot.lines)
+    below = [dot for line in plot.lines[:index] for dot in line.dots] if plot.stacked else []
     for dot in plot.lines[index].dots:
-        left = places.index(dot.x) - 0.4 + width * index
+        left = places.index(dot.x) - 0.4 + (0 if plot.stacked else width * index)
         colour, (top, doubtful) = COLOURS[index], height(dot)
         face = "white" if doubtful else colour
         style = {"align": "edge", "facecolor": face, "edgecolor": colour, "linewidth": 1.2}
+        style["bottom"] = sum(part.y for part in below if part.x == dot.x)
         if dot.partial:
             style |= {"hatch": _HATCH, "edgecolor": "black" if face == colour else colour}
         axes.bar(left, top or 0.0, width * 0.92, **style)

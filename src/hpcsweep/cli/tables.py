@@ -138,7 +138,11 @@ _where = click.option(
     "--x", metavar="COLUMN", help="Column of the x axis. Default: the numeric axis that varies."
 )
 @click.option(
-    "--y", metavar="COLUMN", default="median_ms", show_default=True, help="Column of the y axis."
+    "--y",
+    metavar="COLUMN",
+    default="median_ms",
+    show_default=True,
+    help="Column of the y axis; several, joined by commas, are stacked.",
 )
 @click.option(
     "--by",
