@@ -66,6 +66,14 @@ def test_without_pyarrow_nothing_is_merged_and_the_extra_is_named(desk, monkeypa
     assert not (desk.results / "sweep" / "overall.csv").exists()
 
 
+def test_where_no_table_is_yet_none_is_written(tmp_path):
+    """Before the first point is measured."""
+    run = quickstart.collected(tmp_path)
+    for path in (run.overall, run.layers):
+        path.unlink()
+    assert parquet.write(run) == [run.file("samples.parquet")]
+
+
 def test_a_cell_that_is_no_number_is_told(tmp_path):
     """In the table, with its line; the old Parquet file stays."""
     run = quickstart.collected(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
@@ -9,8 +10,6 @@ from hpcsweep.catalog.columns import COLLECTED, LAYERS, OVERALL, SAMPLES
 from hpcsweep.errors import MissingDependency, ResultsError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpcsweep.store.rundir import RunDir
 
 _KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
@@ -47,7 +46,7 @@ def write(run: RunDir) -> list[Path]:
         false_values=["false"],
     )
     written = []
-    for table in (run.overall, run.layers, run.samples):
+    for table in filter(Path.exists, (run.overall, run.layers, run.samples)):
         try:
             rows = csv.read_csv(table, csv.ReadOptions(block_size=_BLOCK), convert_options=convert)
         except pa.ArrowInvalid as error:
