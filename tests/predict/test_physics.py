@@ -18,7 +18,7 @@ def distinct(measured):
     return physics.distinct(physics.prepared(measured.layers))
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(call=COSTS, gigabyte=COSTS, gigaflop=COSTS)
 def test_every_device_of_such_physics_is_found(call, gigabyte, gigaflop):
     """Whatever a call, a byte and an operation cost, unseen networks are predicted from others."""

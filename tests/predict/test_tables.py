@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from hpcsweep.errors import UsageError
@@ -45,6 +46,14 @@ def test_axes_that_are_not_modelled_are_the_setting(run):
     """Times with other threads are those of another device."""
     (setting,) = set(tables.read([run]).points["setting"])
     assert "eager" in setting
+
+
+def test_a_table_that_is_older_than_an_axis_has_its_default():
+    """Points that were measured before the axis `launch` existed agree with its default."""
+    new = pd.DataFrame({"memory_format": ["nchw"], "launch": ["eager"], "num_threads": [2.0]})
+    old = new.drop(columns="launch")
+    assert tables.setting(old).tolist() == tables.setting(new).tolist()
+    assert tables.setting(new.assign(launch="graph")).tolist() != tables.setting(new).tolist()
 
 
 def test_a_sweep_without_layers_is_refused(tmp_path):

@@ -54,6 +54,8 @@ class Check:
         )
         doubt = self.measured.doubtful
         lines = [head + (f"; {count(doubt, 'doubtful point')} not used" if doubt else "")]
+        if not self.parts:
+            lines.append("nothing to leave out: one network, algorithm and GPU, and too few sizes")
         for part in self.parts:
             lines += ["", *_table(part)]
         return "\n".join(lines)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset
 from hpcsweep.catalog import AXES
+from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,14 +110,24 @@ def _read(run: RunDir) -> Measured:
 
 
 def setting(points: pd.DataFrame) -> pd.Series[str]:
-    """Return the axes that are not modelled, as one text: they must agree with what was seen."""
-    there = [name for name in SETTINGS if name in points]
-    cells = points[there].map(
-        lambda value: (
-            "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
-        )
-    )
-    return cells.apply(",".join, axis=1) if there else pd.Series("", points.index)
+    """Return the axes that are not modelled, as one text: they must agree with what was seen.
+
+    A table that is older than an axis was measured with its default.
+    """
+    cells = [
+        points[name].map(_cell)
+        if name in points
+        else pd.Series(cell(AXES[name].default), points.index)
+        for name in SETTINGS
+    ]
+    return pd.concat(cells, axis=1).apply(",".join, axis=1)
+
+
+def _cell(value: object) -> str:
+    """Return a cell as a point's own value would be written: a column with gaps holds floats."""
+    if pd.isna(value):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _layers(run: RunDir) -> pd.DataFrame:
