@@ -123,7 +123,7 @@ def setting(points: pd.DataFrame) -> pd.Series[str]:
     return pd.concat(cells, axis=1).apply(",".join, axis=1)
 
 
-def _cell(value: object) -> str:
+def _cell(value: Any) -> str:  # noqa: ANN401 - a cell
     """Return a cell as a point's own value would be written: a column with gaps holds floats."""
     if pd.isna(value):
         return ""
