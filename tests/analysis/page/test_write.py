@@ -194,6 +194,23 @@ def test_a_sweep_whose_x_is_no_quantity_has_a_page(tmp_path, chromium):
     page.context.close()
 
 
+def test_phases_of_training_steps_have_a_figure(tmp_path, chromium):
+    """Stacked, at the size that is chosen; other axes are filters."""
+
+    def cells(axes):
+        return {"median_ms": 3.0 * axes["batch_size"], "phase_forward_ms": 1.0,
+                "phase_backward_ms": 2.0}  # fmt: skip
+
+    path = tmp_path / "page.html"
+    write.write(collected(tmp_path, cells=cells), path)
+    page = browser.opened(chromium, path)
+    assert page.said == []
+    assert page.input_value("#f-num_threads") == "1"
+    bars = page.locator("#figure-phases-cpu .mark-rect.role-mark path")
+    assert bars.count() == 2 * 2  # phases, algorithms
+    page.context.close()
+
+
 def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monkeypatch):
     """Evenly over x; every row stays in overall.csv."""
     monkeypatch.setattr(frames, "MOST_POINTS", 10)
