@@ -35,7 +35,9 @@ def test_the_file_is_a_sweep_as_it_is(tmp_path):
         "auto", {**MAP, "default": "auto"}, "auto", {**MAP, "default": "auto"},
     ]  # fmt: skip
     assert {point.axes["input_size"] for point in points} == {64, 128}
-    assert "&best_resnet18_64_1_float32_cpu {" in path.read_text()
+    text = path.read_text()
+    assert "  best_resnet18_64_1_float32_cpu: &best_resnet18_64_1_float32_cpu {" in text
+    assert text.count("*best_resnet18_64_1_float32_cpu }") == 2  # equal maps have one name
 
 
 def test_axes_that_are_not_default_are_in_the_file(tmp_path):

@@ -70,17 +70,26 @@ class Best:
 
     def sweep_file(self) -> str:
         """Return a sweep that measures every map beside the default."""
+        chosen = {
+            name: json.dumps({**found, "default": self.default})
+            for name, found in self.maps.items()
+            if found
+        }
+        first: dict[str, str] = {}  # of equal maps, the name of the first
+        for name, text in chosen.items():
+            first.setdefault(text, name)
+        maps = [f"  {name}: &{name} {text}" for text, name in first.items()]
         points = []
-        for name, found in self.maps.items():
-            axes = [f"{axis}: {json.dumps(value)}" for axis, value in self.axes[name].items()]
-            chosen = json.dumps({**found, "default": self.default})
-            named = [self.default, *([f"&{name} {chosen}"] if found else [])]
-            points += [f"  - {{{', '.join([*axes, f'algorithm: {asked}'])}}}" for asked in named]
+        for name, axes in self.axes.items():
+            cells = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
+            asked = [self.default, *([f"*{first[chosen[name]]} "] if name in chosen else [])]
+            points += [f"  - {{{', '.join([*cells, f'algorithm: {one}'])}}}" for one in asked]
         return "\n".join([
             f"# The fastest algorithm of each convolution of {self.run.name}, beyond the noise.",
-            f"# Each map has a name; a layer that it does not name keeps {self.default}.",
+            f"# A layer that a map does not name keeps {self.default}.",
             f"name: {self.run.name}_best",
             "workload: inference",
+            *(["maps:", *maps] if maps else []),
             "include:",
             *points,
             "",

@@ -14,6 +14,9 @@ from hpcsweep.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hpcsweep.analysis.best import Best
+    from hpcsweep.analysis.formats import View
+
 _FORMATS = ("table", "csv", "md", "latex", "json")
 
 
@@ -97,6 +100,11 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     help="The algorithm that a layer keeps unless another one is faster beyond the noise.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the maps as a sweep file.")
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Measure each map here, in turns with the default: predicted against measured.",
+)
 @all_option
 @format_options
 @click.pass_obj
@@ -108,6 +116,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Path | None,
     form: str,
     *,
+    confirm: bool,
     everything: bool,
 ) -> None:
     """Choose the fastest algorithm of each convolution.
@@ -118,6 +127,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     \b
     hpcsweep best quickstart --out map.yaml
     hpcsweep submit map.yaml --cluster local
+    hpcsweep best quickstart --where input_size=224 --confirm
     """
     from hpcsweep.analysis import best, output
 
@@ -125,9 +135,33 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     found = best.read(one, where=where, over=over, everything=everything)
     if out:
         output.write_text(out, found.sweep_file())
-    print(found.view().written(form))
+    print((_confirmed(found) if confirm else found.view()).written(form))
     if out:
         print(f"   {out}", file=sys.stderr if form != "table" else sys.stdout)
+
+
+def _confirmed(found: Best) -> View:
+    """Measure the maps on this machine, in turns with the default."""
+    import tempfile
+
+    from hpcsweep.analysis import confirm
+    from hpcsweep.cli.common import request_of
+    from hpcsweep.measure import pairs
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.submit.request import Options
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "map.yaml"
+        path.write_text(found.sweep_file(), encoding="utf-8")
+        asked = request_of(sweep_file.load(path), "local", Options())
+    confirm.check_device(found, asked.device)
+    measured = []
+    for number, (default, mixed) in enumerate(confirm.pairs(found, asked.points()), 1):
+        print(f"  measures {number} of {len(found.table)}", file=sys.stderr, flush=True)
+        measured.append(pairs.measure(default, mixed, {"gpu": asked.device}))
+    return confirm.view(
+        found, [one.default_ms for one in measured], [one.ratios for one in measured]
+    )
 
 
 @click.command()

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -33,6 +34,7 @@ from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import caches, isolated, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
+from hpcsweep.measure.timing.loop import Lane
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
 from hpcsweep.point import Point
 
@@ -77,6 +79,27 @@ class Inference(Workbench):
         """
         with self.told_apart(give_back=self._forget), torch.inference_mode():
             return self._measure(point)
+
+    def lane(self, point: Point) -> Lane:
+        """Return the clean lane of a point, for who runs those of several in turns.
+
+        The caller has inference mode on, and a bench for each lane.
+        """
+        self._refuse_early(point)
+        framework.apply(point.axes)
+        ready, device = self._prepare(point), self.device.torch_device
+        _once(ready.run, self._wait)
+        prepare = caches.preparation(point.axes["cache_state"], device)
+        todo = lanes_of.Pass(ready.model, ready.run, prepare)
+        clean = lanes_of.lanes(device, point.axes["launch"], todo).clean
+
+        @contextmanager
+        def around(count: int) -> Iterator[None]:
+            framework.apply(point.axes)  # the autotuner is the process's, not the network's
+            with clean.around(count):
+                yield
+
+        return replace(clean, around=around)
 
     def _measure(self, point: Point) -> Measured:
         self._refuse_early(point)
