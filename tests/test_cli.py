@@ -45,8 +45,8 @@ def test_help_lists_every_command_and_loads_nothing(desk):
     """It has to be instant on a login node."""
     shown = desk.run_process("--help")
     for name in (
-        "expand", "estimate", "submit", "status", "collect", "report", "retry", "logs", "cancel",
-        "verify", "doctor", "roofline", "plot",
+        "expand", "estimate", "submit", "status", "show", "collect", "report", "retry", "logs",
+        "cancel", "verify", "doctor", "roofline", "plot",
     ):  # fmt: skip
         assert f"\n  {name} " in shown.stdout
         assert desk.run(name, "--help").returncode == 0

@@ -32,3 +32,15 @@ def test_the_first_gpu_counts_by_the_catalogues_name(tmp_path, monkeypatch, tool
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     assert local_device.local_device() == device
+
+
+def test_a_busy_machine_is_told_with_what_to_do(monkeypatch):
+    """Half of the cores in use is too much for timings."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.9, 0.0, 0.0))
+    assert local_device.busy() == ""
+    monkeypatch.setattr("os.getloadavg", lambda: (7.96, 0.0, 0.0))
+    assert local_device.busy() == (
+        "this machine is busy (load 8.0 on 4 cores), so times will be noisy; stop other programs, "
+        "or measure on a node of your own"
+    )

@@ -152,4 +152,4 @@ def test_failed_points_are_told_with_what_to_do_about_them(desk):
     for head in ("measured 5 ok, 5 error; next:", "nothing to measure (5 ok, 5 error);"):
         said = desk.submit().stdout
         assert head in said
-        assert said.rstrip().endswith("; failed points: hpcsweep logs sweep, hpcsweep retry sweep")
+        assert said.rstrip().endswith("; failed points: hpcsweep show sweep, hpcsweep retry sweep")

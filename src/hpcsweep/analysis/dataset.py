@@ -7,7 +7,6 @@ all digits. Empty cells are NaN. Nothing is averaged.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -18,8 +17,9 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL, SAMPLES
 from hpcsweep.errors import SpecError, UsageError, suggest
-from hpcsweep.point import Point
 from hpcsweep.spec import map_names, sweep_file
+from hpcsweep.store import failures
+from hpcsweep.store.failures import Failure
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import aligned, count
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-_NUMBER: Final = re.compile(r"\d[\d.,]*")
 _REASONS: Final = 6  # lines of reasons why points were not measured
 _DOUBT: Final = DOUBTFUL | {
     "noisy",
@@ -47,20 +46,6 @@ COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto d
 _SPEAKING: Final = frozenset(
     {"model", "algorithm", "dtype", "gpu", "memory_format", "launch", "cache_state", "workload"}
 )
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Points that were not measured for one reason; `first` is the label of the first one."""
-
-    status: str
-    reason: str
-    points: int
-    first: str
-
-    def __str__(self) -> str:
-        others = f" and {count(self.points - 1, 'other')}" if self.points > 1 else ""
-        return f"{self.points:,} {self.status}: {self.reason} ({self.first}{others})"
 
 
 @dataclass(frozen=True)
@@ -86,19 +71,12 @@ class Dataset:
         return separator.join(filter(None, (str(self.tally), orphans)))
 
     def failures(self) -> list[Failure]:
-        """Return the points that were not measured by status and reason, the most frequent first.
-
-        Reasons that differ in numbers only are one.
-        """
-        groups: dict[tuple[str, str], list[Any]] = {}
-        for row in self.failed.to_dict("records"):
-            reason = plain("status_reason", row.get("status_reason")) or "no reason was given"
-            groups.setdefault((row["status"], _NUMBER.sub("#", reason)), []).append((reason, row))
-        found = [
-            Failure(status, rows[0][0], len(rows), Point("", rows[0][1]).label())
-            for (status, _), rows in groups.items()
-        ]
-        return sorted(found, key=lambda one: -one.points)
+        """Return the points that were not measured by status and reason."""
+        rows: list[Any] = self.failed.to_dict("records")
+        reasons = [plain("status_reason", row.get("status_reason")) for row in rows]
+        return failures.grouped(
+            {**row, "status_reason": why} for row, why in zip(rows, reasons, strict=True)
+        )
 
     def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
         """Return a report as a plain record."""

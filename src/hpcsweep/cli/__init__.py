@@ -86,7 +86,7 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
 
 
 for _command in (  # as one uses them
-    *(planning.expand, planning.estimate, sweeps.submit, sweeps.status),
+    *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
     *(tables.collect, tables.import_, tables.report),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
     *(tables.plot, tables.roofline),

@@ -179,6 +179,38 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     return max(code, told_damage(one))
 
 
+@click.command("show")
+@click.argument("sweep", required=False)
+@click.argument("point", required=False)
+@click.option("--status", "statuses", metavar="A,B,...", default="", help="Show only these.")
+@json_option
+@click.pass_obj
+def points(
+    results: Path, sweep: str | None, point: str | None, statuses: str, *, as_json: bool
+) -> None:
+    """Show the points of a sweep: how each ended, why, and where.
+
+    POINT is the id of a point, or its beginning: shows all its cells, and its part of the log.
+
+    \b
+    hpcsweep show quickstart --status error,timeout
+    hpcsweep show quickstart 3f2a9c11
+    """
+    import shutil
+
+    from hpcsweep.tracking import points
+
+    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    found = points.read(one, [name.strip() for name in statuses.split(",") if name.strip()])
+    if point:
+        chosen = points.named(found, point)
+        show(json.dumps(chosen.to_json()) if as_json else chosen.text())
+    elif as_json:
+        show(json.dumps({"sweep": one.name, "points": [each.to_json() for each in found]}))
+    else:
+        show(points.table(one.name, found, shutil.get_terminal_size().columns))
+
+
 @click.command()
 @click.argument("sweep", required=False)
 @click.argument("what", required=False)

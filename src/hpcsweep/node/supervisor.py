@@ -186,6 +186,7 @@ class Attempt:
             if self._stop.wanted() or not self._fits(point):
                 return len(todo) - number
             began, started_at = time.monotonic(), _now()
+            self._announce(number + 1, len(todo), point)
             outcome = self._skip(point) or self._outcome_of(point, care)
             if outcome is None or self._fenced():
                 return len(todo) - number
@@ -289,16 +290,24 @@ class Attempt:
     def _log(self) -> Path:
         return self._submission.log(self._chunk.index, self._shard.attempt)
 
+    def _announce(self, number: int, total: int, point: Point) -> None:
+        """Say which point begins: what the worker prints until it ends is about this one."""
+        self._say(f"{number}/{total} begins {point.label()} {point.point_id}")
+        self._tell({"begins": point.label()})
+
     def _report(self, number: int, total: int, point: Point, row: Row) -> None:
-        """Tell whoever started this: a line for people, or JSON for the local launcher."""
+        """Say how a point ended."""
+        took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
+        reason = f"({row['status_reason']})" if row["status_reason"] else ""
+        told = f"{row['status']} {point.label()} {point.point_id} {took} {reason}"
+        self._say(f"{number}/{total} {told}")
+        self._tell({"status": row["status"], "doubts": tally.doubts_of(row)})
+
+    def _tell(self, news: Mapping[str, str]) -> None:
+        """Tell the local launcher, if that is who started this."""
         if os.environ.get(environment.PROGRESS) == "json":
-            told = {"status": row["status"], "doubts": tally.doubts_of(row)}
-            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.write(json.dumps(news) + "\n")
             sys.stdout.flush()
-        else:
-            took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
-            reason = f"({row['status_reason']})" if row["status_reason"] else ""
-            self._say(f"{number}/{total} {row['status']} {point.label()} {took} {reason}")
 
     def _say(self, text: str) -> None:
         line = f"{_now()} {' '.join(text.split())}\n"

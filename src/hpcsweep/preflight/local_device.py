@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
 
 from hpcsweep.catalog import gpus
+from hpcsweep.text import count
 
 _QUERIES = (
     ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
@@ -18,6 +20,17 @@ def local_device() -> str:
     """Return the catalogue's name of this machine's GPU, else `mps` or `cpu`."""
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
     return next(filter(None, map(_first_gpu, _QUERIES)), "mps" if apple else "cpu")
+
+
+def busy() -> str:
+    """Return a warning if other programs use the cores that are about to be measured, else ""."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < max(0.5, cores / 2):
+        return ""
+    return (
+        f"this machine is busy (load {load:.1f} on {count(cores, 'core')}), so times will be "
+        "noisy; stop other programs, or measure on a node of your own"
+    )
 
 
 def _first_gpu(command: tuple[str, ...]) -> str:

@@ -21,11 +21,16 @@ class Counts:
     def __init__(self, total: int) -> None:
         self._total, self._done, self._failed = total, 0, 0
         self._began = time.monotonic()
+        self._label = ""
 
     def point(self, status: str) -> None:
         """Count one more row."""
         self._done += 1
         self._failed += status in FAILED
+
+    def begins(self, label: str) -> None:
+        """Note the point in work."""
+        self._label = label
 
     def tick(self) -> None:
         """Refresh what is shown; called a few times a second."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.store import ledger, locks, rundir, tally
+from hpcsweep.preflight import local_device
+from hpcsweep.store import failures, ledger, locks, rundir, tally
 from hpcsweep.store.state import FAILED, PointStatus
 from hpcsweep.store.tally import Tally
 from hpcsweep.submit import (
@@ -160,6 +161,8 @@ def _announce(job: _Submit) -> None:
 def _run_here(job: _Submit) -> int:
     """Run the chunks on this machine, and tell how it went."""
     job.say(_headline(job))
+    if job.asked.sweep.workload != "noop" and (busy := local_device.busy()):
+        job.say(f"warning: {busy}")
     launcher = launchers.here(job.asked.profile)
     try:
         with progress.shown(job.ready.points) as shown:
@@ -172,6 +175,8 @@ def _run_here(job: _Submit) -> int:
     if result.interrupted:
         job.say(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
+    for failure in failures.of(job.run.shards_of(job.submission.id)):
+        job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
     job.say(f"{measured}; next: {job.run.command('collect')}{hint}")
     return result.exit_code or _exit_code(job)
@@ -224,7 +229,7 @@ def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
     """Say what can be done about failed points, if there are some."""
     if not any(by_status.get(name) for name in FAILED):
         return ""
-    return f"; failed points: {run.command('logs')}, {run.command('retry')}"
+    return f"; failed points: {run.command('show')}, {run.command('retry')}"
 
 
 def _exit_code(job: _Submit) -> int:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, damage, ledger, rundir, shards, tally
+from hpcsweep.store import chunk_file, damage, failures, ledger, rundir, shards, tally
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
@@ -144,6 +145,9 @@ def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> Profil
     rows = (row for one in group for row in one.rows.items() if one.takes(row[1]))
     doubts = {point: why for one in group for point, why in one.doubts.items()}
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
+    if set(profile.status.values()) - {PointStatus.OK, PointStatus.PROFILED}:
+        with suppress(ResultsError):  # `problems` names what cannot be read
+            profile.failures = failures.of(shard for one in group for shard in one.attempts)
     for one in reversed(group):
         _add(profile, one, answer, newer=profile.planned)
         profile.planned.update(*one.ids.values())

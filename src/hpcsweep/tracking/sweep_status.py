@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hpcsweep.store.failures import Failure
     from hpcsweep.tracking.bad_nodes import BadNode
 
 _TROUBLES: Final = 10  # lines
@@ -48,6 +49,7 @@ class ProfileStatus:
     running_done: int = 0  # points with a row in the chunks that run
     running_points: int = 0
     troubles: list[Trouble] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)  # why points were not measured
 
     def counts(self) -> dict[str, int]:
         """Return points by status, in the order of the statuses' table."""
@@ -91,6 +93,7 @@ class ProfileStatus:
             "seconds_left": self.seconds_left,
             "chunks": self._chunks(),
             "waits_for": dict(self.reasons),
+            "failed": [asdict(failure) for failure in self.failures],
             "trouble": [asdict(trouble) for trouble in self.troubles],
         }
 
@@ -98,6 +101,7 @@ class ProfileStatus:
         """Return the lines below the table: points that are not valid, chunks, what is wrong."""
         chunks, found = self._chunks(), self.tally()
         doubts = [f"{self.profile}: {found}"] if found.not_valid else []
+        doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
         if not chunks.keys() - {ChunkState.DONE}:
             return doubts
         told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())

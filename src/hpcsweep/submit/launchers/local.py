@@ -111,6 +111,9 @@ class _Run:
         *lines, running.buffer = (running.buffer + data).split(b"\n")
         for line in lines:
             told = json.loads(line)
+            if "begins" in told:
+                self._progress.begins(told["begins"])
+                continue
             self._result.tally.add(told["status"], told["doubts"])
             running.vain = 0
             self._progress.point(told["status"])

@@ -1,0 +1,83 @@
+"""Rows as they lie in the shards: the one that counts of each point, and why points failed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.point import Point
+from hpcsweep.store import shards
+from hpcsweep.store.state import PointStatus, rank
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hpcsweep.store.rundir import ShardPath
+
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
+_WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Points that were not measured for one reason; `first` is the label of the first one."""
+
+    status: str
+    reason: str
+    points: int
+    first: str
+
+    def __str__(self) -> str:
+        others = f" and {count(self.points - 1, 'other')}" if self.points > 1 else ""
+        return f"{self.points:,} {self.status}: {self.reason} ({self.first}{others})"
+
+
+def grouped(rows: Iterable[Mapping[str, Any]]) -> list[Failure]:
+    """Return the rows of points that were not measured by reason, the most frequent first.
+
+    Reasons that differ in numbers only are one.
+    """
+    groups: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    for row in rows:
+        reason = row.get("status_reason") or "no reason was given"
+        groups.setdefault((row["status"], _NUMBER.sub("#", reason)), []).append((reason, row))
+    found = [
+        Failure(status, of_one[0][0], len(of_one), label(of_one[0][1]))
+        for (status, _), of_one in groups.items()
+    ]
+    return sorted(found, key=lambda one: -one.points)
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """Return what tells a row from its neighbours: model, sizes, algorithm."""
+    return Point("", dict(row)).label()
+
+
+def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
+    """Return the row that counts of each point, in the order of the shards, the oldest first.
+
+    Raises:
+        ResultsError: a shard cannot be read.
+
+    """
+    rows: dict[str, Mapping[str, Any]] = {}
+    for shard in found:
+        for row in shards.read(shard).rows:
+            before = rows.get(row["point_id"])
+            if before is None or _rank(row) >= _rank(before):
+                rows[row["point_id"]] = row
+    return rows
+
+
+def of(found: Iterable[ShardPath]) -> list[Failure]:
+    """Return why points of these shards were not measured; reads only shards that have some."""
+    found = [*found]
+    if all(key.status in _WELL for key in shards.keys_of(found)):
+        return []
+    return grouped(row for row in rows_of(found).values() if row["status"] not in _WELL)
+
+
+def _rank(row: Mapping[str, Any]) -> int:
+    return rank(PointStatus(row["status"]))

@@ -1,0 +1,128 @@
+"""The points of a sweep one by one: how each ended, why, where, and the line of its log."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.errors import UsageError, suggest
+from hpcsweep.store import chunk_file, failures, rundir
+from hpcsweep.store.state import PointStatus
+from hpcsweep.text import aligned, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import RunDir
+
+WAITING: Final = "waiting"  # no row yet
+_DIGITS: Final = 8  # of an id, in the table
+_LOG_LINES: Final = 40
+
+
+@dataclass(frozen=True)
+class PointState:
+    """A point, and its row if it has one."""
+
+    point_id: str
+    label: str
+    row: Mapping[str, Any]
+    log: Path | None
+
+    @property
+    def status(self) -> str:
+        return str(self.row.get("status", WAITING))
+
+    @property
+    def why(self) -> str:
+        """Return the reason of a point that failed, else the flags of its row."""
+        return str(self.row.get("status_reason") or self.row.get("flags") or "")
+
+    def log_line(self) -> int:
+        """Return the line of the log where the point begins; 0 if it is not there."""
+        return next((n for n, line in enumerate(self._lines(), 1) if self.point_id in line), 0)
+
+    def log_text(self) -> list[str]:
+        """Return what the log says of the point, up to the line that ends it."""
+        found: list[str] = []
+        for line in self._lines():
+            if found or self.point_id in line:
+                found.append(line)
+                if len(found) > 1 and self.point_id in line:
+                    break
+        return found[-_LOG_LINES:]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        row = {name: cell for name, cell in self.row.items() if cell and isinstance(cell, str)}
+        where = {"log": str(self.log), "log_line": self.log_line()} if self.log else {}
+        named = {"point_id": self.point_id, "label": self.label, "status": self.status}
+        return {**named, **row, **where}
+
+    def text(self) -> str:
+        """Return all that is known of the point: its cells, then its log."""
+        cells = {name: str(value) for name, value in self.to_json().items()}
+        lines = aligned([*cells.items()])
+        return "\n".join([*lines, "", *self.log_text()] if self.log else lines)
+
+    def _lines(self) -> list[str]:
+        if self.log is None:
+            return []
+        with suppress(OSError):
+            return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return []
+
+
+def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
+    """Return the points of a sweep in the order of their submission; with `statuses`, some of them.
+
+    Raises:
+        UsageError: an unknown status.
+        ResultsError: a file cannot be read.
+
+    """
+    known = [*PointStatus, WAITING]
+    for name in statuses:
+        if name not in known:
+            raise UsageError(f"no status '{name}'{suggest(name, known)} ({', '.join(known)})")
+    rows, found = failures.rows_of(run.shards()), dict[str, PointState]()
+    for submission in run.submissions():
+        for index in range(submission.read_manifest().chunks):
+            for point in chunk_file.read_chunk(submission.chunks, index).points:
+                row = rows.get(point.point_id, {})
+                log = _log(run, row)
+                found[point.point_id] = PointState(point.point_id, point.label(), row, log)
+    return [one for one in found.values() if not statuses or one.status in statuses]
+
+
+def named(found: Iterable[PointState], prefix: str) -> PointState:
+    """Return the point whose id begins so; `UsageError` if none does, or several do."""
+    fits = [one for one in found if one.point_id.startswith(prefix)]
+    if len(fits) != 1:
+        some = ", ".join(one.point_id for one in fits[:3])
+        raise UsageError(f"{len(fits)} points begin with '{prefix}'{f' ({some})' if fits else ''}")
+    return fits[0]
+
+
+def table(name: str, found: Sequence[PointState], width: int) -> str:
+    """Return a line for each point, cut to the width of a terminal."""
+    counts: dict[str, int] = {}
+    for one in found:
+        counts[one.status] = counts.get(one.status, 0) + 1
+    rows = [("point", "status", "what", "median ms", "node", "why")]
+    for one in found:
+        time, node = one.row.get("median_ms"), str(one.row.get("node") or "")
+        shown = f"{float(time):.3f}" if time else ""
+        rows.append((one.point_id[:_DIGITS], one.status, one.label, shown, node, one.why))
+    lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in aligned(rows)]
+    head = f"{name}: {tally(counts, [*PointStatus, WAITING])}"
+    return "\n".join([head, "", *lines])
+
+
+def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
+    if not row:
+        return None
+    submission = rundir.RunDir(run.path).submission(str(row["submission"]))
+    return submission.log(int(row["chunk"]), int(row["attempt"]))

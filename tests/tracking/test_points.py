@@ -1,0 +1,83 @@
+"""`hpcsweep show`: each point with its status, reason, node, and its part of the log."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from localruns import FORTY_SLOW
+
+FAILING = """\
+workload: noop
+axes: {model: [a], input_size: [1, 2, 3]}
+measure:
+  fail: [{when: {input_size: 2}, how: error}]
+"""
+
+
+@pytest.fixture
+def failed(desk):
+    """Return a folder with a sweep of three points, of which one failed."""
+    desk.spec(FAILING)
+    desk.submit()
+    return desk
+
+
+def test_every_point_has_a_line(failed):
+    """In 80 columns, with the reason where there is one."""
+    head, _, columns, *lines = failed.run("show", "sweep").stdout.splitlines()
+    assert head == "sweep: 2 ok, 1 error"
+    assert columns.split() == ["point", "status", "what", "median", "ms", "node", "why"]
+    assert [line.split()[1] for line in lines] == ["ok", "error", "ok"]
+    assert lines[1].endswith("RuntimeError: injected error")
+    assert max(map(len, lines)) <= 80
+    (line,) = failed.run("show", "--status", "error").stdout.splitlines()[3:]
+    assert line.split() == lines[1].split()
+
+
+def test_a_point_is_shown_with_its_part_of_the_log(failed):
+    """The lines between its beginning and its end are its own, with the traceback."""
+    (record,) = json.loads(failed.run("show", "--status", "error", "--json").stdout)["points"]
+    assert (record["status"], record["input_size"]) == ("error", "2")
+    shown = failed.run("show", "sweep", record["point_id"][:6]).stdout
+    assert re.search(r"^status_reason +RuntimeError: injected error$", shown, re.MULTILINE)
+    log = shown[shown.index("begins a 2 1 auto") :]
+    assert "Traceback" in log
+    assert "2/3 error a 2 1 auto" in log.splitlines()[-1]
+    assert "a 1 1 auto" not in log
+    (submission,) = failed.sweep().submissions()
+    lines = submission.log(0, 0).read_text().splitlines()
+    assert record["point_id"] in lines[record["log_line"] - 1]
+    one = json.loads(failed.run("show", "sweep", record["point_id"], "--json").stdout)
+    assert one == record
+
+
+def test_every_line_of_the_log_is_of_a_point(failed):
+    """Each point begins and ends with a line that has its id."""
+    (submission,) = failed.sweep().submissions()
+    log = submission.log(0, 0).read_text()
+    assert [log.count(row["point_id"]) for row in failed.rows()] == [2, 2, 2]
+
+
+def test_points_without_a_row_wait(desk):
+    """A sweep that was interrupted shows what is left."""
+    desk.spec(FORTY_SLOW)
+    running = desk.start("submit", "sweep.yaml")
+    desk.wait_for_rows(1)
+    running.terminate()
+    running.communicate()
+    shown = desk.run("show", "sweep", "--status", "waiting").stdout
+    assert shown.startswith("sweep: ")
+    assert " waiting\n" in shown
+
+
+def test_what_is_not_there_is_a_mistake(failed):
+    """With the nearest status."""
+    for words, told in (
+        (["--status", "erorr"], "no status 'erorr'; did you mean 'error'?"),
+        (["sweep", "zz"], "0 points begin with 'zz'"),
+    ):
+        done = failed.run("show", *words)
+        assert (done.returncode, told in done.stderr) == (2, True)
