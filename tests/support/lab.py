@@ -348,11 +348,14 @@ def _accounting_setup() -> Iterator[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on now."""
+    """Return ports that nobody listens on now, on any address, since slurmctld binds them all.
+
+    Tests seed `random`, so two labs of one machine would draw the same ports from it.
+    """
     found: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("", port))
             found.append(port)
         if len(found) == count:
             return found
