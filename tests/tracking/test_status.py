@@ -12,6 +12,7 @@ import pytest
 from hpcsweep.errors import UsageError
 from hpcsweep.store.shards import read_keys
 from hpcsweep.tracking import status, sweep_status
+from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -53,6 +54,11 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     assert profile.live == profile.remaining > 0
     assert profile.running == 1
     assert profile.seconds_left > 0
+    head, row, chunk, *_ = sweep_status.text([found], 80).splitlines()
+    assert max(map(len, (head, row, chunk))) <= 80
+    (submission,) = desk.sweep().submissions()
+    done = profile.running_done
+    assert chunk == f"sweep: {submission.id}:0 runs, {done} of 60 points done"
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=30)
     (after,) = status.read(desk.results, ["sweep"])
@@ -69,6 +75,18 @@ def test_watch_ends_when_nothing_is_live(desk):
     assert watching.returncode == 0, errors
     assert "60" in out
     assert out.endswith("\n")
+
+
+def test_the_table_fits_the_terminal_that_is_watched():
+    """A long name is cut, and the figures stay."""
+    long = "resnet152_implicit_precomp_gemm_of_a_very_long_study"
+    profiles = [ProfileStatus("v100")]
+    one = SweepStatus(long, profiles, [], [], in_slurm=False, unanswered=[], artifacts=[])
+    head, row = sweep_status.text([one], 80).splitlines()
+    assert max(len(head), len(row)) <= 80
+    assert row.startswith("resnet152_im")
+    assert row.split()[1:3] == ["v100", "0"]
+    assert sweep_status.text([one]).splitlines()[1].startswith(long)
 
 
 def test_text_and_json_agree(desk):

@@ -8,72 +8,106 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.store.state import FAILED
+from hpcsweep.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _LINE_SECONDS: Final = 10.0
+_FEW: Final = 3  # points that say too little about the others
+_STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
+
+
+def left(took: Sequence[float], current: float, points: int) -> str:
+    """Return the time that so many points need, as a range.
+
+    `took` are the seconds of those that are done, `current` those of the point in work. The range
+    is between the mean and the slowest third, to which a point that takes long belongs at once.
+    """
+    if len(took) < _FEW:
+        return "not known yet"
+    known = [*took, current] if current > max(took) else [*took]
+    slowest = sorted(known)[-max(1, len(known) // 3) :]
+    low = max(points * sum(took) / len(took) - current, 0.0)
+    high = max(points * sum(slowest) / len(slowest) - current, low)
+    first, last = duration(low), duration(high)
+    return f"about {last}" if first == last else f"{first} to {last}"
 
 
 class Counts:
     """Counts the points of a run; shows nothing."""
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._failed = total, 0, 0
-        self._began = time.monotonic()
-        self._label = ""
-
-    def point(self, status: str) -> None:
-        """Count one more row."""
-        self._done += 1
-        self._failed += status in FAILED
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._failed, self._label = total, 0, ""
+        self._took: list[float] = []
+        self._clock = clock
+        self._began = self._last = clock()
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
         self._label = label
 
+    def point(self, status: str) -> None:
+        """Count one more row."""
+        now = self._clock()
+        self._took.append(now - self._last)
+        self._last = now
+        self._failed += status in FAILED
+
     def tick(self) -> None:
         """Refresh what is shown; called a few times a second."""
 
-    @property
-    def _rate(self) -> float:
-        """Return points per second since the beginning."""
-        return self._done / max(time.monotonic() - self._began, 1e-9)
+    def stopping(self) -> None:
+        """Say that the first Ctrl-C was heard."""
+
+    def text(self) -> str:
+        """Return how many points are done, how long that took, and what the rest may take."""
+        now, done = self._clock(), len(self._took)
+        counted = f"{done}/{self._total} points, {self._failed} failed"
+        rest = left(self._took, now - self._last, self._total - done)
+        return f"{counted}, elapsed {duration(now - self._began)}, left {rest}"
 
 
 class Lines(Counts):
     """Prints a line at most every ten seconds."""
 
-    def __init__(self, total: int) -> None:
-        super().__init__(total)
-        self._last = time.monotonic()
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(total, clock)
+        self._told = clock()
 
     def tick(self) -> None:
         """Print a line if the last one is long ago."""
-        if self._done and time.monotonic() - self._last >= _LINE_SECONDS:
-            self._last = time.monotonic()
-            left = f"{(self._total - self._done) / self._rate:.0f} s left"
-            done = f"{self._done}/{self._total} points, {self._failed} failed"
-            print(f"  {done}, {self._rate:.2f}/s, {left}", file=sys.stderr, flush=True)  # noqa: T201
+        if self._clock() - self._told >= _LINE_SECONDS:
+            self._told = self._clock()
+            self._print(f"{self.text()}; now {self._label or 'starting'}")
+
+    def stopping(self) -> None:
+        """Print it at once."""
+        self._print(_STOPPING)
+
+    @staticmethod
+    def _print(text: str) -> None:
+        print(f"  {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Bar(Counts):
-    """A live bar on a terminal."""
+    """A live bar on a terminal, and the point in work below it."""
 
     def __init__(self, total: int, progress: Any) -> None:  # noqa: ANN401 - rich's
         super().__init__(total)
-        self._progress = progress
-        self._task = progress.add_task("points", total=total, failed=0, rate="0")
-
-    def point(self, status: str) -> None:
-        """Move the bar by one row."""
-        super().point(status)
-        told = {"failed": self._failed, "rate": f"{self._rate:.2f}"}
-        self._progress.update(self._task, advance=1, **told)
+        self._progress, self._note = progress, ""
+        self._task = progress.add_task("points", total=total, told="")
 
     def tick(self) -> None:
-        """Let the bar's clock run."""
+        """Show the counts and the clock of now."""
+        now = f"now {self._label or 'starting'}{self._note}"
+        self._progress.update(self._task, completed=len(self._took), told=f"{self.text()}\n{now}")
         self._progress.refresh()
+
+    def stopping(self) -> None:
+        """Say it behind the point in work."""
+        self._note = f" ({_STOPPING})"
+        self.tick()
 
 
 @contextmanager
@@ -83,23 +117,8 @@ def shown(total: int) -> Iterator[Counts]:
         yield Lines(total)
         return
     from rich.console import Console  # noqa: PLC0415 - 0.1 s, only for terminals
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        TextColumn("{task.fields[rate]}/s"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
         yield Bar(total, progress)

@@ -7,6 +7,7 @@ here waits for a lock, or writes anything that stays.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -18,7 +19,7 @@ from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, damage, failures, ledger, rundir, shards, tally
 from hpcsweep.store.state import ChunkState, PointStatus, best
-from hpcsweep.text import printable
+from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
 
@@ -56,12 +57,16 @@ def watch(root: Path, names: Sequence[str]) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     found = read(root, names)
-    with Live(Text(printable(sweep_status.text(found))), auto_refresh=False) as shown:
+
+    def screen() -> Text:
+        return Text(printable(sweep_status.text(found, shutil.get_terminal_size().columns)))
+
+    with Live(screen(), auto_refresh=False) as shown:
         while any(profile.live for one in found for profile in one.profiles):
             in_slurm = any(one.in_slurm for one in found)
             time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
             found = read(root, names)
-            shown.update(Text(printable(sweep_status.text(found))), refresh=True)
+            shown.update(screen(), refresh=True)
     if not shown.console.is_terminal:
         print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
     sys.stdout.flush()
@@ -173,6 +178,9 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
             chunk = chunk_state.in_slurm(index, one.sent, answer, last)
         if chunk.state.live:
             _add_live(profile, chunk, last, len(ids), missing)
+            if chunk.state is ChunkState.RUNNING:
+                done = f"{len(ids) - missing} of {count(len(ids), 'point')}"
+                profile.at_work.append(f"{one.dir.id}:{index} runs, {done} done")
         elif all(i in newer or i in profile.status for i in ids):
             continue
         profile.chunks[chunk.state] += 1

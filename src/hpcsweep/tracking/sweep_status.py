@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.store.tally import VALID, Tally
-from hpcsweep.text import aligned, count, tally
+from hpcsweep.text import aligned, count, duration, tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hpcsweep.tracking.bad_nodes import BadNode
 
 _TROUBLES: Final = 10  # lines
+_CHUNKS: Final = 10
 _KINDS: Final = 4  # kinds of artifacts that are named
 
 
@@ -49,6 +50,7 @@ class ProfileStatus:
     running_done: int = 0  # points with a row in the chunks that run
     running_points: int = 0
     troubles: list[Trouble] = field(default_factory=list)
+    at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
     failures: list[Failure] = field(default_factory=list)  # why points were not measured
 
     def counts(self) -> dict[str, int]:
@@ -159,15 +161,28 @@ class SweepStatus:
         return [f"{self.sweep}: {line}" for line in lines]
 
 
-def text(found: Sequence[SweepStatus]) -> str:
-    """Return a table for a terminal."""
+def text(found: Sequence[SweepStatus], width: int | None = None) -> str:
+    """Return a table for a terminal; with a width, it fits, and each chunk that runs is told."""
     if not found:
         return "no results yet; `hpcsweep submit SPEC` makes some"
     head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
     rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
-    lines = [*aligned(rows), *(line for one in found for line in one.words())]
+    lines = aligned(_fitted(rows, width) if width else rows)
+    if width:
+        profiles = [(one.sweep, profile) for one in found for profile in one.profiles]
+        lines += [f"{name}: {line}" for name, p in profiles for line in p.at_work[:_CHUNKS]]
+    lines += [line for one in found for line in one.words()]
     unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
     return "\n".join([*lines, *([f"not asked: {'; '.join(unanswered)}"] if unanswered else [])])
+
+
+def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
+    """Return the rows with sweeps' names so short that a line fits, if 12 characters are enough."""
+    excess = max(map(len, aligned(rows))) - width
+    keep = max(12, max(len(row[0]) for row in rows) - max(excess, 0))
+    return [
+        (row[0] if len(row[0]) <= keep else f"{row[0][: keep - 3]}...", *row[1:]) for row in rows
+    ]
 
 
 def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
@@ -187,6 +202,6 @@ def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
         str(done),
         str(profile.remaining),
         count(profile.running, "chunk") if profile.running else "-",
-        f"{left:.0f} s" if left is not None else "-",
+        duration(left) if left is not None else "-",
         ", ".join(filter(None, (not_valid, not_ok))) or "-",
     )

@@ -20,8 +20,9 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
     desk.wait_for_rows(3)
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=30)
+    out, errors = running.communicate(timeout=30)
     assert running.returncode == EXIT_INTERRUPTED
+    assert errors == "  finishing the current point; Ctrl-C again stops now\n"
     assert "run the same command again to resume" in out
     assert "collect" not in out
     before = len(desk.rows())

@@ -66,7 +66,7 @@ class _Run:
             self._env["PYTHONPATH"] = os.pathsep.join(filter(None, folders.split(os.pathsep)))
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
-        self._stops = 0
+        self._stops, self._heard = 0, False
         self._result = Result()
 
     def to_the_end(self, chunks: range) -> Result:
@@ -78,6 +78,9 @@ class _Run:
             while self._live:
                 for key, _ in self._selector.select(0.2):
                     self._read(key.data)
+                if self._heard:  # not in the handler: a print may have been interrupted by it
+                    self._progress.stopping()
+                    self._heard = False
                 self._progress.tick()
         finally:
             for running in list(self._live.values()):
@@ -152,6 +155,8 @@ class _Run:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stops += 1
+        if self._stops == 1:
+            self._heard = True
         for running in self._live.values():
             if self._stops == 1:
                 running.process.terminate()
