@@ -83,10 +83,12 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
     every column is aligned left. All rows have the same number of cells.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if left is None or place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return [in_columns(row, widths, left) for row in rows]
+
+
+def in_columns(row: Sequence[str], widths: Sequence[int], left: int | None = None) -> str:
+    """Return a line of `aligned`, for columns of which the widths are known."""
+    return "  ".join(
+        cell.ljust(width) if left is None or place < left else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ).rstrip()

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from hpcsweep.cli import planning
 
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
 
@@ -25,6 +33,46 @@ def test_expand_shows_ten_points_unless_asked_for_all(desk):
     assert (
         len(json.loads(desk.run("expand", "sweep.yaml", "--json", "--all").stdout)["points"]) == 30
     )
+
+
+@pytest.mark.parametrize("form", ["text", "--json"])
+def test_a_listing_of_all_points_keeps_none_of_them(desk, form):
+    """Each is printed as it is made: a million points need no more memory than ten."""
+    desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 3000, step: 1}, seed: [1, 2]"))
+    arguments = [str(desk.folder / "sweep.yaml"), "--all", *([form] if form != "text" else [])]
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        planning.expand.main([*arguments[:1]], standalone_mode=False)  # loads what it needs
+        tracemalloc.start()
+        try:
+            planning.expand.main(arguments, standalone_mode=False)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 3e6
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "",
+        "exclude: [{model: longest}, {input_size: 2}]\n",
+        "exclude: [{model: a}, {model: longest}]\ninclude: [{model: other, input_size: 77777}]\n",
+        "include: [{model: included, gpu: l40}]\n",
+        "exclude: [{input_size: {ge: 1}}]\ninclude: [{model: included}]\n",
+    ],
+)
+def test_all_points_have_the_columns_and_widths_of_the_first_ten(desk, rules):
+    """Widths come from the values that are left, before any point is made."""
+    desk.spec(
+        "workload: noop\naxes: {model: [a, longest], input_size: [1, 2, 1000], "
+        f"algorithm: [gemm]}}\n{rules}"
+    )
+    assert (
+        desk.run("expand", "sweep.yaml", "--all").stdout == desk.run("expand", "sweep.yaml").stdout
+    )
+    for more in (["--cluster", "local"], ["--sample", "1"]):
+        few = desk.run("expand", "sweep.yaml", *more).stdout
+        assert desk.run("expand", "sweep.yaml", *more, "--all").stdout == few
 
 
 def test_estimate_tells_the_cost(desk):

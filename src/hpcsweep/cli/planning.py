@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +19,10 @@ from hpcsweep.cli.common import (
     sample_option,
 )
 from hpcsweep.cli.streams import show
-from hpcsweep.spec.space import Sweep
-from hpcsweep.text import aligned, count
+from hpcsweep.text import count, in_columns
+
+if TYPE_CHECKING:
+    from hpcsweep.spec.expansion import Expansion
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 
@@ -43,28 +47,53 @@ def expand(
         requests = [request_of(sweep, name, Options(sample=sample)) for name in clusters]
         found = [(asked.words(), asked.expansion()) for asked in requests]
     for words, points in found:
-        record = points.to_json(limit)
-        show(json.dumps(record) if as_json else _expansion_text(sweep, words, record))
+        if as_json:
+            for piece in points.json_text(limit):
+                show(piece, end="")
+            show("")
+        else:
+            for line in _expansion_lines(words, points, limit):
+                show(line)
 
 
-def _expansion_text(sweep: Sweep, what: str, record: dict[str, Any]) -> str:
+def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator[str]:
+    """Yield what `expand` prints; a million points are never in memory together."""
     from hpcsweep.spec import map_names
 
-    points = [{**one, "algorithm": sweep.named(one["algorithm"])} for one in record["points"]]
-    lines = [f"{what}: {count(record['points_total'], 'point')}"]
-    lines += [
-        f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
-        for rule in record["rules"]
-    ]
-    if points:
-        first = points[0]
-        varying = [k for k in first if k in _ALWAYS or any(p[k] != first[k] for p in points)]
-        rows = [[cell(point[name]) or "unset" for name in varying] for point in points]
-        lines += ["", *aligned([varying, *rows])]
-    if len(points) < record["points_total"]:
-        lines.append(f"... and {record['points_total'] - len(points)} more (--all shows them)")
-    lines += [f"  {line}" for line in map_names.legend(sweep.names_of_maps())]
-    return "\n".join([*lines, *(f"note: {note}" for note in record["notes"])])
+    record = found.to_json()
+    yield f"{what}: {count(record['points_total'], 'point')}"
+    for rule in record["rules"]:
+        yield f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
+    if len(found):
+        yield ""
+        yield from _table(found, limit)
+    if limit is not None and len(found) > limit:
+        yield f"... and {len(found) - limit} more (--all shows them)"
+    yield from (f"  {line}" for line in map_names.legend(found.sweep.names_of_maps()))
+    yield from (f"note: {note}" for note in record["notes"])
+
+
+def _table(found: Expansion, limit: int | None) -> Iterator[str]:
+    """Yield a header and the points, with the columns whose values differ."""
+    from hpcsweep.spec import expansion
+
+    def told(name: str, value: object) -> str:
+        return cell(found.sweep.named(value) if name == "algorithm" else value) or "unset"
+
+    if limit is None:
+        values = found.values()
+    else:
+        first = [expansion.flat(point) for point in found.first(limit)]
+        values = {name: [point[name] for point in first] for name in first[0]}
+    widths = {}
+    for name, column in values.items():
+        texts = [told(name, value) for value in column]
+        if name in _ALWAYS or texts.count(texts[0]) < len(texts):
+            widths[name] = max(map(len, [name, *texts]))
+    yield in_columns(list(widths), list(widths.values()))
+    for point in map(expansion.flat, islice(found, limit)):
+        row = [told(name, point[name]) for name in widths]
+        yield in_columns(row, list(widths.values()))
 
 
 @click.command()

@@ -41,10 +41,10 @@ def forgiving() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def show(text: str, *, file: TextIO | None = None, flush: bool = False) -> None:
+def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Print text; on a terminal its control characters are shown, and do nothing."""
     stream = file or sys.stdout
-    print(printable(text) if stream.isatty() else text, file=stream, flush=flush)
+    print(printable(text) if stream.isatty() else text, end=end, file=stream, flush=flush)
 
 
 def discard(stream: TextIO) -> None:

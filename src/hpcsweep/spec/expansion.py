@@ -8,6 +8,7 @@ first point is made.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -107,15 +108,39 @@ class Expansion:
         }
         return [Touched(rule, counted[rule.kind](rule.index)) for rule in self.sweep.rules]
 
-    def to_json(self, limit: int | None = 10) -> dict[str, Any]:
-        """Return what ``expand --json`` prints; `limit` None is all points."""
-        points = self if limit is None else self.first(limit)
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``expand --json`` prints before the points."""
         return {
             "points_total": len(self),
             "rules": [tally.to_json() for tally in self.rules()],
             "notes": [*self._without_ids(), *doubts(self.sweep)],
-            "points": [flat(point) for point in points],
         }
+
+    def json_text(self, limit: int | None = 10) -> Iterator[str]:
+        """Yield the JSON of `to_json` with the first points, or all of them, one piece for each."""
+        yield f'{json.dumps(self.to_json())[:-1]}, "points": ['
+        for place, point in enumerate(islice(self, limit)):
+            yield f"{', ' if place else ''}{json.dumps(flat(point))}"
+        yield "]}"
+
+    def values(self) -> dict[str, list[Any]]:
+        """Return what each axis can be in a `flat` point; of the ids there are two, and None."""
+        grid = self._grid
+        found = {name: [grid.fixed[name]] * bool(self._count) for name in self._defaults}
+        seen: list[set[int]] = [set() for _ in grid.dims]
+        for outer, inner in (self._sample or grid).walk():
+            for rows, row in zip(seen, outer, strict=False):  # the last one is for `inner`
+                rows.add(row)
+            if len(grid.dims[-1]) <= _CACHED:  # else all of them are taken
+                seen[-1].update(inner)
+        for dim, rows in zip(grid.dims, seen, strict=True) if self._count else ():
+            for name, column in zip(dim.names, dim.columns, strict=True):
+                found[name] = [column[row] for row in sorted(rows) or range(len(dim))]
+        for axes in self._include:
+            for name, value in axes.items():
+                found[name].append(value)
+        known = [point.point_id for point in self.first(2)] if any(found["gpu"]) else []
+        return {"point_id": known + [None] * (None in found["gpu"]), **found}
 
     def _without_ids(self) -> list[str]:
         """Return a note where points cannot have an id yet."""

@@ -179,16 +179,18 @@ class Grid:
         classes = Classes(last.counts, self._bits)
 
         @lru_cache(_REMEMBERED // len(last.counts))
-        def kept(masks: Masks) -> dict[Masks, bool]:
+        def kept(masks: Masks) -> set[Masks]:
             found = self._matched(masks, classes)[-1]
-            return {more: bool(found >> i & 1) for i, more in enumerate(last.counts)}
+            # most combinations of a sweep with many excludes have none left
+            classes_left = enumerate(last.counts) if found else ()
+            return {more for place, more in classes_left if found >> place & 1}
 
         for rows in product(*(range(len(dim)) for dim in outer)):
             keeps = kept(self.masks_of(outer, rows))
-            if last.masks is not None:
-                yield rows, compress(range(len(last)), map(keeps.__getitem__, last.masks))
-            elif keeps[NEUTRAL]:
+            if keeps and last.masks is None:
                 yield rows, range(len(last))
+            elif keeps and last.masks:
+                yield rows, compress(range(len(last)), map(keeps.__contains__, last.masks))
 
     def masks_of(self, dims: Iterable[Dimension], rows: Iterable[int]) -> Masks:
         """Return the masks of a combination of one row of each dimension."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.gpus import GPUS
@@ -82,7 +83,10 @@ def modelled(workload: str, axes: Mapping[str, Any], measure: Mapping[str, Any])
     if workload == "noop":
         return 0.001 + float(measure.get("sleep_ms") or 0) / 1000
     passes = _training_passes(axes, measure) if workload == "training" else _passes(measure)
-    one = _flops(axes) / _rate(axes) + _LAUNCH_SECONDS
+    size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
+    stem, algorithm = axes.get("stem"), str(axes.get("algorithm"))
+    image = _image(str(axes.get("model")), str(axes.get("gpu")), algorithm, stem == "cifar")
+    one = image * (size / REFERENCE_SIZE) ** 2 * batch + _LAUNCH_SECONDS
     return _POINT_OVERHEAD + passes * one
 
 
@@ -108,19 +112,14 @@ def _training_passes(axes: Mapping[str, Any], measure: Mapping[str, Any]) -> flo
     return 3.0 * steps + validation
 
 
-def _flops(axes: Mapping[str, Any]) -> float:
-    model = MODELS.get(str(axes.get("model")))
-    size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
-    gflops = model.gflops if model else _UNKNOWN_GFLOPS
-    stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
-    return gflops * 1e9 * (size / REFERENCE_SIZE) ** 2 * batch * stem
-
-
-def _rate(axes: Mapping[str, Any]) -> float:
-    gpu = GPUS.get(str(axes.get("gpu")))
-    if gpu is not None:
-        return gpu.fp32_tflops * 1e12 * _EFFICIENCY
-    return _CPU_FLOPS / _CPU_FACTOR.get(str(axes.get("algorithm")), 1.0)
+@lru_cache
+def _image(model: str, gpu: str, algorithm: str, for_cifar: bool) -> float:  # noqa: FBT001
+    """Return the seconds of one image of the reference size."""
+    gflops = MODELS[model].gflops if model in MODELS else _UNKNOWN_GFLOPS
+    rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
+    if gpu in GPUS:
+        rate = GPUS[gpu].fp32_tflops * 1e12 * _EFFICIENCY
+    return gflops * 1e9 * (_CIFAR_STEM if for_cifar else 1.0) / rate
 
 
 def _keys(axes: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
