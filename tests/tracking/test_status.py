@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +66,15 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     (after,) = status.read(desk.results, ["sweep"])
     assert after.profiles[0].live == 0
     assert after.profiles[0].remaining > 0
+
+
+def test_each_shard_is_read_once(measured, monkeypatch):
+    """Statuses and what is not valid come from one look, which is most of what `status` does."""
+    read, seen = Path.read_bytes, Counter()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: seen.update([path]) or read(path))
+    (found,) = status.read(measured.results, [])
+    assert len(found.profiles[0].status) == 10
+    assert [seen[shard.overall] for shard in measured.sweep().shards()] == [1]
 
 
 def test_watch_ends_when_nothing_is_live(desk):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog.columns import DOUBTFUL
-from hpcsweep.store.blocks import cannot_read
+from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hpcsweep.store.rundir import ShardPath
 
@@ -69,34 +68,32 @@ def doubts_of(row: Mapping[str, Any]) -> str:
     return ";".join(flags) or "no flag"
 
 
-def doubts_in(shards: Iterable[ShardPath]) -> dict[str, str]:
+def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
     """Return what `doubts_of` says of the points that have an ok row; of several the last counts.
-
-    A quick look, as `shards.read_keys` takes: it parses the last cells of a row only.
 
     Raises:
         ResultsError: a shard cannot be read.
 
     """
     found: dict[str, str] = {}
-    for shard in shards:
-        found.update(_doubts_in(shard.overall))
+    for shard in attempts:
+        found.update(doubts_in_lines(shards.complete_lines(shard.overall)))
     return found
 
 
-def _doubts_in(path: Path) -> dict[str, str]:
-    try:
-        head, *lines = path.read_bytes().split(b"\n")[:-1] or [b""]
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise cannot_read(path, error) from error
-    columns = head.decode("utf-8", "replace").split(",")
+def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
+    """Return the same for the complete lines of one shard, its header first.
+
+    A quick look, as `shards.keys_in` takes: it parses the last cells of few rows only.
+    """
+    columns = lines[0].decode("utf-8", "replace").split(",") if lines else []
     if not {"valid", "flags"} <= {*columns}:
         return {}
     last = [place - len(columns) for place in map(columns.index, ("valid", "flags"))]
     return {
-        line[: _ID_AND_OK.start].decode("ascii", "replace"): _doubts(line, *last)
+        str(line[: _ID_AND_OK.start], "ascii", "replace"): (
+            _doubts(line, *last) if b",false," in line else VALID
+        )
         for line in lines
         if line[_ID_AND_OK] == b",ok,"
     }

@@ -1,8 +1,8 @@
 """What is measured, running and failed: rows first, then attempts, then what is queued.
 
-Only a few cells of each row are read, so a hundred thousand points cost about a second. Slurm is
-asked two questions at most, whatever the number of sweeps, and none where all is known. Nothing
-here waits for a lock, or writes anything that stays.
+Each shard is read once, and only a few cells of each row are parsed; `benchmarks/status.py`
+measures what that costs. Slurm is asked two questions at most, whatever the number of sweeps, and
+none where all is known. Nothing here waits for a lock, or writes anything that stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hpcsweep.store.manifest import Manifest
@@ -89,9 +89,10 @@ class _Submission:
     def label(self) -> str:
         return self.manifest.profile + " (profiled)" * self.manifest.is_profiled
 
-    def takes(self, status: PointStatus) -> bool:
-        """Say whether a row is of the kind that this submission is for: measured, or profiled."""
-        return (status is PointStatus.PROFILED) is self.manifest.is_profiled
+    def taken(self) -> Iterator[tuple[str, PointStatus]]:
+        """Return the rows of the kind that this submission is for: measured, or profiled."""
+        asked = self.manifest.is_profiled
+        return (row for row in self.rows.items() if (row[1] is PointStatus.PROFILED) is asked)
 
     @cached_property
     def in_slurm(self) -> bool:
@@ -106,12 +107,16 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
     problems: list[str] = []
     for submission in run.submissions():
         problems += damage.of_journal(submission)
+        keys_of: dict[ShardPath, list[shards.Key]] = {}
+        doubts: dict[str, str] = {}
         try:
             manifest = submission.read_manifest()
             ids = dict(chunk_file.read_ids(submission.chunks))
             attempts = run.shards_of(submission.id)
-            keys_of = {shard: shards.read_keys(shard.overall) for shard in attempts}
-            doubts = tally.doubts_in(attempts)
+            for shard in attempts:
+                lines = shards.complete_lines(shard.overall)
+                keys_of[shard] = shards.keys_in(lines)
+                doubts |= tally.doubts_in_lines(lines)
         except ResultsError as error:
             problems.append(str(error))
             continue
@@ -147,7 +152,7 @@ def _sweep(
 
 def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> ProfileStatus:
     """Return the status of the submissions to one profile, given oldest first."""
-    rows = (row for one in group for row in one.rows.items() if one.takes(row[1]))
+    rows = (row for one in group for row in one.taken())
     doubts = {point: why for one in group for point, why in one.doubts.items()}
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if set(profile.status.values()) - {PointStatus.OK, PointStatus.PROFILED}:
