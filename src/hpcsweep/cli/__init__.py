@@ -12,7 +12,16 @@ from typing import NoReturn
 import click
 
 from hpcsweep import __version__, environment
-from hpcsweep.cli import decisions, machine, planning, prediction, streams, sweeps, tables
+from hpcsweep.cli import (
+    completion,
+    decisions,
+    machine,
+    planning,
+    prediction,
+    streams,
+    sweeps,
+    tables,
+)
 from hpcsweep.cli.common import Commands
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
@@ -94,3 +103,4 @@ for _command in (  # as one uses them
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):
     main.add_command(_command)
+completion.complete_in(main)

@@ -1,0 +1,100 @@
+"""Completes the names of sweeps, profiles and points in bash, zsh and fish.
+
+click writes the scripts of the shells; here is what the arguments of all commands may be.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from hpcsweep import environment
+from hpcsweep.errors import HpcsweepError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hpcsweep.store.rundir import RunDir
+
+
+class _Name(click.types.StringParamType):
+    """Text that is completed to one of the names that are known when TAB is pressed."""
+
+    def __init__(self, known: Callable[[click.Context], Iterable[str]], *, files: bool) -> None:
+        self._known, self._files = known, files
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the names that begin so; where there is none, let the shell look for files."""
+        found: list[CompletionItem] = []
+        with suppress(HpcsweepError, OSError):
+            names = self._known(ctx)
+            found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")] * self._files
+
+
+def complete_in(group: click.Group) -> None:
+    """Let the arguments of all commands of a group be completed, by their names."""
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            complete_in(command)
+        for param in command.params:
+            if param.name in _KNOWN and param.type is click.STRING:
+                known = _KNOWN[param.name]
+                param.type = _Name(known, files=known in {_sweeps, _profiles})
+
+
+def _sweeps(_ctx: click.Context) -> Iterable[str]:
+    from hpcsweep.spec import lookup
+
+    return lookup.names(lookup.SWEEPS)
+
+
+def _profiles(_ctx: click.Context) -> Iterable[str]:
+    from hpcsweep.spec import profile
+
+    return profile.names()
+
+
+def _measured(ctx: click.Context) -> list[str]:
+    return [run.name for run in _runs(ctx)]
+
+
+def _points(ctx: click.Context) -> Iterable[str]:
+    """Return the ids of the points of the sweep that is named already, else of all."""
+    from hpcsweep.store import chunk_file
+
+    for run in _runs(ctx):
+        if ctx.params.get("sweep") in {None, run.name}:
+            for submission in run.submissions():
+                for _chunk, ids in chunk_file.read_ids(submission.chunks):
+                    yield from ids
+
+
+def _runs(ctx: click.Context) -> list[RunDir]:
+    from hpcsweep.store import rundir
+
+    given = ctx.find_root().params.get("results") or os.environ.get(environment.RESULTS)
+    return rundir.all_runs(Path(given or "results"))
+
+
+_KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {
+    "spec": _sweeps,
+    "clusters": _profiles,
+    "sweep": _measured,
+    "sweeps": _measured,
+    "first": _measured,
+    "others": _measured,
+    "point": _points,
+    "point_ids": _points,
+    "what": _points,
+}
