@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from hpcsweep.tracking import points
+from hpcsweep.tracking.points import PointState
 from localruns import FORTY_SLOW
 
 FAILING = """\
@@ -81,3 +83,11 @@ def test_what_is_not_there_is_a_mistake(failed):
     ):
         done = failed.run("show", *words)
         assert (done.returncode, told in done.stderr) == (2, True)
+
+
+def test_the_headline_counts_what_is_not_valid():
+    """As every other headline does."""
+    row = {"status": "ok", "valid": "false", "flags": "very_noisy;host_bound"}
+    found = [PointState("0123456789abcdef", "a 1", row, None)]
+    head = "sweep: 1 ok, 1 of them not valid: very_noisy 1"
+    assert points.table("sweep", found, 80).splitlines()[0] == head

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store import chunk_file, failures, rundir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import aligned, tally
+from hpcsweep.store.tally import Tally, doubts_of
+from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,17 +109,16 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
 
 def table(name: str, found: Sequence[PointState], width: int) -> str:
     """Return a line for each point, cut to the width of a terminal."""
-    counts: dict[str, int] = {}
+    counts = Tally()
     for one in found:
-        counts[one.status] = counts.get(one.status, 0) + 1
+        counts.add(one.status, doubts_of(one.row))
     rows = [("point", "status", "what", "median ms", "node", "why")]
     for one in found:
         time, node = one.row.get("median_ms"), str(one.row.get("node") or "")
         shown = f"{float(time):.3f}" if time else ""
         rows.append((one.point_id[:_DIGITS], one.status, one.label, shown, node, one.why))
     lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in aligned(rows)]
-    head = f"{name}: {tally(counts, [*PointStatus, WAITING])}"
-    return "\n".join([head, "", *lines])
+    return "\n".join([f"{name}: {counts}", "", *lines])
 
 
 def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
