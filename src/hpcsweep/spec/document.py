@@ -28,7 +28,7 @@ MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 200_000  # every use of an alias counts its values again
 MAX_ALIASES: Final = 100
-_SHOWN: Final = 20  # complaints about one file
+MOST_SHOWN: Final = 20  # complaints about one file
 
 _CONTROL: Final = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}")
@@ -138,8 +138,8 @@ class Complaints:
         """Return all complaints in the order of their lines."""
         ordered = sorted(self._found, key=lambda complaint: complaint.line)
         lines = [*dict.fromkeys(map(str, ordered))]
-        if len(lines) > _SHOWN:
-            lines = [*lines[:_SHOWN], f"and {len(lines) - _SHOWN:,} more"]
+        if len(lines) > MOST_SHOWN:
+            lines = [*lines[:MOST_SHOWN], f"and {len(lines) - MOST_SHOWN:,} more"]
         return self._doc.error("\n".join(lines))
 
 
