@@ -109,7 +109,8 @@ class Node:
 
     def arguments(self) -> list[list[str]]:
         """Return what the profiler was called with, call by call."""
-        return [p.read_text().splitlines() for p in sorted(self.desk.folder.glob("record.*"))]
+        records = sorted(self.desk.folder.glob("record.*"), key=lambda p: p.stat().st_mtime_ns)
+        return [path.read_text().splitlines() for path in records]
 
 
 @pytest.fixture
