@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from hpcsweep.measure.machine import torch_report
 from hpcsweep.preflight import doctor
 from hpcsweep.spec import profile
 
@@ -41,10 +42,32 @@ def test_a_wrong_pair_is_told(monkeypatch):
     assert doctor._pairing("2.4.1+cu121", "0.19.1").level == "ok"
 
 
+@pytest.mark.slow
 def test_torch_is_imported_in_a_process_of_its_own(desk):
-    """A broken installation is a finding, not a crash."""
+    """The process that really runs; what it says is tried in this one every day."""
     found = by_what(doctor.examine(None, desk.results, deep=True))
     assert found["torch import"].level == "ok"
+
+
+def test_what_the_process_says_is_what_the_doctor_reads(desk, monkeypatch):
+    """Its line of JSON, here without another import of torch."""
+    python = desk.folder / "python"
+    said = json.dumps(torch_report.report())
+    python.write_text(f"#!/bin/sh\n[ $2 = {torch_report.__name__} ] && echo {shlex.quote(said)}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    found = by_what(doctor.examine(None, desk.results, deep=True))
+    assert found["torch import"].level == "ok"
+
+
+def test_a_broken_installation_is_a_finding(desk, monkeypatch):
+    """Not a crash: the last line of what the process said."""
+    python = desk.folder / "python"
+    python.write_text("#!/bin/sh\necho 'ImportError: libcudart.so.12' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    found = by_what(doctor.examine(None, desk.results, deep=True))["torch import"]
+    assert (found.level, found.detail) == ("fail", "ImportError: libcudart.so.12")
 
 
 @pytest.mark.parametrize(

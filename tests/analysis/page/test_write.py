@@ -1,4 +1,7 @@
-"""The page of a sweep, in a real browser: of one that was measured, and of a thousand points."""
+"""The page of a sweep, in a real browser: of one that was measured, and of many points.
+
+Many are a hundred every day, and a thousand with --all.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,19 @@ def measured(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module", params=[5, pytest.param(50, marks=pytest.mark.slow)])
+def sizes(request):
+    """Return how many sizes the page of many points has, of 2 networks, 5 algorithms, 2 GPUs."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def thousand(tmp_path_factory):
-    """Return the page of a thousand points on two GPUs."""
-    folder = tmp_path_factory.mktemp("thousand")
+def many(tmp_path_factory, sizes):
+    """Return the page of many points on two GPUs."""
+    folder = tmp_path_factory.mktemp("many")
     path = folder / "page.html"
-    assert write.write(manypoints.collected(folder), path) == []
+    text = manypoints.SWEEP.replace("num: 50", f"num: {sizes}")
+    assert write.write(manypoints.collected(folder, text), path) == []
     return path
 
 
@@ -50,9 +60,9 @@ def small(chromium, measured):
 
 
 @pytest.fixture(scope="module")
-def large(chromium, thousand):
-    """Return the page of a thousand points, opened."""
-    return browser.opened(chromium, thousand, viewport={"width": 1400, "height": 900})
+def large(chromium, many):
+    """Return the page of many points, opened."""
+    return browser.opened(chromium, many, viewport={"width": 1400, "height": 900})
 
 
 def marks(page, figure):
@@ -66,16 +76,24 @@ def choose(page, axis, value):
     page.wait_for_timeout(300)
 
 
-@pytest.mark.parametrize("name", ["small", "large"])
-def test_every_figure_is_drawn_and_nothing_complains(name, request):
-    """No console line, no request that failed; each figure has marks of its data."""
-    page = request.getfixturevalue(name)
+def check_figures(page):
+    """Check that nothing complained, and that each figure has marks of its data."""
     assert page.said == []
     figures = page.evaluate("[...document.querySelectorAll('.chart')].map((one) => one.id)")
     assert len(figures) > 5
     count = "#{} .role-mark :is(path, text, line, rect)"
     empty = [one for one in figures if page.locator(count.format(one)).count() < 2]
     assert empty == []
+
+
+def test_every_figure_is_drawn_and_nothing_complains(small):
+    """No console line, no request that failed."""
+    check_figures(small)
+
+
+def test_every_figure_of_many_points_is_drawn_and_nothing_complains(large):
+    """The same."""
+    check_figures(large)
 
 
 def test_the_page_has_what_a_decision_needs(large):
@@ -92,29 +110,30 @@ def test_the_page_has_what_a_decision_needs(large):
     assert "Tesla V100-SXM2-32GB" in large.inner_text("#machines")
 
 
-def test_a_page_of_a_thousand_points_is_small_and_needs_no_network(thousand):
+def test_a_page_of_many_points_is_small_and_needs_no_network(many):
     """Under 5 MB, and nothing is loaded from elsewhere."""
-    assert thousand.stat().st_size < 5_000_000
-    html = re.sub(r"<script>.*?</script>", "", thousand.read_text(), flags=re.DOTALL)
+    assert many.stat().st_size < 5_000_000
+    html = re.sub(r"<script>.*?</script>", "", many.read_text(), flags=re.DOTALL)
     assert re.findall(r"""(?:src|href)=["'](?!#|data:)""", html) == []
 
 
-def test_controls_filter_figures_and_table(large):
+def test_controls_filter_figures_and_table(large, sizes):
     """The points of one algorithm, of one GPU; the count above the table says how many."""
     before = marks(large, "figure-time-v100")
-    assert before == 5 * 50 - 6  # one model; some ran out of memory
+    oom = {5: 1, 50: 6}[sizes]  # those above 200
+    assert before == 5 * sizes - oom  # one model
     choose(large, "algorithm", "gemm")
-    assert marks(large, "figure-time-v100") == 50
-    assert large.inner_text("#shown") == "100 of 1000 points."
+    assert marks(large, "figure-time-v100") == sizes
+    assert large.inner_text("#shown") == f"{2 * sizes} of {20 * sizes} points."
     choose(large, "gpu", "h100")
-    assert large.inner_text("#shown") == "50 of 1000 points."
+    assert large.inner_text("#shown") == f"{sizes} of {20 * sizes} points."
     assert not large.is_visible("#figure-time-v100")
     choose(large, "gpu", "")
     choose(large, "algorithm", "")
     assert marks(large, "figure-time-v100") == before
     large.fill("#search", "out of memory")
     large.fill("#search", "oom")
-    assert large.inner_text("#shown") == "12 of 1000 points."
+    assert large.inner_text("#shown") == f"{2 * oom} of {20 * sizes} points."
     large.fill("#search", "")
 
 

@@ -39,6 +39,7 @@ def bare(tmp_path):
     return {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_steps_measure_without_any_package_but_torch(tmp_path):
     """The part that a CPU can do, from the source tree alone; a step of a GPU says so."""
     out, env = tmp_path / "out", bare(tmp_path)
