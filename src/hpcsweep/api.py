@@ -66,7 +66,9 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
-    (run,) = common.runs(named.parent if inside else _folder(results), [str(sweep)])
+    (run,) = common.runs(
+        named.parent if inside else environment.results_folder(results), [str(sweep)]
+    )
     return Results(run)
 
 
@@ -95,17 +97,13 @@ def run(
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as found:
         asked = common.request_of(found, "local", options)
-        code = workflow.submit(_folder(results), asked, lambda _line: None)
+        code = workflow.submit(environment.results_folder(results), asked, lambda _line: None)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    folder = rundir.open_run(_folder(results), found.name)
+    folder = rundir.open_run(environment.results_folder(results), found.name)
     if error := collecting.collect(folder).error():
         raise error
     return Results(folder)
-
-
-def _folder(results: str | os.PathLike[str]) -> Path:
-    return Path(results or os.environ.get(environment.RESULTS) or "results")
 
 
 @contextmanager

@@ -5,6 +5,8 @@ Job scripts (`jobs/templates`) write two of them by name.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final
 
 # job script or launcher to supervisor
@@ -25,3 +27,8 @@ RESULTS: Final = "HPCSWEEP_RESULTS"  # as --results
 DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn
 MIOPEN: Final = "HPCSWEEP_MIOPEN"  # path of another libMIOpen
+
+
+def results_folder(given: str | os.PathLike[str] = "") -> Path:
+    """Return the folder of all results: the one given, else the user's, else ``results``."""
+    return Path(given or os.environ.get(RESULTS) or "results")

@@ -68,5 +68,5 @@ def test_repeats_widen_the_interval_by_what_they_differ(tmp_path):
     text = SWEEP.replace("[64, 128]", "[64]").replace("axes:\n", "axes:\n  seed: [0, 1, 2]\n")
     run = layered(tmp_path, text)
     data = dataset.read(run)
-    assert set(best_layers.configurations(data.rows)) == {0}
+    assert set(dataset.configurations(data.rows)) == {0}
     assert len(best_layers.per_layer(data, data.rows)) == 3

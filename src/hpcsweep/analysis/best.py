@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
 _TIMES: Final = ("median_ms", "mean_ms")
-_HIDDEN: Final = {"algorithm", "seed"}
+_HIDDEN: Final = {"algorithm", dataset.REPEATS}
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def read(
     points, left_out = layers.chosen(data, where, everything=everything, noise=True)
     calls = best_layers.per_layer(data, points, over)
     points = points[[name for name in points if name in {*catalog.AXES, *_TIMES}]]
-    points = points.assign(config=best_layers.configurations(points))
+    points = points.assign(config=dataset.configurations(points))
     first = points.groupby("config", as_index=False).first()
     first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
     varying = {axis for axis in dataset.varying_axes(first) if axis not in _HIDDEN}

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
+from hpcsweep.analysis import dataset
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,13 +26,6 @@ _CALL: Final = ["config", "call_index"]
 # half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
 _OF_MEDIAN: Final = 1.82
 _OF_MEAN: Final = 1.96
-_REPEATS: Final = "seed"
-
-
-def configurations(points: pd.DataFrame) -> pd.Series[int]:
-    """Return a number per point; points with equal numbers differ in algorithm and seed alone."""
-    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", _REPEATS}]
-    return points.groupby(axes, dropna=False, sort=False).ngroup()
 
 
 def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) -> pd.DataFrame:
@@ -45,7 +39,9 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
         UsageError: no convolution was timed under the default.
 
     """
-    numbers = pd.DataFrame({"point_id": points["point_id"], "config": configurations(points)})
+    numbers = pd.DataFrame(
+        {"point_id": points["point_id"], "config": dataset.configurations(points)}
+    )
     rows = data.of_layers(points).merge(numbers, on="point_id")
     backward = rows.get("direction", pd.Series("", rows.index)) == "backward"
     rows = rows[~backward & rows["algorithm"].isin(catalog.ALGORITHMS)]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
 _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
-_REPEATS: Final = "seed"
 _COVERAGE: Final = "algorithm_coverage_pct"
 # what must be equal on both sides, or be named: else a ratio means something else than it says
 _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
@@ -133,7 +132,7 @@ def compare(
     sides = [_known(side, metric) for side in (first, second)]
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
-    keys = [a for a in keys if a not in {*differing, _REPEATS}]
+    keys = [a for a in keys if a not in {*differing, dataset.REPEATS}]
     numbered, lone = _numbered(sides, keys)
     kept = [rows[rows["key"].isin(numbered["key"])] for rows in sides]
     unknown = _refuse_mixes(kept, across)
@@ -165,7 +164,7 @@ def _known(side: Side, metric: str) -> pd.DataFrame:
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     """Return the axes on which each side has one value, and not the same one, with both values."""
     found = {}
-    for axis in (a for a in catalog.AXES if a in first and a in second and a != _REPEATS):
+    for axis in (a for a in catalog.AXES if a in first and a in second and a != dataset.REPEATS):
         values = [rows[axis].unique() for rows in (first, second)]
         if [len(of) for of in values] == [1, 1] and not _same(values[0][0], values[1][0]):
             told = [dataset.shown(axis, of[0]) for of in values]

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -41,6 +42,7 @@ _KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVE
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 _TEXTS: Final = {name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}}
+REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
@@ -143,9 +145,13 @@ class Dataset:
 
     def of_layers(self, points: pd.DataFrame) -> pd.DataFrame:
         """Return the layer rows of some points; `UsageError` if not collected."""
-        table = _table(self.run.layers, self.run.name)
-        found = table[table["point_id"].isin(points["point_id"])]
+        found = self._calls[self._calls["point_id"].isin(points["point_id"])]
         return found.replace({"algorithm": self.maps}) if self.maps else found
+
+    @cached_property
+    def _calls(self) -> pd.DataFrame:
+        """All layer rows, read once: a page asks several times."""
+        return _table(self.run.layers, self.run.name)
 
 
 def read(run: RunDir) -> Dataset:
@@ -248,6 +254,12 @@ def select(rows: pd.DataFrame, match: Mapping[str, str]) -> pd.DataFrame:
 def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
     """Return the axes that have more than one value in these rows; unset is a value."""
     return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)
+
+
+def configurations(points: pd.DataFrame) -> pd.Series[int]:
+    """Return a number per point; points with equal numbers differ in algorithm and seed alone."""
+    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", REPEATS}]
+    return points.groupby(axes, dropna=False, sort=False).ngroup()
 
 
 def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from hpcsweep import catalog
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError, suggest
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}
 _FALLBACK: Final = "~"
 _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
-_REPEATS: Final = "seed"
 
 
 def read(  # noqa: PLR0913 - one argument per option
@@ -103,9 +101,8 @@ def chosen(
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the points of configurations that every algorithm has, and a note on the others."""
-    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", _REPEATS}]
     wanted = points["algorithm"].nunique()
-    grouped = points.groupby(axes, dropna=False)["algorithm"]
+    grouped = points.groupby(dataset.configurations(points))["algorithm"]
     kept = points[grouped.transform("nunique") == wanted]
     if kept.empty:
         raise UsageError("no configuration has every algorithm; choose with --where algorithm=...")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
 
 _MOST_LINES: Final = 12  # that a reader can tell apart in one picture
-_REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 _WIDEST: Final = 140
 _PART: Final = "part"  # what tells lines apart where several columns are stacked
 _ENDS: Final = {"median_ms": ("ci95_lo_ms", "ci95_hi_ms")}  # the interval of a column
@@ -234,7 +233,7 @@ def read(  # noqa: PLR0913 - one argument per option
     notes += map_names.legend(data.maps)
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
     if match:
-        rows, told = speedup.compare(rows, y, match, ignore={_REPEATS, y} - {*by})
+        rows, told = speedup.compare(rows, y, match, ignore={dataset.REPEATS, y} - {*by})
         notes += told
     lines = _lines(rows, x, y, telling)
     if len(parts) > 1:
@@ -259,7 +258,7 @@ def _parts(
 
 def _only_axis(rows: pd.DataFrame) -> str:
     """Return the numeric axis that varies; `UsageError` where there is none, or several."""
-    varying = [axis for axis in dataset.varying_axes(rows) if axis != _REPEATS]
+    varying = [axis for axis in dataset.varying_axes(rows) if axis != dataset.REPEATS]
     found = [axis for axis in varying if _is_quantity(axis)] or varying
     if len(found) == 1:
         return found[0]
@@ -272,7 +271,7 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
 
     If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
-    varying = [a for a in dataset.varying_axes(rows) if a not in {x, y, _REPEATS}]
+    varying = [a for a in dataset.varying_axes(rows) if a not in {x, y, dataset.REPEATS}]
     return tuple(axis for axis in varying if x in catalog.AXES or not _is_quantity(axis))
 
 

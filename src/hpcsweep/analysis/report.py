@@ -75,7 +75,11 @@ def read(run: RunDir) -> Report | TrainingReport:
         UsageError: there are none yet, or no row was measured.
 
     """
-    data = dataset.read(run)
+    return make(dataset.read(run))
+
+
+def make(data: Dataset) -> Report | TrainingReport:
+    """Return the report of measured points; `UsageError` where none has a time."""
     if "workload" in data.rows and (data.rows["workload"] == report_training.TRAINING).all():
         return report_training.make(data)
     rows = data.numbers(data.rows, "median_ms")

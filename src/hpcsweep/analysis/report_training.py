@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 TRAINING: Final = "training"
 _ALWAYS: Final = ("model", "batch_size")
-_PARTS: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
+PHASES: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
 # column, heading, format: of one step, in milliseconds
 STEP: Final = (
     ("throughput_sps", "samples/s", ".1f"),
     ("median_ms", "step", ".3f"),
-    *((f"phase_{part}_ms", part, ".3f") for part in _PARTS),
+    *((f"phase_{part}_ms", part, ".3f") for part in PHASES),
     ("algorithm_coverage_pct", "covered", ""),
     ("mem_peak_bytes", "MiB", ".0f"),
     ("params", "Mparams", ".1f"),
@@ -34,7 +34,7 @@ STEP: Final = (
 )
 # the same parts over the whole training, in seconds
 WHOLE: Final = (
-    *((f"{part}_total_s", part, ".3f") for part in _PARTS),
+    *((f"{part}_total_s", part, ".3f") for part in PHASES),
     ("train_s", "all", ".3f"),
     ("epoch_s", "epoch", ".3f"),
 )

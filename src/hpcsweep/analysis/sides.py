@@ -72,9 +72,9 @@ def _run(results: Path, name: str) -> RunDir:
     own = files.may_name_a_sweep(name) and (results / name).is_dir()
     if own or not path.is_dir():
         return rundir.open_run(results, name)
-    if (path / "overall.csv").is_file() or (path / "submissions").is_dir():
+    if (path / "overall.csv").is_file():
         return RunDir(path)
-    inside = rundir.all_runs(path)
+    inside = rundir.runs_at(path)
     if len(inside) != 1:
         names = ", ".join(str(run.path) for run in inside)
         has = f"one of {names}" if inside else "it has no overall.csv and no submissions"

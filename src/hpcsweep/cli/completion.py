@@ -5,9 +5,7 @@ click writes the scripts of the shells; here is what the arguments of all comman
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -83,8 +81,8 @@ def _points(ctx: click.Context) -> Iterable[str]:
 def _runs(ctx: click.Context) -> list[RunDir]:
     from hpcsweep.store import rundir
 
-    given = ctx.find_root().params.get("results") or os.environ.get(environment.RESULTS)
-    return rundir.all_runs(Path(given or "results"))
+    given = ctx.find_root().params.get("results") or ""
+    return rundir.all_runs(environment.results_folder(given))
 
 
 _KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {

@@ -27,9 +27,7 @@ def find(path: Path) -> RunDir | None:
     """Return the results folder at a path, or the only one in it."""
     if not path.is_dir():
         return None
-    if (path / "submissions").is_dir():
-        return RunDir(path)
-    inside = rundir.all_runs(path)
+    inside = rundir.runs_at(path)
     if len(inside) > 1:
         names = ", ".join(str(run.path) for run in inside)
         raise UsageError(f"{path}: import one sweep at a time ({names})")
@@ -57,7 +55,7 @@ def _text(run: RunDir) -> bytes:
 
 def copy(theirs: RunDir, run: RunDir) -> tuple[str, tuple[str, ...]]:
     """Copy what is not there yet, or was longer since; return the source, and what was done."""
-    begin = max((number for number, _id in run.ages().values()), default=-1) + 1
+    begin = run.next_round()
     source, copied = theirs.path.name, 0
     there = {submission.id for submission in run.submissions()}
     for place, submission in enumerate(theirs.submissions()):

@@ -85,7 +85,7 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
             for key, row in tables.rows(table, device):
                 found.add(key, row)
     source = path.resolve().stem
-    round_ = max((number for number, _id in run.ages().values()), default=-1) + 1
+    round_ = run.next_round()
     submission = rundir.new_submission(run, PROFILE)
     shard = ShardPath(submission.shards, 0, 0)
     writer = _Writer(found, source, shard)

@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
 from hpcsweep.catalog.gpus import GPUS
-from hpcsweep.predict.tables import OTHER, WORK
+from hpcsweep.predict.tables import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ ALL: Final[dict[str, Rival]] = {
 
 
 def _calls(measured: Measured) -> pd.DataFrame:
-    calls = measured.layers[measured.layers["op"] != OTHER]
+    calls = measured.calls
     return calls.assign(flops=calls["flops"].fillna(0), bytes_min=calls["bytes_min"].fillna(0))
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from hpcsweep.predict import baselines, model
-from hpcsweep.predict.tables import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +82,7 @@ def _folds(points: pd.DataFrame, kind: str, most: int) -> Iterator[tuple[str, ND
 
 def _said(train: Measured, test: Measured, *, compare: bool) -> Measured:
     learnt = model.fit(train)
-    calls = test.layers[test.layers["op"] != OTHER]
+    calls = test.calls
     said = learnt.times(calls)
     totals = test.points.assign(**{OWN: learnt.totals(test.points, said)})
     layers = said.assign(ms=calls["ms"], **{OWN: said["ms"]})

@@ -15,7 +15,6 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from hpcsweep.predict import fallbacks, physics, residual, terms
-from hpcsweep.predict.tables import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +81,7 @@ class Model:
 
 def fit(measured: Measured) -> Model:
     """Return what measured points teach."""
-    calls = measured.layers[measured.layers["op"] != OTHER]
+    calls = measured.calls
     rules = fallbacks.learn(calls)
     distinct = physics.distinct(physics.prepared(calls))
     law = physics.fit(distinct)

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+KIND: Final = ("gpu", "setting", "dtype", "direction", "op", "ran")
 # Kinds of calls, narrow to wide: the columns whose values they share.
 LEVELS: Final = (
-    ("gpu", "setting", "dtype", "direction", "op", "ran", "filter"),
-    ("gpu", "setting", "dtype", "direction", "op", "ran"),
+    (*KIND, "filter"),
+    KIND,
     ("gpu", "direction", "op", "ran"),
     ("gpu", "direction", "op"),
     ("gpu", "direction", "multiplies"),
@@ -135,8 +136,7 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
 
 def distinct(calls: pd.DataFrame) -> pd.DataFrame:
     """Return each distinct call once, with its median time and the number of its rows."""
-    names = ["gpu", "setting", "dtype", "direction", "op", "ran", "unique_key", "batch_size"]
-    groups = calls.groupby(names, observed=True, sort=False)
+    groups = calls.groupby([*KIND, "unique_key", "batch_size"], observed=True, sort=False)
     first = groups.first()
     return first.assign(ms=groups["ms"].median(), rows=groups.size()).reset_index()
 

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from hpcsweep.predict import terms
+from hpcsweep.predict.physics import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_KIND: Final = ["gpu", "setting", "dtype", "direction", "op", "ran"]
 _NEIGHBOURS: Final = 8
 _REACH: Final = 0.5  # the distance at which a neighbour's weight is 1/e
 _PRIOR: Final = 0.3  # the weight of no correction
@@ -45,7 +45,7 @@ class Residual:
     def of(self, calls: pd.DataFrame) -> Floats:
         """Return the log of the factor by which physics is wrong for each call."""
         found, shapes = np.zeros(len(calls)), features(calls)
-        for key, places in terms.groups(calls, _KIND).items():
+        for key, places in terms.groups(calls, KIND).items():
             seen = self.seen.get(key)
             if seen is not None:
                 found[places] = _mean(seen, shapes[places])
@@ -56,7 +56,7 @@ def fit(calls: pd.DataFrame, physics: Floats) -> Residual:
     """Return the corrections of distinct calls with a time (`ms`), given what physics says."""
     errors, shapes = np.log(calls["ms"].to_numpy(float) / physics), features(calls)
     seen: dict[tuple[object, ...], _Seen] = {}
-    for key, places in terms.groups(calls, _KIND).items():
+    for key, places in terms.groups(calls, KIND).items():
         near = NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(places))).fit(shapes[places])
         seen[key] = _Seen(near, np.clip(errors[places], -_CLIP, _CLIP))
     return Residual(seen)

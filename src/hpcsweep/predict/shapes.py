@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from hpcsweep.predict.tables import OTHER, WORK
+from hpcsweep.predict.tables import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ def calls_of(points: Iterable[Point], measured: Measured) -> dict[tuple[Any, ...
     """Return the calls of every network, size, batch and dtype; `key_of` says which is whose."""
     rows = measured.points.reset_index()
     first = rows.groupby(list(_SAME), observed=True)["point_id"].first().to_dict()
-    by_point = measured.layers[measured.layers["op"] != OTHER].groupby("point_id", observed=True)
+    by_point = measured.calls.groupby("point_id", observed=True)
     found: dict[tuple[Any, ...], pd.DataFrame] = {}
     network = _Network()
     for point in points:

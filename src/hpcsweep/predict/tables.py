@@ -48,6 +48,11 @@ class Measured:
     layers: pd.DataFrame
     doubtful: int = 0
 
+    @property
+    def calls(self) -> pd.DataFrame:
+        """The calls of layers, without the rest of each pass."""
+        return self.layers[self.layers["op"] != OTHER]
+
     def of(self, points: pd.DataFrame) -> Measured:
         """Return these points and their layer calls."""
         layers = self.layers[self.layers["point_id"].isin(points.index)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
 
 _NUMBER: Final = re.compile(r"\d[\d.,]*")
-_WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
+WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
 
 
 def of(found: Iterable[ShardPath]) -> list[Failure]:
-    """Return why points of these shards were not measured; reads only shards that have some."""
-    found = [*found]
-    if all(key.status in _WELL for key in shards.keys_of(found)):
-        return []
-    return grouped(row for row in rows_of(found).values() if row["status"] not in _WELL)
+    """Return why points of these shards were not measured.
+
+    It reads whole rows, so callers ask only if a status is not in `WELL`.
+    """
+    return grouped(row for row in rows_of(found).values() if row["status"] not in WELL)
 
 
 def _rank(row: Mapping[str, Any]) -> int:

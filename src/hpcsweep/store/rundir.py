@@ -114,6 +114,10 @@ class RunDir:
             ages[name] = last, name
         return dict(sorted(ages.items(), key=lambda item: item[1]))
 
+    def next_round(self) -> int:
+        """Return the round of a submission that comes now."""
+        return max((number for number, _id in self.ages().values()), default=-1) + 1
+
     def shards(self) -> list[ShardPath]:
         """Return every shard, those of the oldest submission first."""
         return [shard for submission in self.ages() for shard in self.shards_of(submission)]
@@ -256,6 +260,11 @@ def all_runs(root: Path) -> list[RunDir]:
         for name in sorted(_listdir(root))
         if files.may_name_a_sweep(name) and (root / name / "submissions").is_dir()
     ]
+
+
+def runs_at(path: Path) -> list[RunDir]:
+    """Return the results folder that a path is, or every sweep below it."""
+    return [RunDir(path)] if (path / "submissions").is_dir() else all_runs(path)
 
 
 def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> SubmissionDir:

@@ -74,7 +74,7 @@ def prepare(
             _keep_sweep(run, request)
         on_their_way = {before.live.get(point.point_id) for point in request.points()}
         return Prepared(settled=settled, live=sorted(filter(None, on_their_way)))
-    number = max((number for number, _id in run.ages().values()), default=-1) + 1
+    number = run.next_round()
     submission = rundir.new_submission(into or run, request.profile.name)
     with _discarded_on_failure(submission):
         packed = chunks(request, chain([first], left), estimate.estimator(run, request.device))

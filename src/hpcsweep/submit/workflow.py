@@ -175,8 +175,9 @@ def _run_here(job: _Submit) -> int:
     if result.interrupted:
         job.say(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
-    for failure in failures.of(job.run.shards_of(job.submission.id)):
-        job.say(f"  {failure}")
+    if result.tally.statuses.keys() - failures.WELL:
+        for failure in failures.of(job.run.shards_of(job.submission.id)):
+            job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
     job.say(f"{measured}; next: {job.run.command('collect')}{hint}")
     return result.exit_code or _exit_code(job)

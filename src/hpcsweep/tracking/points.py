@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.store import chunk_file, failures, rundir
+from hpcsweep.store import chunk_file, failures
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import aligned
@@ -43,12 +44,12 @@ class PointState:
 
     def log_line(self) -> int:
         """Return the line of the log where the point begins; 0 if it is not there."""
-        return next((n for n, line in enumerate(self._lines(), 1) if self.point_id in line), 0)
+        return next((n for n, line in enumerate(self._lines, 1) if self.point_id in line), 0)
 
     def log_text(self) -> list[str]:
         """Return what the log says of the point, up to the line that ends it."""
         found: list[str] = []
-        for line in self._lines():
+        for line in self._lines:
             if found or self.point_id in line:
                 found.append(line)
                 if len(found) > 1 and self.point_id in line:
@@ -68,6 +69,7 @@ class PointState:
         lines = aligned([*cells.items()])
         return "\n".join([*lines, "", *self.log_text()] if self.log else lines)
 
+    @cached_property
     def _lines(self) -> list[str]:
         if self.log is None:
             return []
@@ -124,5 +126,5 @@ def table(name: str, found: Sequence[PointState], width: int) -> str:
 def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
     if not row:
         return None
-    submission = rundir.RunDir(run.path).submission(str(row["submission"]))
+    submission = run.submission(str(row["submission"]))
     return submission.log(int(row["chunk"]), int(row["attempt"]))

@@ -155,7 +155,7 @@ def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> Profil
     rows = (row for one in group for row in one.taken())
     doubts = {point: why for one in group for point, why in one.doubts.items()}
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
-    if set(profile.status.values()) - {PointStatus.OK, PointStatus.PROFILED}:
+    if set(profile.status.values()) - failures.WELL:
         with suppress(ResultsError):  # `problems` names what cannot be read
             profile.failures = failures.of(shard for one in group for shard in one.attempts)
     for one in reversed(group):

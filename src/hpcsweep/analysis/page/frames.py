@@ -13,6 +13,7 @@ import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, speedup
+from hpcsweep.analysis.report_training import PHASES
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count
 
@@ -26,9 +27,7 @@ _MOST_PLACES: Final = 12  # values of x for which layers are shown
 _MOST_CELLS: Final = 20_000  # of the map of the best algorithm
 _TOP: Final = 15  # layers in the figure of the slowest ones
 _TIMES: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "q1_ms", "q3_ms", "n")
-_PHASES: Final = tuple(
-    f"phase_{p}_ms" for p in ("data", "h2d", "forward", "loss", "backward", "optimizer")
-)
+_PHASES: Final = tuple(f"phase_{part}_ms" for part in PHASES)
 # columns of figures of their own, where they were measured
 MORE: Final = ("mem_peak_bytes", "energy_j", "throughput_ips", "throughput_sps")
 _SHOWN: Final = ("algorithm_coverage_pct", "flags", "point_id")
@@ -50,7 +49,7 @@ class Layout:
 
 def layout(rows: pd.DataFrame) -> Layout:
     """Choose what stands on x, what tells colours apart, and what is left to filters."""
-    varying = [axis for axis in dataset.varying_axes(rows) if axis != "seed"]
+    varying = [axis for axis in dataset.varying_axes(rows) if axis != dataset.REPEATS]
     numbers = [axis for axis in varying if catalog.AXES[axis].kind in {"int", "float"}]
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
     colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
@@ -79,7 +78,7 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     if base := baseline(rows, seen):
         times = rows[[n for n in rows if n in {*catalog.AXES, "median_ms"}]]
         times = times.assign(doubtful=found["doubtful"])
-        compared, _ = speedup.compare(times, "median_ms", {seen.colour: base}, {"seed"})
+        compared, _ = speedup.compare(times, "median_ms", {seen.colour: base}, {dataset.REPEATS})
         found = found.assign(speedup=compared["speedup"].to_numpy())
     return _texts(found, seen)
 
@@ -132,7 +131,7 @@ def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     except UsageError:
         return pd.DataFrame()
     axes = [axis for axis in seen.axes if axis != seen.colour]
-    configs = rows[axes].assign(config=best_layers.configurations(rows)).drop_duplicates("config")
+    configs = rows[axes].assign(config=dataset.configurations(rows)).drop_duplicates("config")
     found = found[found["tried"] > 0].merge(configs, on="config").sort_values("call_index")
     found["gain_pct"] = 100 * (found["default_ms"] / found["ms"] - 1)
     kept = ["layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]

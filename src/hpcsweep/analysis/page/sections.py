@@ -136,7 +136,7 @@ def _rooflines(
     pieces, figures, unknown = [], [], []
     for one in painters:
         try:
-            export = roofline_of_sweep.read(data.run, one.gpu or None)
+            export = roofline_of_sweep.make(data, one.gpu or None)
         except UsageError:  # this workload has no work columns
             continue
         try:

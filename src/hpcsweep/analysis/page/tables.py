@@ -21,7 +21,7 @@ _POINT: Final = (
     "algorithm_coverage_pct", "mem_peak_bytes", "energy_j", "flags", "point_id",
 )  # fmt: skip
 _MACHINE: Final = (
-    *("gpu", "device_name", "node", *MUST_AGREE, "backend", "hpcsweep_version", "profile"),
+    *("device_name", "node", *MUST_AGREE, "backend", "hpcsweep_version", "profile"),
     *("power_limit_w", "sm_clock_mhz_mean", "num_threads"),
 )
 _FEW: Final = 6  # values of a cell that are named
@@ -63,7 +63,7 @@ def flags(rows: pd.DataFrame) -> Table:
 def environment(rows: pd.DataFrame) -> Table:
     """Return what is known of each GPU: a column per GPU, and a row per fact."""
     gpus = list(rows["gpu"].dropna().unique())
-    facts = [name for name in _MACHINE[1:] if name in rows and rows[name].notna().any()]
+    facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
     groups = [rows[rows["gpu"] == gpu] for gpu in gpus]
     cells = [
         [(columns.label(name), name), *((_values(group, name), "") for group in groups)]

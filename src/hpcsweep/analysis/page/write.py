@@ -60,7 +60,7 @@ def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
         version=__version__,
         controls=_controls(data.rows, seen, drawn.places),
         sections=drawn.sections,
-        report=report.read(data.run).text(),
+        report=report.make(data).text(),
         points=tables.points(shown, seen),
         failures=tables.failures(data),
         flags=tables.flags(data.rows),

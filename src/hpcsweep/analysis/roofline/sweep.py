@@ -39,7 +39,12 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
         UsageError: the sweep was not collected, ran on several GPU types, or its workload has no
             work columns.
     """
-    data = dataset.read(run)
+    return make(dataset.read(run), gpu, layers=layers, where=where)
+
+
+def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
+    """Return the same of tables that were read already."""
+    run = data.run
     rows = _of_one_gpu(data, dataset.select(data.rows, data.pairs(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == _TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
