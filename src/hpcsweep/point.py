@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 ID_DIGITS = 16
 MAP_DIGITS = 6
 LABEL = ("model", "input_size", "batch_size", "algorithm")
+NO_MAPS: Mapping[str, str] = {}
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
@@ -32,9 +33,15 @@ class Point:
     measure: Mapping[str, Any] = field(default_factory=dict)
     point_id: str = ""
 
-    def label(self, names: Iterable[str] = LABEL) -> str:
-        """Return some values as a short text: ``resnet18 224 1 gemm``."""
-        return " ".join(_text(self.axes[name]) for name in names if name in self.axes)
+    def label(self, maps: Mapping[str, str] = NO_MAPS) -> str:
+        """Return what tells a point from its neighbours: ``resnet18 224 1 gemm``.
+
+        `maps` has names of maps of algorithms by their canonical JSON.
+        """
+        values = {name: self.axes[name] for name in LABEL if name in self.axes}
+        if "algorithm" in values:
+            values["algorithm"] = algorithm_name(values["algorithm"], maps)
+        return " ".join(map(str, values.values()))
 
 
 def canonical_json(value: object) -> str:
@@ -81,5 +88,7 @@ def map_name(layers: object, digits: int = MAP_DIGITS) -> str:
     return f"map-{hashlib.sha256(text.encode('ascii')).hexdigest()[:digits]}"
 
 
-def _text(value: object) -> str:
-    return map_name(value) if isinstance(value, dict) else str(value)
+def algorithm_name(algorithm: object, maps: Mapping[str, str] = NO_MAPS) -> str:
+    """Return the name of an algorithm, or the short name of a map or of its canonical JSON."""
+    text = canonical_json(algorithm) if isinstance(algorithm, dict) else str(algorithm)
+    return str(maps.get(text) or map_name(text)) if text.startswith("{") else text

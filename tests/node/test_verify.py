@@ -15,6 +15,7 @@ from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.training.workload import Training
 from hpcsweep.node import verify
 from hpcsweep.node.verify import Finding
+from hpcsweep.point import canonical_json
 from measuring import lying, point, training
 
 NET = "tinynets:small_vgg"  # a 3x3, and a 1x3 that Winograd cannot do
@@ -130,11 +131,14 @@ def test_every_check_is_on_whatever_the_sweep_says(bench: Inference) -> None:
 
 
 def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: Inference) -> None:
-    """By name and by shape; the misspelt one is refused, as in the sweep."""
+    """By name and by shape, under its short name; the misspelt one is refused, as in the sweep."""
     request = {"0": "winograd", "*_1x3_*": "gemm"}
     (finding,) = found(bench, point(NET, algorithm=request))
     assert finding.proven
     assert [c["algorithm_used"] for c in finding.convolutions] == ["winograd", "gemm"]
+    screen = verify.text([finding], {canonical_json(request): "mixed"}).splitlines()
+    assert screen[2].startswith("  mixed  ")
+    assert screen[-2] == f"mixed: {canonical_json(request)}"
     (finding,) = found(bench, point(NET, algorithm={**request, "layr1": "fft"}))
     assert not finding.proven
     assert "matches no convolution" in verify.text([finding])

@@ -105,3 +105,23 @@ def test_the_terminal_calls_a_map_by_its_name(desk: Desk) -> None:
     ]  # fmt: skip
     assert '  early: {"fc":"gemm"}' in shown
     assert "measuring one point here: a 224 1 early on" in desk.submit("--dry-run").stdout
+
+
+def test_logs_and_failures_call_a_map_by_its_name(desk: Desk) -> None:
+    """Wherever a point is named to a person: logs, why points failed, lists of points."""
+    maps = "{early: {fc: gemm}, mixed: {fc: fft}}"
+    axes = "{model: [a], algorithm: [{fc: gemm}, {fc: fft}, {fc: direct}]}"
+    failing = "{fail: [{when: {}, how: error}]}"
+    desk.spec(f"workload: noop\naxes: {axes}\nmaps: {maps}\nmeasure: {failing}\n")
+    done = desk.submit()
+    assert "3 error: RuntimeError: injected error (a 224 1 early and 2 others)" in done.stdout
+    assert "(a 224 1 early and 2 others)" in desk.run("status").stdout
+    log = desk.run("logs").stdout
+    other = map_name({"fc": "direct"})
+    for name in ("early", "mixed", other):
+        assert f"begins a 224 1 {name} " in log
+        assert f"error a 224 1 {name} " in log
+        assert f"a 224 1 {name} " in desk.run("show").stdout
+    assert "map-" not in log.replace(other, "")
+    desk.run("collect")
+    assert f"(a 224 1 {other} and 2 others)" in desk.run("report").stderr

@@ -76,9 +76,8 @@ class Dataset:
         """Return the points that were not measured by status and reason."""
         rows: list[Any] = self.failed.to_dict("records")
         reasons = [plain("status_reason", row.get("status_reason")) for row in rows]
-        return failures.grouped(
-            {**row, "status_reason": why} for row, why in zip(rows, reasons, strict=True)
-        )
+        told = ({**row, "status_reason": why} for row, why in zip(rows, reasons, strict=True))
+        return failures.grouped(told, self.maps)
 
     def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
         """Return a report as a plain record."""

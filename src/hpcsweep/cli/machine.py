@@ -35,7 +35,7 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
     run = {"gpu": asked.device, "search_path": asked.search_path}
     bench = torch_bench(asked.sweep.workload, run)
     findings = list(proof.verify(asked.points(), bench))
-    show(proof.text(findings, layers=layers))
+    show(proof.text(findings, asked.sweep.names_of_maps(), layers=layers))
     return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code
 
 

@@ -203,7 +203,7 @@ class Attempt:
             return True
         if not self._measured and self._shard.attempt:
             raise Incomplete(
-                f"{point.label()}: needs about {need:.0f} s, and a fresh job of profile "
+                f"{self._label(point)}: needs about {need:.0f} s, and a fresh job of profile "
                 f"'{self._manifest.profile}' has only {left:.0f} s; give the profile more `time`"
             )
         why = f"{left:.0f} s left, the next point needs {need:.0f}"
@@ -292,16 +292,19 @@ class Attempt:
 
     def _announce(self, number: int, total: int, point: Point) -> None:
         """Say which point begins: what the worker prints until it ends is about this one."""
-        self._say(f"{number}/{total} begins {point.label()} {point.point_id}")
-        self._tell({"begins": point.label()})
+        self._say(f"{number}/{total} begins {self._label(point)} {point.point_id}")
+        self._tell({"begins": self._label(point)})
 
     def _report(self, number: int, total: int, point: Point, row: Row) -> None:
         """Say how a point ended."""
         took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
         reason = f"({row['status_reason']})" if row["status_reason"] else ""
-        told = f"{row['status']} {point.label()} {point.point_id} {took} {reason}"
+        told = f"{row['status']} {self._label(point)} {point.point_id} {took} {reason}"
         self._say(f"{number}/{total} {told}")
         self._tell({"status": row["status"], "doubts": tally.doubts_of(row)})
+
+    def _label(self, point: Point) -> str:
+        return point.label(self._manifest.maps)
 
     def _tell(self, news: Mapping[str, str]) -> None:
         """Tell the local launcher, if that is who started this."""

@@ -24,7 +24,8 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
-from hpcsweep.point import canonical_json, map_name
+from hpcsweep.point import NO_MAPS, algorithm_name, canonical_json
+from hpcsweep.spec import map_names
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -138,8 +139,12 @@ def verify(points: Iterable[Point], bench: Bench) -> Iterator[Finding]:
         yield from _verify_group(group, bench)
 
 
-def text(findings: Sequence[Finding], *, layers: bool = False) -> str:
+def text(
+    findings: Sequence[Finding], maps: Mapping[str, str] = NO_MAPS, *, layers: bool = False
+) -> str:
     """Return findings as one screen; `layers` adds every convolution call.
+
+    `maps` has the names of all maps of algorithms.
 
     Columns: calls that ran as asked and their share of the operations; calls that the profiler saw;
     error against float64, and that of the framework's default; median time in ms, and its ratio to
@@ -148,8 +153,8 @@ def text(findings: Sequence[Finding], *, layers: bool = False) -> str:
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(_input_key(finding.point), []).append(finding)
-    lines = [line for group in groups.values() for line in _group_lines(group, layers=layers)]
-    return "\n".join([*lines, _verdict(findings)])
+    lines = [line for group in groups.values() for line in _group_lines(group, maps, layers=layers)]
+    return "\n".join([*lines, *map_names.legend(maps), _verdict(findings)])
 
 
 def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:
@@ -177,10 +182,10 @@ def _input_key(point: Point) -> str:
     return canonical_json({**point.axes, "algorithm": None})
 
 
-def _group_lines(group: Sequence[Finding], *, layers: bool) -> list[str]:
+def _group_lines(group: Sequence[Finding], maps: Mapping[str, str], *, layers: bool) -> list[str]:
     lines = [_heading(group[0]), _columns(_HEADINGS)]
     for finding in group:
-        lines += [_columns(_cells(finding)), *(f"      {note}" for note in _notes(finding))]
+        lines += [_columns(_cells(finding, maps)), *(f"      {note}" for note in _notes(finding))]
         lines += _layer_table(finding) if layers else []
     return [*lines, ""]
 
@@ -192,9 +197,9 @@ def _heading(finding: Finding) -> str:
     return f"{axes['model']}, {size}, {rest}"
 
 
-def _cells(finding: Finding) -> tuple[str, ...]:
+def _cells(finding: Finding, maps: Mapping[str, str]) -> tuple[str, ...]:
     """Return the cells of a point's line, in the order of `_HEADINGS`."""
-    name = _label(finding.point.axes["algorithm"])
+    name = algorithm_name(finding.point.axes["algorithm"], maps)
     if finding.refusal is not None:
         return (name, finding.refusal)
     calls = finding.row["conv_calls"]
@@ -278,10 +283,6 @@ def _verdict(findings: Sequence[Finding]) -> str:
 def _columns(cells: Sequence[str]) -> str:
     padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=False))
     return f"  {' '.join(padded)}".rstrip()
-
-
-def _label(algorithm: str | Mapping[str, str]) -> str:
-    return algorithm if isinstance(algorithm, str) else map_name(algorithm)
 
 
 def _short(error: float | None) -> str:

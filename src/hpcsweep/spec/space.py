@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep.point import canonical_json, map_name
+from hpcsweep.point import algorithm_name, canonical_json
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -123,9 +123,7 @@ class Sweep:
 
     def named(self, algorithm: Any) -> str:  # noqa: ANN401 - a name, or a map
         """Return the name of an algorithm, or the short name of a map."""
-        if isinstance(algorithm, str):
-            return algorithm
-        return self.maps.get(canonical_json(algorithm)) or map_name(algorithm)
+        return algorithm_name(algorithm, self.maps)
 
     def names_of_maps(self) -> dict[str, str]:
         """Return the short name of every map of algorithms, by the canonical map."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.point import Point
+from hpcsweep.point import NO_MAPS, Point
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
 from hpcsweep.text import count
@@ -34,25 +34,20 @@ class Failure:
         return f"{self.points:,} {self.status}: {self.reason} ({self.first}{others})"
 
 
-def grouped(rows: Iterable[Mapping[str, Any]]) -> list[Failure]:
+def grouped(rows: Iterable[Mapping[str, Any]], maps: Mapping[str, str] = NO_MAPS) -> list[Failure]:
     """Return the rows of points that were not measured by reason, the most frequent first.
 
-    Reasons that differ in numbers only are one.
+    Reasons that differ in numbers only are one. `maps` has names of maps of algorithms.
     """
     groups: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         reason = row.get("status_reason") or "no reason was given"
         groups.setdefault((row["status"], _NUMBER.sub("#", reason)), []).append((reason, row))
     found = [
-        Failure(status, of_one[0][0], len(of_one), label(of_one[0][1]))
+        Failure(status, of_one[0][0], len(of_one), Point("", dict(of_one[0][1])).label(maps))
         for (status, _), of_one in groups.items()
     ]
     return sorted(found, key=lambda one: -one.points)
-
-
-def label(row: Mapping[str, Any]) -> str:
-    """Return what tells a row from its neighbours: model, sizes, algorithm."""
-    return Point("", dict(row)).label()
 
 
 def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
@@ -71,12 +66,13 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
     return rows
 
 
-def of(found: Iterable[ShardPath]) -> list[Failure]:
+def of(found: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS) -> list[Failure]:
     """Return why points of these shards were not measured.
 
     It reads whole rows, so callers ask only if a status is not in `WELL`.
     """
-    return grouped(row for row in rows_of(found).values() if row["status"] not in WELL)
+    failed = (row for row in rows_of(found).values() if row["status"] not in WELL)
+    return grouped(failed, maps)
 
 
 def _rank(row: Mapping[str, Any]) -> int:

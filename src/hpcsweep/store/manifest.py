@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
-_LATER: Final = {"search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": []}
+_LATER: Final = {
+    "maps": {}, "search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": [],
+}  # fmt: skip
 _MOST_CHUNKS: Final = 10_000_000  # what says more is damaged
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
@@ -74,6 +76,7 @@ class Manifest:
     hpcsweep_version: str = ""
     git_sha: str | None = None
     git_dirty: bool | None = None
+    maps: dict[str, str] = field(default_factory=dict)  # names of maps, by their canonical JSON
     templates: tuple[str, ...] = ()  # of the job script; the user's own, not those shipped
     run: RunSettings = field(default_factory=RunSettings)
     source: str = ""  # where it was imported from; empty: submitted here

@@ -245,6 +245,7 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
         "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
         "hpcsweep_version": __version__,
         **_git(sweep.path.parent if sweep.path else None),
+        "maps": dict(sweep.maps),
         "templates": templates,
         "profile_fields": profile.model_dump(mode="json"),
     }

@@ -92,11 +92,14 @@ def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
             raise UsageError(f"no status '{name}'{suggest(name, known)} ({', '.join(known)})")
     rows, found = failures.rows_of(run.shards()), dict[str, PointState]()
     for submission in run.submissions():
-        for index in range(submission.read_manifest().chunks):
+        manifest = submission.read_manifest()
+        for index in range(manifest.chunks):
             for point in chunk_file.read_chunk(submission.chunks, index).points:
                 row = rows.get(point.point_id, {})
                 log = _log(run, row)
-                found[point.point_id] = PointState(point.point_id, point.label(), row, log)
+                found[point.point_id] = PointState(
+                    point.point_id, point.label(manifest.maps), row, log
+                )
     return [one for one in found.values() if not statuses or one.status in statuses]
 
 

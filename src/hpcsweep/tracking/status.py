@@ -157,7 +157,9 @@ def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> Profil
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if set(profile.status.values()) - failures.WELL:
         with suppress(ResultsError):  # `problems` names what cannot be read
-            profile.failures = failures.of(shard for one in group for shard in one.attempts)
+            maps = {text: name for one in group for text, name in one.manifest.maps.items()}
+            attempts = (shard for one in group for shard in one.attempts)
+            profile.failures = failures.of(attempts, maps)
     for one in reversed(group):
         _add(profile, one, answer, newer=profile.planned)
         profile.planned.update(*one.ids.values())
