@@ -145,7 +145,7 @@ def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
 def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: str):
     """It is read, not run."""
     (desk.folder.parent / "beside" / "mymodel.py").write_text(source)
-    own_files.check(request.make(sweep_file.load(written(desk)), profile.load("local")), print)
+    own_files.check([request.make(sweep_file.load(written(desk)), profile.load("local"))], print)
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
@@ -154,12 +154,12 @@ def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     path.write_text("gpu: cpu\nlauncher: sbatch\ntime: 10\nvenv: /opt/other\n")
     said: list[str] = []
     sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
-    own_files.check(request.make(sweep, profile.load(path)), said.append)
+    own_files.check([request.make(sweep, profile.load(path))], said.append)
     assert len(said) == 1
     assert "'elsewhere:net': no module" in said[0]
     wrong = sweep_file.load(written(desk, ":net", ":nte"))
     with pytest.raises(SpecError, match="has no 'nte'"):
-        own_files.check(request.make(wrong, profile.load(path)), said.append)
+        own_files.check([request.make(wrong, profile.load(path))], said.append)
 
 
 def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPatch):
@@ -189,7 +189,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
     there.parent.mkdir(parents=True)
     there.touch()
     with pytest.raises(SpecError) as caught:
-        own_files.check(asked, print)
+        own_files.check([asked], print)
     missing = there.with_name("resnet18-f37072fd.pth")
     assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
         caught.value

@@ -60,16 +60,25 @@ def choose(
         raise Unsupported(str(error)) from error
 
 
+def names_of(shapes: Shapes) -> list[tuple[str, str]]:
+    """Return what a pattern of a map may match: layers that convolve, and the keys of shapes."""
+    named = [(layer, shape.unique_key) for layer, shape in shapes.convolutions]
+    return named + [(one.layer, "") for one in shapes.outside]
+
+
+def idle(algorithm: Algorithm, names: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the patterns of a map that match none of the names, each with the nearest layer."""
+    layers = list(dict.fromkeys(layer for layer, _ in names))
+    first = f"; layers are {', '.join(layers[:_SHOWN])} ..." if layers else ""
+    patterns = choice.idle_patterns(algorithm, names)
+    return {pattern: suggest(pattern, layers) or first for pattern in patterns}
+
+
 def _refuse_idle_patterns(shapes: Shapes, algorithm: Algorithm) -> None:
     """Refuse a map of which a part is about no layer: what it asks for would not be measured."""
-    names = [(layer, shape.unique_key) for layer, shape in shapes.convolutions]
-    names += [(one.layer, "") for one in shapes.outside]
-    for pattern in choice.idle_patterns(algorithm, names):
-        layers = list(dict.fromkeys(layer for layer, _ in names))
-        first = f"; layers are {', '.join(layers[:_SHOWN])} ..." if layers else ""
+    for pattern, hint in idle(algorithm, names_of(shapes)).items():
         raise UsageError(
-            f"algorithm: pattern '{pattern}' matches no convolution of the network"
-            f"{suggest(pattern, layers) or first}"
+            f"algorithm: pattern '{pattern}' matches no convolution of the network{hint}"
         )
 
 

@@ -30,7 +30,6 @@ from hpcsweep.submit.launchers import arrays, local
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
-    from hpcsweep.point import Point
     from hpcsweep.submit.request import Request, Say
 
 
@@ -40,10 +39,10 @@ def run(results: Path, asked: Request, say: Say) -> int:
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.
         SchedulerError: Slurm would refuse the job.
-        SpecError: a network or a file of the user's own is not there.
+        SpecError: a network, one of its layers, or a file is not there.
 
     """
-    own_files.check(asked, say)
+    own_files.check([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     expected = cost.of(results, asked)
@@ -82,12 +81,6 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
         say(f"Slurm would accept this job: partition {answer.partition}, nodes {answer.nodes}")
 
 
-def _label(asked: Request, point: Point) -> str:
-    """Return what a point is, with the sweep's own name for a map of algorithms."""
-    axes = {**point.axes, "algorithm": asked.sweep.named(point.axes["algorithm"])}
-    return replace(point, axes=axes).label()
-
-
 def _rehearse(asked: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
     device = local_device.local_device()
@@ -100,7 +93,7 @@ def _rehearse(asked: Request, say: Say) -> int:
             rundir.RunDir(Path(folder) / asked.sweep.name), here
         ).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
-        say(f"measuring one point here: {_label(asked, point)} on {device}")
+        say(f"measuring one point here: {point.label(asked.sweep.maps)} on {device}")
         result = local.run(submission, asked.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))

@@ -1,26 +1,25 @@
-"""Refuses, before anything is written, a sweep whose own networks or files are not there.
+"""Refuses, before anything is written, a sweep whose networks, layers or files are not there.
 
 A factory is looked up without running it: its module is found as an import would find it, and its
-name is read from the source. What only a job's own Python can know is a note.
+name is read from the source. Only to learn the names of layers, if a map of algorithms has some, is
+a network built, in a process of its own. What only a job's own Python can know is a note.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import json
-import os
 import shlex
-import subprocess
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import processes, search_path
+from hpcsweep import search_path
 from hpcsweep.catalog import AXES
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
+from hpcsweep.submit import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,15 +38,28 @@ class _NoModule(Exception):
     """There is no such module here; the job's Python may have it."""
 
 
-def check(asked: Request, say: Say) -> None:
-    """Refuse a factory, weights or a checkpoint that a job would not find.
+def check(requests: Sequence[Request], say: Say) -> None:
+    """Refuse a factory, a file, weights or a layer that no job would find.
+
+    The requests are for one sweep.
 
     Raises:
         SpecError: with file, line and key of the sweep, and the nearest name that exists.
 
     """
-    if asked.sweep.workload == "noop":
+    sweep = requests[0].sweep
+    if sweep.workload == "noop":
         return
+    for asked in requests:
+        _check_names(asked, say)
+    wanted = [named_weights(asked) for asked in requests]
+    answer = ahead.ask(requests, wanted)
+    for asked, named, problems in zip(requests, wanted, answer.weights, strict=True):
+        _check_weights(asked, named, problems, say)
+    _check_maps(sweep, answer.maps, say)
+
+
+def _check_names(asked: Request, say: Say) -> None:
     for axis in _FACTORIES:
         for name in filter(_is_factory, _named(asked.sweep, axis)):
             _check_factory(asked, axis, name, say)
@@ -55,7 +67,6 @@ def check(asked: Request, say: Say) -> None:
         for name in names:
             if not search_path.file(name, asked.search_path).is_file():
                 raise _complaint(asked.sweep, key, name, _no_file(name, asked.search_path))
-    _check_weights(asked, say)
 
 
 def named_weights(asked: Request) -> list[tuple[str, str]]:
@@ -71,11 +82,12 @@ def named_weights(asked: Request) -> list[tuple[str, str]]:
     ]
 
 
-def _check_weights(asked: Request, say: Say) -> None:
+def _check_weights(
+    asked: Request, wanted: ahead.Weights, problems: Sequence[str], say: Say
+) -> None:
     """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
-    wanted = named_weights(asked)
     command = shlex.join(["hpcsweep", "data", "get", str(asked.sweep.path), *_cluster(asked)])
-    for (model, name), problem in zip(wanted, _weights_problems(asked, wanted), strict=True):
+    for (model, name), problem in zip(wanted, problems, strict=True):
         if not problem:
             continue
         told = f"{model}: {problem}; `{command}` on a login node downloads what is missing"
@@ -88,24 +100,22 @@ def _cluster(asked: Request) -> list[str]:
     return ["--cluster", asked.profile.name] if "TORCH_HOME" in asked.profile.env else []
 
 
-def _weights_problems(asked: Request, wanted: list[tuple[str, str]]) -> list[str]:
-    """Ask a process with torch, which this one does without, what is wrong with weights."""
-    if not wanted:
-        return []
-    home = search_path.torch_home(asked.profile.env)
-    done = subprocess.run(
-        processes.python("hpcsweep.measure.data.weights"),
-        input=json.dumps(wanted),
-        env={**os.environ, **home},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
-        return [f"nobody could tell whether they are there ({why})" for _ in wanted]
-    found: list[str] = json.loads(done.stdout)
-    return found
+def _check_maps(sweep: Sweep, looks: Sequence[ahead.Look], say: Say) -> None:
+    """Refuse patterns of maps that match no layer; each is one line."""
+    if not looks:
+        return
+    doc, whys = document.read(sweep.path, SpecError), dict[str, list[str]]()
+    wrong = document.Complaints(doc)
+    for look in looks:
+        whys.setdefault(look.unchecked, []).append(look.model)
+        for pattern, hint in look.idle.items():
+            told = f"this pattern matches no convolution of {look.model}{hint}"
+            wrong.add((*_place(doc, "algorithm", look.layers), pattern), told)
+    wrong.tell()
+    for why, models in whys.items():
+        if why:
+            of = ", ".join(dict.fromkeys(models))
+            say(f"note: map patterns are not checked here: {why} ({of})")
 
 
 def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
@@ -232,21 +242,25 @@ def _no_file(name: str, folders: Sequence[str]) -> str:
 def _complaint(sweep: Sweep, key: str, name: str, problem: str) -> SpecError:
     """Return the error with the line at which the sweep names it."""
     doc = document.read(sweep.path, SpecError)
-    loc = next((loc for loc in _places(doc.data, name) if key in loc), ())
-    error = doc.complaint(loc, f"'{name}': {problem}")
+    error = doc.complaint(_place(doc, key, name), f"'{name}': {problem}")
     assert isinstance(error, SpecError)  # noqa: S101 - as `document.read` was told
     return error
 
 
+def _place(doc: document.Document, key: str, value: object) -> tuple[str | int, ...]:
+    """Return where a file has a value below a key; nowhere, if it says it in another way."""
+    return next((loc for loc in _places(doc.data, value) if key in loc), ())
+
+
 def _places(
-    value: object, name: str, loc: tuple[str | int, ...] = ()
+    data: object, value: object, loc: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[str | int, ...]]:
-    """Yield where a text stands in plain data."""
-    if value == name:
+    """Yield where a value stands in plain data."""
+    if data == value:
         yield loc
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _places(inner, name, (*loc, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _places(inner, name, (*loc, index))
+    elif isinstance(data, dict):
+        for key, inner in data.items():
+            yield from _places(inner, value, (*loc, key))
+    elif isinstance(data, list):
+        for index, inner in enumerate(data):
+            yield from _places(inner, value, (*loc, index))

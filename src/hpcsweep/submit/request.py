@@ -48,6 +48,7 @@ class Request:
     search_path: tuple[str, ...] = ()  # where the sweep's own networks and files lie
     again: frozenset[str] = frozenset()  # statuses that do not count as measured
     only: frozenset[str] = frozenset()  # ids of points; empty: all
+    checked: bool = False  # its networks and files are known to be there
 
     @property
     def workers(self) -> int:

@@ -66,7 +66,8 @@ class _Submit:
 
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
-    own_files.check(asked, say)
+    if not asked.checked:
+        own_files.check([asked], say)
     job = _Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     prepare.tell_namesake(job.run, asked, say)
     locked, unlocked = _IN_SLURM if asked.profile.in_slurm else _HERE
@@ -176,7 +177,7 @@ def _run_here(job: _Submit) -> int:
         job.say(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
     if result.tally.statuses.keys() - failures.WELL:
-        for failure in failures.of(job.run.shards_of(job.submission.id)):
+        for failure in failures.of(job.run.shards_of(job.submission.id), job.asked.sweep.maps):
             job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
     job.say(f"{measured}; next: {job.run.command('collect')}{hint}")
@@ -247,13 +248,15 @@ def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Requ
 
     A profile that has nothing to send may be unfit.
     """
-    for asked in requests:
-        own_files.check(asked, lambda _note: None)  # `submit` tells the notes
+    own_files.check(requests, say)
     unchecked = [one for one in requests if one.options.check and one.profile.in_slurm]
     cluster = slurm.describe() if unchecked and slurm.available() else None
     for asked in unchecked:
         _check_ahead(results, asked, cluster, say)
-    return [replace(asked, options=replace(asked.options, check=False)) for asked in requests]
+    return [
+        replace(asked, checked=True, options=replace(asked.options, check=False))
+        for asked in requests
+    ]
 
 
 def _check_ahead(results: Path, asked: Request, cluster: slurm.Cluster | None, say: Say) -> None:

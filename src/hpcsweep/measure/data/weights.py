@@ -1,17 +1,14 @@
 """Weights by torchvision's name: which files they are, which are missing, and their download.
 
 They lie in torch's cache, where a job looks: below TORCH_HOME, or else in the user's own cache.
-Only `hpcsweep data get` downloads anything. As a program this module tells `submit`, which loads no
-torch, about the networks and names that it reads from stdin.
+Only `hpcsweep data get` downloads anything.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -82,7 +79,3 @@ def _problem(model: str, name: str) -> str:
     except UsageError as error:
         return str(error)
     return "" if file.is_file() else f"{file} is not there"
-
-
-if __name__ == "__main__":
-    json.dump(problems(json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,112 @@
+"""Answers what `submit` asks before anything enters the queue, and only torch can tell.
+
+`hpcsweep.submit.ahead` runs this module as a program: a question comes in on stdin, the answer goes
+out on stdout, one JSON object each. Networks are built without their weights, on the meta device
+where that is possible, and only their shapes are looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from hpcsweep import search_path
+from hpcsweep.measure import convolutions, models
+from hpcsweep.measure.data import weights
+from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES
+from hpcsweep.measure.data.own import words
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.training import network
+from hpcsweep.point import Point
+
+_IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
+_SECONDS: Final = 30.0  # for one map on one network, after which no other size is looked at
+_META: Final = torch.device("meta")
+_AMP: Final = {"off": None, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is wrong with weights, and what patterns of maps match no layer."""
+    search_path.use(question["search_path"])
+    return {
+        "weights": [_weights_problems(**one) for one in question["weights"]],
+        "maps": [_look(**one) for one in question["maps"]],
+    }
+
+
+def _weights_problems(home: Mapping[str, str], wanted: Sequence[tuple[str, str]]) -> list[str]:
+    """Return what is wrong with each of these weights, below the TORCH_HOME of a profile."""
+    os.environ.pop("TORCH_HOME", None)  # that of the profile before
+    os.environ.update(home)
+    return weights.problems(wanted)
+
+
+def _look(
+    workload: str, layers: Mapping[str, str], cases: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the patterns of a map that match nothing, each with what is wrong with it.
+
+    `cases` are the axes of points that have the map and one network. A pattern may be about shapes,
+    so it must match in one of these cases only. `unchecked` says why nobody could tell.
+    """
+    end, names, looked, why = time.monotonic() + _SECONDS, list[tuple[str, str]](), False, ""
+    for axes in cases:
+        try:
+            names += _names(workload, json.dumps(axes))
+            looked = True
+        except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
+            why = words(error)
+        if time.monotonic() > end or (looked and not convolutions.idle(layers, names)):
+            break
+    return {"idle": convolutions.idle(layers, names)} if looked else {"unchecked": why}
+
+
+@lru_cache(maxsize=1000)
+def _names(workload: str, case: str) -> list[tuple[str, str]]:
+    """Return what a pattern may match in a case: layers, and the keys of their shapes."""
+    axes = json.loads(case)
+    size, batch = axes.pop("input_size"), axes.pop("batch_size")
+    amp = _AMP[axes.pop("amp", "off")]
+    model = _network(workload, json.dumps(axes))
+    images = min(batch, _IMAGES)
+    image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, 3, size, size)
+    with torch.autocast("cpu", amp, enabled=amp is not None):
+        shapes = shape_pass(model, image)
+    calls = [
+        replace(call, conv=replace(call.conv, n=call.conv.n * batch // images))
+        for call in shapes.convolution_calls
+        if call.conv
+    ]
+    return convolutions.names_of(replace(shapes, calls=tuple(calls)))
+
+
+@lru_cache(maxsize=1)
+def _network(workload: str, case: str) -> nn.Module:
+    """Return the network of a case, with no weights that mean anything."""
+    axes = json.loads(case)
+    own = ":" in axes["model"]
+    device = torch.device("cpu") if own else _META
+    with device:
+        if workload == "training":
+            drawn = {**axes, "weights": models.RANDOM, "seed": 0}
+            classes = axes["num_classes"] or SYNTHETIC_CLASSES
+            return network.build(Point(workload, drawn), classes, device)
+        model = models.build_float32(axes["model"], enliven=False)
+    model = model.to(dtype=getattr(torch, axes["dtype"]))
+    return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+
+
+if __name__ == "__main__":
+    with redirect_stdout(sys.stderr):  # where a factory may print
+        _found = answer(json.load(sys.stdin))
+    json.dump(_found, sys.stdout)

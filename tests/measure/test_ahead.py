@@ -1,0 +1,106 @@
+"""What only torch can tell before anything enters the queue."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from hpcsweep import search_path
+from hpcsweep.catalog import axis_defaults
+from hpcsweep.measure import ahead, convolutions, models
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.training import network
+from hpcsweep.point import Point
+
+SHAPES = ("model", "input_size", "batch_size", "dtype", "memory_format")
+OF_TRAINING = (*SHAPES, "stem", "num_classes", "amp")
+
+
+@pytest.fixture(autouse=True)
+def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_path, "_in_use", [])
+
+
+def case(workload: str = "inference", **axes: Any) -> dict[str, Any]:
+    """Return the axes of a point that shapes depend on."""
+    names = OF_TRAINING if workload == "training" else SHAPES
+    return {name: {**axis_defaults(workload), **axes}[name] for name in names}
+
+
+def look(layers: dict[str, str], *cases: dict[str, Any], workload: str = "inference") -> Any:
+    """Ask about one map."""
+    asked = {"workload": workload, "layers": layers, "cases": cases}
+    answer = ahead.answer({"search_path": [], "weights": [], "maps": [asked]})
+    (found,) = json.loads(json.dumps(answer))["maps"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "pattern", "hint"),
+    [
+        ("alexnet", "featurs.*", "; did you mean 'features.8'?"),
+        ("tinynets:Residual", "stm", "; did you mean 'stem'?"),
+        ("tinynets:OtherKinds", "zzz", "; layers are conv, up, line ..."),
+    ],
+)
+def test_a_pattern_that_matches_no_layer_is_named_with_the_nearest(
+    model: str, pattern: str, hint: str
+) -> None:
+    """Of torchvision's networks, and of the user's own."""
+    found = look({pattern: "fft", "default": "gemm"}, case(model=model, input_size=64))
+    assert found == {"idle": {pattern: hint}}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["features.?", "features.[03]", "*_11x11_s4x4_*", "conv2d_n7_*", "*_128x128_*"]
+)
+def test_a_pattern_must_match_in_one_case_only(pattern: str) -> None:
+    """It may be about a size of images, or of batches."""
+    small = case(model="alexnet", input_size=64, batch_size=2)
+    assert look({pattern: "fft"}, small, case(model="alexnet", input_size=128, batch_size=7)) == {
+        "idle": {}
+    }
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"model": "tinynets:Holding"},  # does not run on the meta device
+        {"model": "tinynets:Unbatched", "batch_size": 1},
+        {"model": "tinynets:Functional", "batch_size": 5},
+        {"model": "shufflenet_v2_x0_5", "batch_size": 3, "dtype": "float16"},
+        {"model": "resnet18", "memory_format": "nhwc", "batch_size": 9},
+    ],
+)
+def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
+    """Layers and keys of shapes, though no weights are drawn and few images are looked at."""
+    point = Point("inference", {**axis_defaults("inference"), "input_size": 64, **axes})
+    device = torch.device("cpu")
+    model = models.build(models.ModelKey.of(point), device)
+    (image,) = models.make_inputs(point, device)
+    wanted = convolutions.names_of(shape_pass(model, image))
+    assert ahead._names("inference", json.dumps(case(**point.axes))) == wanted
+
+
+@pytest.mark.parametrize("amp", ["off", "bf16"])
+def test_names_are_those_of_a_training(amp: str) -> None:
+    """With the stem and the types that it has."""
+    axes = {"model": "resnet18", "input_size": 32, "batch_size": 8, "stem": "cifar", "amp": amp}
+    point = Point("training", {**axis_defaults("training"), **axes})
+    model = network.build(point, 10, torch.device("cpu"))
+    with torch.autocast("cpu", torch.bfloat16, enabled=amp == "bf16"):
+        wanted = convolutions.names_of(shape_pass(model, torch.empty(8, 3, 32, 32)))
+    assert ahead._names("training", json.dumps(case("training", **point.axes))) == wanted
+
+
+def test_a_network_that_nobody_can_build_here_is_not_judged() -> None:
+    """The reason is told; where one size fails, another may do."""
+    assert look({"fc": "fft"}, case(model="tinynets:no_module")) == {
+        "unchecked": "UsageError: model 'tinynets:no_module': returned int, not a torch.nn.Module"
+    }
+    small, fits = (case(model="alexnet", input_size=size) for size in (8, 64))
+    assert "8x8" in look({"features.0": "fft"}, small)["unchecked"]
+    assert look({"features.0": "fft"}, small, fits) == {"idle": {}}
