@@ -50,7 +50,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hpcsweep needs Python 3.10")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[page,parquet]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	@mkdir -p $(@D) && touch $@
 
 # The tests start their own Slurm on localhost; where it cannot be installed they skip with a reason.

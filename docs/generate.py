@@ -23,6 +23,7 @@ from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
+from hpcsweep.extras import EXTRAS
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.state import PointStatus
 
@@ -152,6 +153,17 @@ def exit_codes() -> str:
     meanings[errors.EXIT_INTERRUPTED] = ["Interrupted by Ctrl-C."]
     return table(
         ("code", "meaning"), ((str(code), " ".join(meanings[code])) for code in sorted(meanings))
+    )
+
+
+def extras() -> str:
+    """Return the extras of pip, with their packages and what needs them."""
+    return table(
+        ("extra", "packages", "what needs it"),
+        (
+            (f"`{name}`", ", ".join(dict.fromkeys(extra.packages.values())), extra.serves)
+            for name, extra in EXTRAS.items()
+        ),
     )
 
 
@@ -308,6 +320,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "models": models,
     "commands": commands,
     "exit codes": exit_codes,
+    "extras": extras,
     "slurm states": slurm_states,
     "sweep keys": sweep_keys,
     "profile keys": profile_keys,

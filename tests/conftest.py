@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import lanes
+import lightenv
 import offspring
 from localruns import TEN, Desk
 
@@ -104,6 +105,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Sch
 def desk(tmp_path: Path) -> Desk:
     """Return a folder of its own, in which hpcsweep can be run."""
     return Desk(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel."""
+    return lightenv.build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="session")
+def light(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> lightenv.Environment:
+    """Install the wheel without any extra into an environment of its own."""
+    return lightenv.light(tmp_path_factory.mktemp("light") / "env", wheel)
 
 
 @pytest.fixture(scope="session")

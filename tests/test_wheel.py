@@ -1,85 +1,150 @@
-"""The built wheel works installed elsewhere: templates, profiles and sweeps come with it."""
+"""The built wheel works installed elsewhere: templates, profiles and sweeps come with it.
+
+Without an extra it plans, submits and collects; what more is needed is named with its extra.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 
-import click
 import pytest
 
+import lightenv
+from hpcsweep.errors import MissingDependency
 from paths import ROOT
+
+NOOP = "workload: noop\naxes: {model: [a, b]}\n"
+NETWORK = "workload: inference\naxes: {model: [resnet18]}\n"
+PROFILE = "gpu: v100\npartition: gpu\ntime: 30\n"
+# What needs an extra, and which. `desk` has a collected sweep `noop`.
+NEEDED = {
+    "submit net.yaml --cluster local": "measure",
+    "submit net.yaml --cluster v100.yaml": "measure",
+    "submit net.yaml --cluster v100.yaml --dry-run": "measure",
+    "verify net.yaml --cluster local": "measure",
+    "data get cifar10 --to data": "measure",
+    "data get net.yaml --cluster local": "measure",
+    "submit noop.yaml --cluster submitit.yaml": "submitit",
+    "report noop": "analysis",
+    "layers noop": "analysis",
+    "best noop": "analysis",
+    "compare noop noop": "analysis",
+    "plot noop": "analysis",
+    "roofline --sample": "analysis",
+    "predict noop.yaml --from noop": "predict",
+    "collect noop --parquet": "parquet",
+}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Build the wheel as a release does, but with the hatchling that is installed here."""
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
-    subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
-    (path,) = out.glob("*.whl")
-    return path
+def desk(tmp_path_factory, light) -> Path:
+    """Return a folder in which that one has measured a sweep and collected it."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "noop.yaml").write_text(NOOP)
+    (folder / "net.yaml").write_text(NETWORK)
+    (folder / "v100.yaml").write_text(PROFILE)
+    (folder / "submitit.yaml").write_text(f"{PROFILE}launcher: submitit\n")
+    done = light.run(folder, "submit", "noop.yaml", "--cluster", "local")
+    assert (done.returncode, "2 ok" in done.stdout) == (0, True), done.stderr
+    done = light.run(folder, "collect", "noop")
+    assert (done.returncode, "2 points (2 ok)" in done.stdout) == (0, True), done.stderr
+    return folder
 
 
 def test_the_wheel_carries_what_the_commands_look_up(wheel):
     """Every file of the three folders, and the mark of a typed package."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("sweeps", "cluster_profiles", "jobs/templates"):
+    for folder in ("sweeps", "cluster_profiles", "jobs/templates", "jobs/apptainer"):
         for path in (ROOT / folder).glob("*.*"):
             assert f"hpcsweep/_data/{folder}/{path.name}" in names
     assert "hpcsweep/py.typed" in names
 
 
-def test_an_installed_wheel_runs_a_shipped_sweep_anywhere(wheel, tmp_path):
-    """In an environment of its own, from a folder that holds nothing."""
-    home = tmp_path / "env"
-    venv.create(home)
-    python = home / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet"]
-    subprocess.run(
-        [*pip, "--no-deps", "--no-index", wheel], check=True, capture_output=True, timeout=120
+def test_without_an_extra_there_is_no_torch_and_no_table_library(light):
+    """What stands in `packages` is all that there is."""
+    names = {path.name.lower() for path in light.site.iterdir()}
+    assert names.isdisjoint({"torch", "torchvision", "pandas", "numpy", "scipy", "matplotlib"})
+    assert {"click", "pydantic", "jinja2", "rich"} <= names
+    where = light.call(
+        light.home, str(light.python), "-c", "import hpcsweep as h; print(h.__file__)"
     )
-    site = next((home / "lib").glob("python*")) / "site-packages"
-    # The dependencies of this environment come after the installed wheel. Its editable hpcsweep
-    # does not: that is found through a .pth file, and Python follows no .pth file from here.
-    (site / "zz_dependencies.pth").write_text(f"{Path(click.__file__).parents[1]}\n")
-    desk = tmp_path / "elsewhere"
-    desk.mkdir()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HPCSWEEP"))}
+    assert where.stdout.startswith(str(light.site))
 
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [home / "bin" / "hpcsweep", *arguments],
-            cwd=desk,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    assert json.loads(run("expand", "quickstart", "--json"))["points_total"] == 12
-    (desk / "noop.yaml").write_text("workload: noop\naxes: {model: [a, b]}\n")
-    assert "2 ok" in run("submit", "noop.yaml", "--cluster", "local")
-    assert "2 points (2 ok)" in run("collect", "noop")
-    where = subprocess.run(
-        [python, "-c", "import hpcsweep; print(hpcsweep.__file__)"],
-        cwd=desk,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert str(home) in where
+def test_shipped_sweeps_and_profiles_are_found_from_any_folder(light, tmp_path):
+    """By name, and by the path that they have in a clone, as the help writes it."""
+    for command, done in light.many(
+        tmp_path,
+        "expand quickstart --json",
+        "expand sweeps/quickstart.yaml --json",
+        "estimate sweeps/resnet152_gemm.yaml --cluster cluster_profiles/v100.yaml --json",
+    ):
+        assert done.returncode == 0, (command, done.stderr)
+        assert json.loads(done.stdout), command
+
+
+def test_points_are_read_without_a_table_library(light, desk):
+    """`status` and `show` read shards."""
+    (_, status), (_, shown) = light.many(desk, "status noop --json", "show noop --json")
+    assert status.returncode == 0, status.stderr
+    assert [point["status"] for point in json.loads(shown.stdout)["points"]] == ["ok", "ok"]
+
+
+def test_what_is_missing_is_told_with_its_extra(light, desk):
+    """In one line, with an exit code of its own, before anything is written."""
+    for command, done in light.many(desk, *NEEDED):
+        assert done.returncode == MissingDependency.exit_code, (command, done.stderr)
+        (line,) = done.stderr.splitlines()
+        assert f"pip install 'hpcsweep[{NEEDED[command]}]'" in line, command
+    assert not (desk / "results" / "net").exists()
+
+
+def test_python_code_is_told_too(light, desk):
+    """As an exception of hpcsweep."""
+    code = "import hpcsweep; hpcsweep.load('noop')"
+    done = light.call(desk, str(light.python), "-c", code)
+    last = done.stderr.splitlines()[-1]
+    assert "MissingDependency" in last
+    assert "pip install 'hpcsweep[analysis]'" in last
+
+
+def test_the_doctor_names_each_extra_and_what_stays_empty(light, desk):
+    """Nothing of it is a failure: submitting works."""
+    done = light.run(desk, "doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    found = {one["what"]: one for one in json.loads(done.stdout)}
+    assert "sm_clock_mhz_mean" in found["[nvidia]"]["detail"]
+    assert found["[measure]"]["do"] == "pip install 'hpcsweep[measure]'"
+    assert {one["level"] for one in found.values()} <= {"ok", "none", "warn"}
+
+
+def test_a_worker_without_torch_refuses_the_chunk_and_names_the_extra(light, desk):
+    """A job may have another Python than the one that submitted it."""
+    code = "import sys; from hpcsweep.node import worker; sys.exit(worker.main())"
+    wanted = {"HPCSWEEP_WORKLOAD": "inference", "HPCSWEEP_RUN": "{}", "PATH": os.environ["PATH"]}
+    command = [light.python, "-c", code]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # it ends with its stdin
+    with subprocess.Popen(command, cwd=desk, env=wanted, text=True, **pipes) as worker:
+        hello = json.loads(worker.stdout.readline())
+        assert worker.wait(60) == MissingDependency.exit_code
+    assert "pip install 'hpcsweep[measure]'" in hello["refused"]
+
+
+@pytest.mark.slow
+def test_from_pypi_the_light_install_is_small(tmp_path, wheel):
+    """Under 100 MB in an empty environment; it plans and measures a no-op."""
+    made = lightenv.empty(tmp_path / "env")
+    pip = [sys.executable, "-m", "pip", f"--python={made.python}", "install", "--quiet"]
+    subprocess.run([*pip, wheel], check=True, capture_output=True, timeout=300)
+    size = sum(path.stat().st_size for path in made.site.rglob("*") if path.is_file()) / 1e6
+    assert size < 100
+    shutil.copyfile(ROOT / "sweeps" / "quickstart.yaml", tmp_path / "mine.yaml")
+    assert made.run(tmp_path, "expand", "mine.yaml").returncode == 0
+    (tmp_path / "noop.yaml").write_text(NOOP)
+    assert made.run(tmp_path, "submit", "noop.yaml", "--cluster", "local").returncode == 0

@@ -1,7 +1,7 @@
 """hpcsweep: sweeps of convolutional-network timings over a Slurm cluster, point by point.
 
 In Python, `load` reads the tables of a sweep and `run` measures one on this machine. They load
-pandas, so that `import hpcsweep` alone takes a few milliseconds.
+pandas (of the extra `analysis`), so that `import hpcsweep` alone takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - and by name, as no module needs `api`
 
-    return getattr(import_module("hpcsweep.api"), name)
+    from hpcsweep import extras  # noqa: PLC0415
+
+    try:
+        return getattr(import_module("hpcsweep.api"), name)
+    except ModuleNotFoundError as error:
+        raise extras.missing(error, f"hpcsweep.{name}") or error from None
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
+from hpcsweep.errors import MissingDependency
+
 
 def test_check_prints_the_errors_of_what_was_left_out(layered_desk):
     """As a table, and as a record."""
@@ -20,5 +22,5 @@ def test_without_scikit_learn_the_extra_is_named(layered_desk, monkeypatch):
     """It is optional."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
     told = layered_desk.run("predict", "--check", "demo")
-    assert told.returncode == 2
+    assert told.returncode == MissingDependency.exit_code
     assert "pip install 'hpcsweep[predict]'" in told.stderr

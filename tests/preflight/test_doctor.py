@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 
 import pytest
 
@@ -91,6 +92,21 @@ def test_a_cluster_profile_needs_a_cluster(desk, monkeypatch):
     found = by_what(doctor.examine(profile.load("l40"), desk.results))
     assert found["slurm"].level == "fail"
     assert "login node" in found["slurm"].do
+
+
+def test_a_profile_whose_jobs_would_lack_torch_is_told(desk, monkeypatch):
+    """Where it names a Python of its own, that one is not ours to judge."""
+    desk.spec("gpu: v100\n", "plain.yaml")
+    desk.spec("gpu: v100\npython: /opt/python\n", "own.yaml")
+    monkeypatch.setattr("hpcsweep.slurm.available", lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    plain, own = (
+        doctor.examine(profile.load(desk.folder / name), desk.results)
+        for name in ("plain.yaml", "own.yaml")
+    )
+    assert [one.what for one in plain if one.level == "warn" and "torch" in one.detail]
+    assert not [one.what for one in own if one.level == "warn" and "torch" in one.detail]
+    assert by_what(own)["[measure]"].do == "pip install 'hpcsweep[measure]'"
 
 
 def test_json_and_exit_code(desk):

@@ -56,6 +56,17 @@ def test_an_explicit_path_is_taken_as_it_is(places, monkeypatch: pytest.MonkeyPa
     assert lookup.find(lookup.PROFILES, "bare").resolve() == bare.resolve()
 
 
+def test_the_path_of_a_clone_means_the_name_where_there_is_no_such_folder(places) -> None:
+    """Help and pages write `cluster_profiles/l40.yaml`; a mistake in one's own folder stays one."""
+    path = put(places["package"], "l40.yaml")
+    assert lookup.find(lookup.PROFILES, "cluster_profiles/l40.yaml") == path
+    with pytest.raises(SpecError, match="no such file"):
+        lookup.find(lookup.SWEEPS, "cluster_profiles/l40.yaml", SpecError)
+    put(places["work"], "mine.yaml")
+    with pytest.raises(ProfileError, match="no such file"):
+        lookup.find(lookup.PROFILES, "cluster_profiles/l40.yaml", ProfileError)
+
+
 def test_a_folder_of_the_same_name_does_not_hide_a_profile(places) -> None:
     """People keep results in folders named after the GPU."""
     path = put(places["package"], "v100.yaml")

@@ -19,6 +19,7 @@ class Launcher:
     in_slurm: bool = False  # sends chunks to Slurm's queue; otherwise they run on this machine
     runs_profilers: bool = False  # its jobs take the profile's `wrapper`
     needs_time: bool = False  # the profile must have a time limit
+    extra: str = ""  # of pip, that has what it needs
 
 
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
@@ -26,7 +27,11 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
         module="sbatch", template="job.sbatch.j2", in_slurm=True, runs_profilers=True
     ),
     "submitit": Launcher(
-        module="via_submitit", template="setup.sh.j2", in_slurm=True, needs_time=True
+        module="via_submitit",
+        template="setup.sh.j2",
+        in_slurm=True,
+        needs_time=True,
+        extra="submitit",
     ),
     "local": Launcher(module="local"),
 }

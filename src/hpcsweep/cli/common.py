@@ -6,11 +6,11 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import environment
+from hpcsweep import environment, extras
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
@@ -39,6 +39,16 @@ class Commands(click.Group):
                 f"no command '{args[0]}'{suggest(args[0], known)} (there are: {', '.join(known)})"
             )
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what the command returns
+        """Run the command; `MissingDependency` names the extra of a package that is missing."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            told = extras.missing(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
+            if told is None:
+                raise
+            raise told from error
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcsweep import extras
 from hpcsweep.cli.common import runs
 from hpcsweep.errors import UsageError
 
@@ -131,6 +132,8 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import best, output
 
+    if confirm:
+        extras.need("measure", "--confirm")
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     found = best.read(one, where=where, over=over, everything=everything)
     if out:

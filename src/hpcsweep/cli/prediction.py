@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcsweep import extras
 from hpcsweep.cli.common import json_option, request_of, runs
 from hpcsweep.errors import UsageError
 
@@ -48,7 +49,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     hpcsweep predict more_sizes.yaml --from resnets,mobilenets
     hpcsweep predict --check resnets mobilenets
     """
-    _need_the_extra()
+    extras.need("predict", "hpcsweep predict")
     if check:
         from hpcsweep.predict import check as checking
         from hpcsweep.predict import tables
@@ -79,12 +80,3 @@ def _predict(
     print(json.dumps(found.to_json()) if as_json else found.text())
     for path in paths:
         print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
-
-
-def _need_the_extra() -> None:
-    """Raise `UsageError` where scikit-learn, which is optional, is not installed."""
-    try:
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        text = "predict needs scikit-learn; install it: pip install 'hpcsweep[predict]'"
-        raise UsageError(text) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from hpcsweep import extras
 from hpcsweep.cli.common import break_lock_option, json_option, runs
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import HpcsweepError, Implausible, UsageError
@@ -197,6 +198,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis.plot import read
 
     if out:
+        extras.need("plot", "--out")
         output.check_picture(out)
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     columns = [name.strip() for text in by for name in text.split(",")]
@@ -277,11 +279,13 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
             show(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}", file=sys.stderr)
         return 0
     if out:
+        extras.need("plot", "--out")
         output.check_picture(out)
     source = "the command line"
     if measure_cpu:
         if gpu or peak_compute or peak_bw:
             raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
+        extras.need("measure", "--measure-cpu")
         from hpcsweep.measure.machine import peaks
 
         (peak_compute, peak_bw), source = peaks.measured(), "this machine's processor, measured"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import files
+from hpcsweep import extras, files
 from hpcsweep.catalog.columns import COLLECTED, LAYERS, OVERALL, SAMPLES
-from hpcsweep.errors import MissingDependency, ResultsError
+from hpcsweep.errors import ResultsError
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
@@ -18,12 +18,7 @@ _BLOCK: Final = 1 << 25  # bytes; a cell must fit in
 
 def check() -> None:
     """Raise `MissingDependency` where Parquet cannot be written."""
-    try:
-        import pyarrow as pa  # noqa: F401, PLC0415 - optional
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            "--parquet needs pyarrow, which is not installed: pip install 'hpcsweep[parquet]'"
-        ) from error
+    extras.need("parquet", "--parquet")
 
 
 def write(run: RunDir) -> list[Path]:

@@ -16,12 +16,13 @@ import json
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import traceback
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment
+from hpcsweep import environment, extras
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.node.protocol import Hello, Outcome, Request
@@ -61,6 +62,12 @@ def main() -> int:
     except HpcsweepError as error:
         _send(replies, Hello(refused=str(error)))
         return error.exit_code
+    except ModuleNotFoundError as error:
+        told = extras.missing(error, f"{sys.executable} on {socket.gethostname()}")
+        if told is None:
+            raise
+        _send(replies, Hello(refused=str(told)))
+        return told.exit_code
     while line := inbox.get():
         _send(replies, outcome(bench, typed_json.read(Request, json.loads(line))))
     return 0

@@ -14,15 +14,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import slurm
+from hpcsweep import extras, slurm
 from hpcsweep.preflight import checks, folders, local_device, request
 from hpcsweep.preflight.findings import Finding
 from hpcsweep.spec.profile import Profile
 
-_NEEDED: Final = ("torch", "torchvision", "pandas", "pydantic", "jinja2", "filelock")
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
 _DEEP: Final = "hpcsweep.measure.machine.torch_report"
 
@@ -39,19 +39,16 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
 
 
 def _packages() -> Iterator[Finding]:
-    versions = {name: _version(name) for name in _NEEDED}
-    for name, version in versions.items():
-        if version is None:
-            yield Finding("fail", name, "not installed here", f"pip install {name}")
-    if versions["torch"] and versions["torchvision"]:
-        yield _pairing(versions["torch"], versions["torchvision"])
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """Report the extras: those that are here in one line, and what each missing one leaves out."""
+    lacking = {name: extras.lacking(name) for name in extras.EXTRAS}
+    here = [name for name, lack in lacking.items() if not lack]
+    yield Finding("ok", "extras", ", ".join(here) or "none")
+    for name, lack in lacking.items():
+        if lack:
+            detail = f"not here ({', '.join(lack)}); without it: {extras.EXTRAS[name].serves}"
+            yield Finding("none", f"[{name}]", detail, extras.install(name))
+    with suppress(importlib.metadata.PackageNotFoundError):
+        yield _pairing(*map(importlib.metadata.version, ("torch", "torchvision")))
 
 
 def _pairing(torch: str, vision: str) -> Finding:
@@ -104,6 +101,10 @@ def _torch() -> Iterator[Finding]:
 def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
     """Check a profile against this machine, or against its cluster."""
     yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
+    if not profile.own_python and (lack := extras.lacking("measure")):
+        do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"
+        told = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
+        yield Finding("warn", "python", told, do, profile.where("python"))
     if not profile.in_slurm:
         return
     yield folders.shared(results)

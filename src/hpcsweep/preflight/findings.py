@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from hpcsweep.text import aligned
 
-Level = Literal["ok", "warn", "fail"]
+Level = Literal["ok", "none", "warn", "fail"]
 
 _SHOWN: Final = 8  # names in one line
 
@@ -17,7 +17,7 @@ _SHOWN: Final = 8  # names in one line
 class Finding:
     """The result of one check, and how to fix what it found."""
 
-    level: Level  # fail: cannot work as it is
+    level: Level  # none: an option that is not installed; fail: cannot work as it is
     what: str  # what was checked, such as a key of the profile
     detail: str
     do: str = ""
@@ -41,7 +41,9 @@ def text(findings: Sequence[Finding]) -> str:
     """Return one line per finding, and a second one where there is something to do."""
     rows = []
     for finding in findings:
-        place = f" ({finding.where})" if finding.where and finding.level != "ok" else ""
+        place = (
+            f" ({finding.where})" if finding.where and finding.level not in {"ok", "none"} else ""
+        )
         rows.append((f"{finding.level:<4}", finding.what, f"{finding.detail}{place}"))
         if finding.do:
             rows.append(("", "", f"-> {finding.do}"))

@@ -1,6 +1,6 @@
 """Finds sweeps, profiles and templates by name, in the order of this list.
 
-1. an explicit path;
+1. an explicit path; ``sweeps/quickstart.yaml`` also means that name where there is no `sweeps/`;
 2. the folder in the working directory (`sweeps/`, `cluster_profiles/`, `jobs/templates/`);
 3. the same folder below `~/.config/hpcsweep/` (`$XDG_CONFIG_HOME` is honoured);
 4. the copy that came with the package (a source checkout: its own folders).
@@ -57,8 +57,9 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if is_path(text) or _is_file(path):
-        if _exists(path):
-            return path
+        found = path if _exists(path) else _of_a_kind(kind, path)
+        if found:
+            return found
         raise error(f"{shown}: no such file{_near_file(path)}")
     known = names(kind)
     if text in known:
@@ -72,6 +73,13 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
 def is_path(text: str) -> bool:
     """Say whether a text can be a path only, and not a name."""
     return "/" in text or Path(text).suffix in SUFFIXES
+
+
+def _of_a_kind(kind: str, path: Path) -> Path | None:
+    """Return the file of ``sweeps/NAME.yaml`` where the working directory has no such folder."""
+    if path.parent != Path(kind) or path.parent.is_dir():
+        return None
+    return next(filter(_is_file, (folder / path.name for folder in folders(kind))), None)
 
 
 def _near_file(path: Path) -> str:

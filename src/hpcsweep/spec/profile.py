@@ -154,6 +154,12 @@ class Profile(ProfileFile):
         return LAUNCHERS[self.launcher].in_slurm
 
     @property
+    def own_python(self) -> bool:
+        """Say whether its jobs have a Python, or modules, that are not those here."""
+        own = self.conda, self.venv, self.python, self.modules, self.setup
+        return self.in_slurm and (any(own) or "PYTHONPATH" in self.env)
+
+    @property
     def time_seconds(self) -> int | None:
         """Return the time limit in seconds, None if there is none."""
         return None if self.time is None else units.seconds(self.time)

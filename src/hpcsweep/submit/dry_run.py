@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcsweep import slurm
+from hpcsweep import extras, slurm
 from hpcsweep.errors import PointsFailed
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
@@ -83,6 +83,10 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
 
 def _rehearse(asked: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
+    if asked.sweep.workload != "noop" and (lack := extras.lacking("measure")):
+        without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
+        say(f"dry run: nothing was submitted; {without}")
+        return 0
     device = local_device.local_device()
     options = replace(asked.options, workers=1)
     here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)

@@ -1,4 +1,4 @@
-"""Refuses, before anything is written, a sweep whose networks, layers or files are not there.
+"""Refuses, before anything is written, a sweep whose packages, networks or files are not there.
 
 A factory is looked up without running it: its module is found as an import would find it, and its
 name is read from the source. Only to learn the names of layers, if a map of algorithms has some, is
@@ -15,8 +15,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import search_path
+from hpcsweep import extras, search_path
 from hpcsweep.catalog import AXES
+from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
 from hpcsweep.submit import ahead
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from importlib.machinery import ModuleSpec
 
-    from hpcsweep.spec.profile import Profile
     from hpcsweep.spec.space import Sweep
     from hpcsweep.submit.request import Request, Say
 
@@ -39,15 +39,18 @@ class _NoModule(Exception):
 
 
 def check(requests: Sequence[Request], say: Say) -> None:
-    """Refuse a factory, a file, weights or a layer that no job would find.
+    """Refuse a factory, a file, weights or a layer that no job would find, or a job without torch.
 
     The requests are for one sweep.
 
     Raises:
+        MissingDependency: with the extra that has what is missing.
         SpecError: with file, line and key of the sweep, and the nearest name that exists.
 
     """
     sweep = requests[0].sweep
+    for asked in requests:
+        _check_packages(asked)
     if sweep.workload == "noop":
         return
     for asked in requests:
@@ -57,6 +60,19 @@ def check(requests: Sequence[Request], say: Say) -> None:
     for asked, named, problems in zip(requests, wanted, answer.weights, strict=True):
         _check_weights(asked, named, problems, say)
     _check_maps(sweep, answer.maps, say)
+
+
+def _check_packages(asked: Request) -> None:
+    profile = asked.profile
+    if extra := LAUNCHERS[profile.launcher].extra:
+        extras.need(extra, f"profile {profile.name} (launcher: {profile.launcher})")
+    if asked.sweep.workload == "noop" or profile.own_python:
+        return
+    what, other = f"{asked.sweep.name} on profile {profile.name}", ""
+    if profile.in_slurm:
+        what += ", whose jobs run this Python,"
+        other = "; or name another `python`, `venv` or `conda` in the profile"
+    extras.need("measure", what, other)
 
 
 def _check_names(asked: Request, say: Say) -> None:
@@ -91,7 +107,7 @@ def _check_weights(
         if not problem:
             continue
         told = f"{model}: {problem}; `{command}` on a login node downloads what is missing"
-        if not _own_python(asked.profile):
+        if not asked.profile.own_python:
             raise _complaint(asked.sweep, "weights", name, told)
         say(f"note: weights '{name}' of {told}")
 
@@ -122,7 +138,7 @@ def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
     try:
         problem = _factory_problem(name, asked.search_path)
     except _NoModule as missing:
-        if _own_python(asked.profile):
+        if asked.profile.own_python:
             say(f"note: {axis} '{name}': {missing}; the job's own Python must have it")
             return
         problem = str(missing)
@@ -147,12 +163,6 @@ def _named(sweep: Sweep, axis: str) -> Iterator[str]:
     """Yield the values of an axis, each once; none where the workload has no such axis."""
     if axis in sweep.space.defaults:
         yield from dict.fromkeys(sweep.values(axis))
-
-
-def _own_python(profile: Profile) -> bool:
-    """Say whether the jobs of a profile have a Python, or modules, that are not those here."""
-    own = profile.conda, profile.venv, profile.python, profile.modules, profile.setup
-    return profile.in_slurm and (any(own) or "PYTHONPATH" in profile.env)
 
 
 def _factory_problem(name: str, folders: Sequence[str]) -> str | None:

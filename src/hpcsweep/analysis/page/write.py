@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import pandas as pd
 
-from hpcsweep import __version__, files
+from hpcsweep import __version__, extras, files
 from hpcsweep.analysis import columns, dataset, report
 from hpcsweep.analysis.page import frames, tables
-from hpcsweep.errors import MissingDependency, ResultsError
+from hpcsweep.errors import ResultsError
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.dataset import Dataset
@@ -32,14 +32,10 @@ def write(run: RunDir, path: Path) -> list[str]:
         ResultsError: the file cannot be written.
 
     """
-    try:
-        from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
+    extras.need("page", "the page")
+    from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
 
-        library = _library()
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"the page needs {error.name}, which is not installed: pip install 'hpcsweep[page]'"
-        ) from error
+    library = _library()
     data = dataset.read(run)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen)

@@ -1,0 +1,85 @@
+"""The optional parts of an installation: pip's extras, their packages, and what they serve.
+
+Planning, submitting, watching and collecting need none of them. What needs one imports its packages
+when it runs; `missing` tells of one that is not there, and how to install it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hpcsweep.errors import MissingDependency
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extra:
+    """An extra of `pip install 'hpcsweep[NAME]'`."""
+
+    packages: Mapping[str, str]  # by what Python imports: the name that pip knows
+    serves: str  # what does not work without it
+
+
+EXTRAS: Final[Mapping[str, Extra]] = {
+    "measure": Extra(
+        packages={"torch": "torch", "torchvision": "torchvision"},
+        serves="measuring with this Python, here or in jobs: no row but those of workload noop; "
+        "verify, data get",
+    ),
+    "nvidia": Extra(
+        packages={"pynvml": "nvidia-ml-py"},
+        serves="the columns gpu_util_pct, sm_clock_mhz_mean, sm_clock_mhz_min, throttle_reasons, "
+        "power_limit_w, energy_j, temp_c_start, temp_c_end, and flags of throttling, on GPUs",
+    ),
+    "analysis": Extra(
+        packages={"pandas": "pandas", "scipy": "scipy", "numpy": "numpy"},
+        serves="report, layers, best, compare, plot, roofline, and hpcsweep.load in Python",
+    ),
+    "plot": Extra(packages={"matplotlib": "matplotlib"}, serves="pictures of plot and roofline"),
+    "page": Extra(
+        packages={"altair": "altair", "vl_convert": "vl-convert-python"}, serves="report --html"
+    ),
+    "predict": Extra(
+        packages={"sklearn": "scikit-learn", "threadpoolctl": "threadpoolctl"}, serves="predict"
+    ),
+    "parquet": Extra(packages={"pyarrow": "pyarrow"}, serves="collect --parquet"),
+    "submitit": Extra(packages={"submitit": "submitit"}, serves="profiles with launcher: submitit"),
+}
+
+
+def lacking(name: str) -> list[str]:
+    """Return the packages of an extra that are not installed, as pip calls them."""
+    return [pip for module, pip in EXTRAS[name].packages.items() if not _is_here(module)]
+
+
+def need(name: str, what: str, other: str = "") -> None:
+    """Raise `MissingDependency` if an extra that something needs is not installed.
+
+    `other` says what else can be done.
+    """
+    if lack := lacking(name):
+        raise MissingDependency(f"{_words(what, lack[0], name)}{other}")
+
+
+def missing(error: ModuleNotFoundError, what: str) -> MissingDependency | None:
+    """Return what to tell of a module that was not found; None if it belongs to no extra."""
+    module = (error.name or "").partition(".")[0]
+    for name, extra in EXTRAS.items():
+        if module in extra.packages:
+            return MissingDependency(_words(what, extra.packages[module], name))
+    return None
+
+
+def install(name: str) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install 'hpcsweep[{name}]'"
+
+
+def _words(what: str, package: str, extra: str) -> str:
+    return f"{what} needs {package}, which is not installed: {install(extra)}"
+
+
+def _is_here(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
