@@ -6,9 +6,19 @@ import json
 
 import pytest
 
+import resultsfolder
 from hpcsweep.analysis import layers
+from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
-from layeredsweep import layered
+from hpcsweep.measure.inference import Inference
+from hpcsweep.store import shards
+from layeredsweep import SUBMISSION, layered
+
+MEASURED = """\
+workload: inference
+axes: {model: ["tinynets:small_vgg"], input_size: [64, 96], algorithm: [auto, gemm]}
+measure: {layers: HOW, iterations: 5, warmup: 1, evidence: false, numerics: false}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +105,32 @@ def test_what_is_not_there_is_told(run, options, words):
     """With what is there."""
     with pytest.raises(UsageError, match=words):
         layers.read(run, **options)
+
+
+@pytest.mark.parametrize("how", ["unique", "batched", "true"])
+def test_shares_of_convolutions_that_were_timed_alone_say_of_what_they_are(tmp_path, how):
+    """Of a measured sweep: `percentage` is of the pass, and sums to 100 only in a layer pass."""
+    text = MEASURED.replace("HOW", how)
+    folder, bench = resultsfolder.make(tmp_path, text), Inference()
+    folder.submit(SUBMISSION, text=text)
+    shard, sums = folder.shard(SUBMISSION), []
+    with shards.ShardWriter(shard) as writer:
+        for point in folder.points:
+            done = bench.measure(point)
+            row = {**resultsfolder.row_of(point, shard), **done.row, "valid": True, "flags": ""}
+            writer.commit(row, done.layers)
+            shares = [100 * layer["mean_ms"] / done.row["mean_ms"] for layer in done.layers]
+            sums.append(sum(layer["percentage"] for layer in done.layers))
+            if how != "true":
+                assert [layer["percentage"] for layer in done.layers] == pytest.approx(shares)
+    workflow.collect(folder.run)
+    found = layers.read(folder.run)
+    assert found.frame["share_pct"].sum() == pytest.approx(100)
+    told = next(note for note in found.notes if note.startswith("times are mean_ms; shares are"))
+    if how == "true":
+        assert sums == pytest.approx([100] * 4)
+        assert "of the layer pass, " in told
+    else:
+        of = f"{min(sums):.0f} to {max(sums):.0f} % of the pass"
+        assert f"of the sum of convolutions timed alone, which is {of}, " in told
+        assert "__other__" not in set(found.frame["layer"])

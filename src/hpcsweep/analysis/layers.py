@@ -2,7 +2,8 @@
 
 A value is the time of all calls of a layer in one pass, as a mean over the configurations that
 every algorithm has. Points whose times are unreliable are left out and counted. A share is that of
-the layer pass; the shares of all layers and of the rest of the pass add up to 100.
+the layer pass; the shares of all layers and of the rest of the pass add up to 100. Convolutions
+that were timed alone have shares of their sum, and a note says how much of a pass that is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # what tells layers apart, by the name of the option's value
 BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}
+_ALONE: Final = ("isolated", "batched")  # in `layer_timer`
 _FALLBACK: Final = "~"
 _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
 
@@ -51,10 +53,12 @@ def read(  # noqa: PLR0913 - one argument per option
         raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
     _check(run, rows, metric)
     points, lacking = _comparable(points)
-    grouped = _grouped(rows[rows["point_id"].isin(points["point_id"])], BY[by], metric)
+    rows = rows[rows["point_id"].isin(points["point_id"])]
+    grouped = _grouped(rows, BY[by], metric)
     names = sorted(points["algorithm"].unique(), key=lambda n: dataset.rank("algorithm", n))
     table = _table(grouped, BY[by], names)
-    notes = [*_notes(points, grouped, metric), *lacking, *left_out]
+    about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
+    notes = [about, *_notes(points, grouped), *lacking, *left_out]
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
     slowest = table.head(top).rename(columns={BY[by]: by})
@@ -162,9 +166,19 @@ def _time(ms: float) -> str:
     return "-" if math.isnan(ms) else f"{ms:.4g}"
 
 
-def _notes(points: pd.DataFrame, grouped: pd.DataFrame, metric: str) -> list[str]:
+def _of_what(rows: pd.DataFrame) -> str:
+    """Say what the shares are shares of; there is no pass of layers that were timed alone."""
+    alone = rows[rows["layer_timer"].isin(_ALONE)] if "layer_timer" in rows else rows[:0]
+    if alone.empty:
+        return "of the layer pass"
+    sums = alone.groupby("point_id")["percentage"].sum()
+    part = f"{sums.min():.0f} to {sums.max():.0f} % of the pass"
+    return f"of the sum of convolutions timed alone, which is {part}"
+
+
+def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
     """Return what the values are means over, and what the mark means."""
-    notes = [f"times are {metric}; shares are of the layer pass, means over all points"]
+    notes = []
     over = [a for a in dataset.varying_axes(points) if a != "algorithm"]
     if over:
         some = "; ".join(f"{axis} {_values(points, axis)}" for axis in over)
