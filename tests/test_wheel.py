@@ -118,7 +118,8 @@ def test_the_doctor_names_each_extra_and_what_stays_empty(light, desk):
     """Nothing of it is a failure: submitting works."""
     done = light.run(desk, "doctor", "--json")
     assert done.returncode == 0, done.stdout
-    found = {one["what"]: one for one in json.loads(done.stdout)}
+    (machine,) = json.loads(done.stdout)["machines"]
+    found = {one["what"]: one for one in machine["findings"]}
     assert "sm_clock_mhz_mean" in found["[nvidia]"]["detail"]
     assert found["[measure]"]["do"] == "pip install 'hpcsweep[measure]'"
     assert {one["level"] for one in found.values()} <= {"ok", "none", "warn"}

@@ -28,6 +28,6 @@ def test_markdown_and_latex_escape_what_means_something_there():
 def test_csv_and_json_hold_the_values():
     """Nothing is rounded; what is unknown is empty, or null."""
     assert VIEW.written("csv") == "name,ms\na|b,1.23456\nc_d,"
-    record = json.loads(VIEW.written("json"))
+    record = json.loads(json.dumps(VIEW.to_json()))
     assert record["rows"] == [{"name": "a|b", "ms": 1.23456}, {"name": "c_d", "ms": None}]
     assert (record["sweep"], record["notes"]) == ("demo", ["why"])

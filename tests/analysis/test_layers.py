@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import resultsfolder
@@ -88,7 +86,7 @@ def test_the_rest_is_counted_and_every_form_has_the_same_rows(run):
     found = layers.read(run, top=2)
     assert "3 layers more; --top 5 shows all" in found.written("table")
     assert len(found.written("csv").splitlines()) == 3
-    assert len(json.loads(found.written("json"))["rows"]) == 2
+    assert len(found.to_json()["rows"]) == 2
     assert found.written("md").splitlines()[1] == "| --- | ---: | ---: | ---: | ---: | ---: |"
     assert "algorithm" not in found.written("latex").splitlines()[2]
 

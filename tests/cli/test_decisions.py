@@ -20,12 +20,15 @@ def test_layers_prints_every_form(layered_desk):
 
 
 def test_best_writes_the_maps_and_names_the_file(layered_desk):
-    """On stderr where stdout is for a machine."""
+    """In the document; on stderr where stdout is a table for a machine."""
     told = layered_desk.run("best", "demo", "--out", "map.yaml", "--json")
     assert told.returncode == 0, told.stderr
     record = json.loads(told.stdout)
     assert set(record["maps"]) == {row["map"] for row in record["rows"]}
+    assert record["files"] == ["map.yaml"]
+    told = layered_desk.run("best", "demo", "--out", "map.yaml", "--format", "csv")
     assert "map.yaml" in told.stderr
+    assert "map.yaml" not in told.stdout
     assert "4 points" in layered_desk.run("expand", "map.yaml", "--cluster", "local").stdout
     refused = layered_desk.run("best", "demo", "--out", "no/map.yaml")
     assert (refused.returncode, "No such file" in refused.stderr) == (2, True)
@@ -40,6 +43,8 @@ def test_compare_fails_where_it_is_told_to(tmp_path):
     assert done.returncode == 3
     assert "SLOWER by at least 5 %: resnet18 input_size 32 auto (1.1" in done.stderr
     assert "12 SLOWER" in done.stdout
+    both = json.loads(desk.run("compare", *names, "--fail-on", "slower:5%", "--json").stdout)
+    assert (both["error"]["kind"], len(both["comparisons"][0]["rows"])) == ("Regression", 12)
     assert desk.run("compare", *names, "--fail-on", "slower:50%").returncode == 0
     assert desk.run("compare", *names, "--fail-on", "faster:5%").returncode == 0
     record = json.loads(desk.run("compare", *names, names[0], "--json").stdout)

@@ -15,11 +15,17 @@ from hpcsweep.cli import planning
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
 
 
+def _expansion(desk, *more):
+    """Return the one expansion that the command prints as JSON."""
+    (found,) = json.loads(desk.run("expand", "sweep.yaml", *more, "--json").stdout)["expansions"]
+    return found
+
+
 def test_expand_json_is_pure(desk):
     """Machines read stdout; every point is flat."""
     desk.spec(NOOP + "exclude: [{input_size: 2}]\n")
     done = desk.run_process("expand", "sweep.yaml", "--cluster", "local", "--json")
-    record = json.loads(done.stdout)
+    (record,) = json.loads(done.stdout)["expansions"]
     assert record["points_total"] == 2
     assert [rule["points"] for rule in record["rules"]] == [1]
     assert [point["input_size"] for point in record["points"]] == [1, 3]
@@ -30,9 +36,7 @@ def test_expand_shows_ten_points_unless_asked_for_all(desk):
     """The rest is counted."""
     desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 30, num: 30}"))
     assert "and 20 more" in desk.run("expand", "sweep.yaml").stdout
-    assert (
-        len(json.loads(desk.run("expand", "sweep.yaml", "--json", "--all").stdout)["points"]) == 30
-    )
+    assert len(_expansion(desk, "--all")["points"]) == 30
 
 
 @pytest.mark.parametrize("form", ["text", "--json"])
@@ -78,7 +82,7 @@ def test_all_points_have_the_columns_and_widths_of_the_first_ten(desk, rules):
 def test_estimate_tells_the_cost(desk):
     """Before anything is submitted, from rows where there are some."""
     desk.spec(NOOP)
-    record = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)
+    record = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)["estimates"][0]
     assert record["points"] == 3
     assert record["share_from_rows"] == 0
     assert list(record["gpu_hours"]) == ["cpu"]
@@ -87,11 +91,11 @@ def test_estimate_tells_the_cost(desk):
 def test_expand_shows_the_ids_that_will_be_measured_or_none(desk):
     """The gpu is part of an id; where the sweep leaves it to the profile, a line says so."""
     desk.spec(NOOP)
-    bare = json.loads(desk.run("expand", "sweep.yaml", "--json").stdout)
+    bare = _expansion(desk)
     assert {point["point_id"] for point in bare["points"]} == {None}
     assert "point_id" not in desk.run("expand", "sweep.yaml").stdout
     assert "--cluster NAME" in desk.run("expand", "sweep.yaml").stdout
-    here = json.loads(desk.run("expand", "sweep.yaml", "--cluster", "local", "--json").stdout)
+    here = _expansion(desk, "--cluster", "local")
     assert here["notes"] == []
     desk.run("submit", "sweep.yaml", "--cluster", "local")
     assert {row["point_id"] for row in desk.rows()} == {p["point_id"] for p in here["points"]}
@@ -100,10 +104,7 @@ def test_expand_shows_the_ids_that_will_be_measured_or_none(desk):
 def test_expand_shows_the_ids_of_a_sweep_that_names_its_gpus(desk):
     """They are those that a profile of that GPU measures."""
     desk.spec(NOOP.replace("}", ", gpu: [l40]}"))
-    bare, there = (
-        json.loads(desk.run("expand", "sweep.yaml", *more, "--json").stdout)
-        for more in ((), ("--cluster", "l40"))
-    )
+    bare, there = (_expansion(desk, *more) for more in ((), ("--cluster", "l40")))
     assert bare["points"] == there["points"]
     assert bare["notes"] == []
     assert "sweep on l40 (l40): 3" in desk.run("expand", "sweep.yaml", "--cluster", "l40").stdout

@@ -70,7 +70,7 @@ def test_a_damaged_point_is_named_with_the_command_that_measures_it_again(
     assert f"{lost} left out: {shard.overall.relative_to(desk.folder)}: the checksum" in done.stdout
     command = f"hpcsweep retry sweep --point {lost}"
     assert done.stderr.rstrip().endswith(command)
-    record = json.loads(desk.run_process("collect", "sweep", "--json").stdout)
+    (record,) = json.loads(desk.run_process("collect", "sweep", "--json").stdout)["sweeps"]
     assert (record["lost"], record["missing"], record["remedy"]) == ([lost], 0, command)
     assert desk.run(*command.split()[1:]).returncode == 0
     healed = desk.run("collect", "sweep")

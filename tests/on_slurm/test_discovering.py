@@ -107,7 +107,7 @@ def test_json_holds_what_would_be_written(
 ):
     """Pure JSON on stdout."""
     main(["cluster", "discover", "--json"], standalone_mode=False)
-    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["profiles"]}
     assert set(found) == set(NODES)
     assert found["l40s"]["nodes"] == ["l40sn1"]
     assert found["l40s"]["profile"]["partition"] == "l40s"

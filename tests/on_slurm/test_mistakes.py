@@ -291,7 +291,8 @@ def test_the_doctor_says_what_is_well_too(
 ):
     """Limits of the partition, how many nodes match, how many are idle; as text and as JSON."""
     assert _hpcsweep("doctor", "--cluster", "good", "--json") == 0
-    found = {one["what"]: one for one in json.loads(capsys.readouterr().out)}
+    (told,) = json.loads(capsys.readouterr().out)["machines"]
+    found = {one["what"]: one for one in told["findings"]}
     assert found["partition"]["detail"] == "gpu: UP, time up to 1-00:00:00"
     assert "1 of 3 match" in found["nodes"]["detail"]
     assert "1 idle (v100n1)" in found["nodes"]["detail"]

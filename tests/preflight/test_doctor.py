@@ -113,4 +113,6 @@ def test_json_and_exit_code(desk):
     """Pure JSON on stdout."""
     done = desk.run_process("doctor", "--json")
     assert done.returncode == 0
-    assert {"level", "what", "detail", "do", "where"} == set(json.loads(done.stdout)[0])
+    assert {"level", "what", "detail", "do", "where"} == set(
+        json.loads(done.stdout)["machines"][0]["findings"][0]
+    )

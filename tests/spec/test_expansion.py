@@ -194,14 +194,15 @@ def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
 
 def test_the_json_of_an_expansion_has_flat_points(gemm: sweep_file.Sweep) -> None:
     """The total, the rules, and as many points as asked for: id and axes side by side."""
-    found = json.loads("".join(expand(gemm, gpu="l40").json_text()))
-    assert set(found) == {"points_total", "rules", "notes", "points"}
+    found = expand(gemm, gpu="l40").to_json()
+    assert set(found) == {"sweep", "points_total", "rules", "notes", "points"}
     assert found["points_total"] == 300
-    assert len(found["points"]) == 10
-    first = found["points"][0]
+    points = [*found["points"]]
+    assert len(points) == 10
+    first = points[0]
     assert len(first["point_id"]) == 16
     assert (first["model"], first["input_size"], first["gpu"]) == ("resnet152", 224, "l40")
-    everything = json.loads("".join(expand(gemm, gpu="l40").json_text(limit=None)))
+    everything = expand(gemm, gpu="l40").to_json(limit=None)
     assert [point["point_id"] for point in everything["points"]] == [
         point.point_id for point in expand(gemm, gpu="l40")
     ]

@@ -72,7 +72,7 @@ def test_collect_makes_the_same_tables_of_it(desk: Desk) -> None:
     """Cell by cell; later versions may add columns."""
     done = desk.run("collect", "demo", "--json")
     assert done.returncode == 0, done.stderr
-    told = {**json.loads(done.stdout), "seconds": 0.0}
+    told = {**json.loads(done.stdout)["sweeps"][0], "seconds": 0.0}
     assert {name: told[name] for name in expected("collect.json")} == expected("collect.json")
     for name in ("overall.csv", "layers.csv", "samples.csv"):
         then, now = table(EXPECTED / name), table(desk.results / "demo" / name)

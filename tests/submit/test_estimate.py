@@ -73,7 +73,7 @@ def test_rows_of_a_noop_correct_nothing(tmp_path):
         "workload: noop\naxes: {model: [a], input_size: [1, 2, 3, 4]}\nmeasure: {sleep_ms: 300}\n"
     )
     assert desk.run("submit", "sweep.yaml", "--cluster", "local", "--sample", "1").returncode == 0
-    told = json.loads(desk.run_process("estimate", "sweep.yaml", "--json").stdout)
+    (told,) = json.loads(desk.run_process("estimate", "sweep.yaml", "--json").stdout)["estimates"]
     assert told["points"] == 3
     assert sum(told["gpu_hours"].values()) * 3600 == pytest.approx(0.9, abs=0.1)
 

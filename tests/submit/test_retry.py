@@ -73,4 +73,4 @@ def test_points_that_left_the_sweep_are_told(desk):
     done = desk.run("retry", "sweep")
     assert done.returncode == 0
     assert "the sweep no longer has these points (2)" in done.stdout
-    assert json.loads(desk.run("collect", "sweep", "--json").stdout)["orphans"] == 4
+    assert json.loads(desk.run("collect", "sweep", "--json").stdout)["sweeps"][0]["orphans"] == 4

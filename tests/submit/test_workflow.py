@@ -25,7 +25,9 @@ def test_a_sweep_that_shrank_has_orphans(measured):
     """Their rows stay and are marked, also when the edit left nothing to measure."""
     measured.spec(TEN.replace("[a, b]", "[a]"))
     assert "nothing to measure" in measured.submit().stdout
-    assert json.loads(measured.run("collect", "sweep", "--json").stdout)["orphans"] == 5
+    assert (
+        json.loads(measured.run("collect", "sweep", "--json").stdout)["sweeps"][0]["orphans"] == 5
+    )
 
 
 def test_a_submission_that_was_not_sent_changes_nothing(measured):

@@ -110,7 +110,7 @@ class Sweep:
     def left(self) -> Left:
         """Collect, and count what there is."""
         done = self.desk.run_process("collect", "s", "--json")
-        report = json.loads(done.stdout)
+        (report,) = json.loads(done.stdout)["sweeps"]
         with self.run.overall.open(newline="") as file:
             merged = list(csv.DictReader(file))
         return Left(

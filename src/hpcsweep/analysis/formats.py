@@ -1,11 +1,10 @@
-"""Writes a table of an analysis: for a terminal, as CSV, Markdown, LaTeX or JSON.
+"""Writes a table of an analysis: for a terminal, as CSV, Markdown or LaTeX, and as a record.
 
-CSV and JSON hold the values as they are; the others hold what people read.
+CSV and records hold the values as they are; the others hold what people read.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +32,12 @@ class View:
     record: Mapping[str, Any] = field(default_factory=dict)  # for JSON, beside the rows
 
     def written(self, form: str) -> str:
-        """Return the text as `table`, `csv`, `md`, `latex` or `json`."""
+        """Return the text as `table`, `csv`, `md` or `latex`."""
         forms: dict[str, Callable[[], str]] = {
             "table": self._table,
             "csv": self._csv,
             "md": self._markdown,
             "latex": self._latex,
-            "json": lambda: json.dumps(self.to_json()),
         }
         return forms[form]()
 

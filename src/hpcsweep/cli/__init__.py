@@ -13,6 +13,7 @@ import click
 
 from hpcsweep import __version__, environment
 from hpcsweep.cli import (
+    answer,
     completion,
     decisions,
     machine,
@@ -33,23 +34,23 @@ def run() -> NoReturn:
     try:
         sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
     except HpcsweepError as error:
-        _fail(str(error), error.exit_code, debug=debug)
+        _fail(str(error), error, debug=debug)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted", EXIT_INTERRUPTED, debug=debug)
+        _fail("interrupted", KeyboardInterrupt("interrupted"), EXIT_INTERRUPTED, debug=debug)
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
             streams.show(error.format_message())
             sys.exit(0)
         misplaced = getattr(error, "option_name", "") == "--debug"
-        _fail(_usage(error), error.exit_code, debug=debug and not misplaced)
+        _fail(_usage(error), error, debug=debug and not misplaced)
     except BrokenPipeError:
         streams.discard(sys.stdout)
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
         text = f"unexpected {type(error).__name__}: {error}"
-        _fail(f"{text} (`hpcsweep --debug ...` shows where; please report it)", 1, debug=debug)
+        _fail(f"{text} (`hpcsweep --debug ...` shows where; please report it)", error, debug=debug)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -62,12 +63,14 @@ def _usage(error: click.ClickException) -> str:
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 
 
-def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
-    """Print what was wrong, and exit."""
+def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoReturn:
+    """Print what was wrong, with --json as a document, too, and exit."""
     if debug:
         raise  # noqa: PLE0704 - called from except clauses only
+    code = getattr(error, "exit_code", code)
     with streams.forgiving():
         streams.show(f"hpcsweep: {text}", file=sys.stderr, flush=True)
+        answer.failed(text, error, code, asked="--json" in sys.argv)
     sys.exit(code)
 
 
@@ -82,8 +85,10 @@ def _fail(text: str, code: int, *, debug: bool) -> NoReturn:
     show_default=True,
     help="Folder for the results of sweeps.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="Print answers and errors only: no progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell what is started and read.")
 @click.pass_context
-def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG001, FBT001 - see run
+def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - see run
     """Measure convolutional networks: from one YAML file to one checked table.
 
     \b
@@ -92,6 +97,9 @@ def main(ctx: click.Context, results: Path, debug: bool) -> None:  # noqa: ARG00
           hpcsweep report quickstart
     """
     ctx.obj = results
+    answer.reset(quiet=quiet)
+    if verbose:
+        ctx.with_resource(streams.verbose())
 
 
 for _command in (  # as one uses them
@@ -103,4 +111,5 @@ for _command in (  # as one uses them
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):
     main.add_command(_command)
+answer.everywhere(main)
 completion.complete_in(main)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep import environment, extras
+from hpcsweep.cli import answer
+from hpcsweep.cli.answer import say
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
@@ -51,7 +53,6 @@ class Commands(click.Group):
             raise told from error
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 cluster_option = click.option(
     "--cluster",
     "clusters",
@@ -87,7 +88,7 @@ def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
     from hpcsweep.spec import profile
     from hpcsweep.submit import request
 
-    options = replace(options, argv=tuple(sys.argv[1:]))
+    options = replace(options, argv=tuple(sys.argv[1:]), quiet=answer.mode.quiet)
     asked = request.make(sweep, profile.load(cluster), options)
     request.check_points(asked)
     return asked
@@ -182,8 +183,3 @@ def break_lock(run: RunDir) -> None:
     from hpcsweep.store import locks
 
     say(locks.break_open(run))
-
-
-def say(text: str) -> None:
-    """Print a line at once: a local run may take hours, and its output may go into a file."""
-    show(text, flush=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hpcsweep import extras
+from hpcsweep.cli import answer
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.common import runs
 from hpcsweep.errors import UsageError
 
@@ -22,18 +23,23 @@ _FORMATS = ("table", "csv", "md", "latex", "json")
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--format`, and `--json` for one of its values, as the argument `form`."""
+    """Add `--format`, as the argument `form`."""
     chosen = click.option(
         "--format",
         "form",
         type=click.Choice(_FORMATS),
         default="table",
         show_default=True,
+        callback=_form,
         help="Print the table in this form.",
     )
-    return click.option("--json", "form", flag_value="json", help="The same as --format json.")(
-        chosen(command)
-    )
+    return chosen(command)
+
+
+def _form(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Take --format json for --json."""
+    answer.mode.json |= value == "json"
+    return value
 
 
 where_option = click.option(
@@ -76,7 +82,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     form: str,
     *,
     everything: bool,
-) -> None:
+) -> Answer:
     """Show the slowest layers, with their share of the pass.
 
     \b
@@ -87,7 +93,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
-    print(found.written(form))
+    return Answer(record=found.to_json, text=lambda: found.written(form))
 
 
 @click.command()
@@ -119,7 +125,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     confirm: bool,
     everything: bool,
-) -> None:
+) -> Answer:
     """Choose the fastest algorithm of each convolution.
 
     Predicts what a network with these would gain. The file that --out writes is a sweep which
@@ -138,9 +144,11 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     found = best.read(one, where=where, over=over, everything=everything)
     if out:
         output.write_text(out, found.sweep_file())
-    print((_confirmed(found) if confirm else found.view()).written(form))
-    if out:
-        print(f"   {out}", file=sys.stderr if form != "table" else sys.stdout)
+    view = _confirmed(found) if confirm else found.view()
+    if out and form in {"csv", "md", "latex"}:
+        answer.note(f"   {out}")
+        out = None
+    return Answer(record=view.to_json, text=lambda: view.written(form), files=(out,))
 
 
 def _confirmed(found: Best) -> View:
@@ -160,7 +168,7 @@ def _confirmed(found: Best) -> View:
     confirm.check_device(found, asked.device)
     measured = []
     for number, (default, mixed) in enumerate(confirm.pairs(found, asked.points()), 1):
-        print(f"  measures {number} of {len(found.table)}", file=sys.stderr, flush=True)
+        answer.note(f"  measures {number} of {len(found.table)}")
         measured.append(pairs.measure(default, mixed, {"gpu": asked.device}))
     return confirm.view(
         found, [one.default_ms for one in measured], [one.ratios for one in measured]
@@ -199,7 +207,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     form: str,
     *,
     everything: bool,
-) -> None:
+) -> Answer:
     """Say which rows are faster or slower than in FIRST, beyond noise.
 
     A side is SWEEP[@SUBMISSION][:column=value,...], where SWEEP is a name or a results folder and
@@ -209,8 +217,6 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep compare resnet152_gemm:gpu=v100 resnet152_gemm:gpu=l40 --across driver_version
     hpcsweep compare nightly@20260101+nightly@20260102 nightly@20260103 --fail-on slower:5%
     """
-    import json
-
     from hpcsweep.analysis import compare, sides
     from hpcsweep.errors import Regression
 
@@ -218,13 +224,13 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     read = [sides.read(results, text, where, everything=everything) for text in (first, *others)]
     named = [name.strip() for name in across.split(",")]
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
-    if form == "json":
-        print(json.dumps({"comparisons": [one.view().to_json() for one in found]}))
-    else:
-        print("\n\n".join(one.view().written(form) for one in found))
     bad = [row for one in found for row in one.beyond(*limit)] if limit else []
-    if limit and bad:
-        raise Regression(f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}")
+    worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
+    return Answer(
+        record=lambda: {"comparisons": [one.view().to_json() for one in found]},
+        text=lambda: "\n\n".join(one.view().written(form) for one in found),
+        error=Regression(worse) if bad else None,
+    )
 
 
 def _limit(text: str) -> tuple[str, float]:

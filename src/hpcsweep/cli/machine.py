@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from hpcsweep.cli.common import Commands, cluster_option, json_option, request_of, sample_option
-from hpcsweep.cli.streams import show
+from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.common import Commands, cluster_option, request_of, sample_option
 
 
 @click.command()
@@ -18,7 +18,7 @@ from hpcsweep.cli.streams import show
 @cluster_option
 @sample_option
 @click.option("--layers", is_flag=True, help="Print one line per convolution.")
-def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> int:
+def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> Answer:
     """Prove which convolution algorithms run on this machine.
 
     Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
@@ -35,16 +35,18 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
     run = {"gpu": asked.device, "search_path": asked.search_path}
     bench = torch_bench(asked.sweep.workload, run)
     findings = list(proof.verify(asked.points(), bench))
-    show(proof.text(findings, asked.sweep.names_of_maps(), layers=layers))
-    return 0 if all(finding.proven for finding in findings) else PointsFailed.exit_code
+    return Answer(
+        record=lambda: {"sweep": asked.sweep.name, "points": [one.to_json() for one in findings]},
+        text=lambda: proof.text(findings, asked.sweep.names_of_maps(), layers=layers),
+        code=0 if all(finding.proven for finding in findings) else PointsFailed.exit_code,
+    )
 
 
 @click.command()
 @cluster_option
 @click.option("--deep", is_flag=True, help="Also check torch and the GPU, in another process.")
-@json_option
 @click.pass_obj
-def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: bool) -> int:
+def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool) -> Answer:
     """Check this machine, and a profile against its cluster.
 
     Reports problems and suggests fixes.
@@ -54,14 +56,18 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool, as_json: boo
     from hpcsweep.preflight.doctor import examine
     from hpcsweep.spec import profile
 
-    worst = 0
-    for name in clusters or (None,):
-        chosen = profile.load(name) if name else None
-        found = examine(chosen, results, deep=deep)
-        show(json.dumps([*map(asdict, found)]) if as_json else findings.text(found))
-        if any(finding.level == "fail" for finding in found):
-            worst = Refused.exit_code
-    return worst
+    chosen = [profile.load(name) if name else None for name in clusters or (None,)]
+    found = {one.name if one else "": examine(one, results, deep=deep) for one in chosen}
+    failed = any(one.level == "fail" for each in found.values() for one in each)
+    return Answer(
+        record=lambda: {
+            "machines": [
+                {"profile": name, "findings": [*map(asdict, one)]} for name, one in found.items()
+            ]
+        },
+        text=lambda: map(findings.text, found.values()),
+        code=Refused.exit_code if failed else 0,
+    )
 
 
 @click.group(cls=Commands)
@@ -78,7 +84,7 @@ def data() -> None:
     help="For data sets: the folder that HPCSWEEP_DATA names in cluster profiles.",
 )
 @cluster_option
-def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> None:
+def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> Answer:
     """Download a data set, or the weights that a sweep needs, on a login node.
 
     Jobs never download. Weights go where jobs look for them: into torch's cache, or below the
@@ -91,15 +97,22 @@ def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> None:
     from hpcsweep.errors import UsageError
     from hpcsweep.measure.data import downloads
 
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        say(line)
+
     if folder is not None:
-        show(f"{name} is in {downloads.download(name, folder)}")
+        tell(f"{name} is in {downloads.download(name, folder)}")
     elif name in downloads.NAMES:
         raise UsageError(f"where to? hpcsweep data get {name} --to FOLDER")
     else:
-        _get_weights(name, clusters or ("local",))
+        _get_weights(name, clusters or ("local",), tell)
+    return Answer(record=lambda: {"name": name, "lines": lines}, text=list)
 
 
-def _get_weights(spec: str, clusters: tuple[str, ...]) -> None:
+def _get_weights(spec: str, clusters: tuple[str, ...], tell: Callable[[str], None]) -> None:
     from hpcsweep import search_path
     from hpcsweep.measure.data import weights
     from hpcsweep.spec import sweep_file
@@ -113,9 +126,9 @@ def _get_weights(spec: str, clusters: tuple[str, ...]) -> None:
         wanted = own_files.named_weights(asked)
         os.environ.pop("TORCH_HOME", None)  # that of the job before
         os.environ.update(home)
-        weights.get(wanted, show)
+        weights.get(wanted, tell)
         if not wanted:
-            show(f"{sweep.name} needs no weights from torchvision")
+            tell(f"{sweep.name} needs no weights from torchvision")
 
 
 @click.group(cls=Commands)
@@ -133,8 +146,7 @@ def cluster() -> None:
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--stdout", is_flag=True, help="Print the files, write nothing.")
-@json_option
-def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
+def discover(out: Path, *, force: bool, stdout: bool) -> Answer:
     """Write a profile for every GPU type of this cluster.
 
     \b
@@ -143,11 +155,12 @@ def discover(out: Path, *, force: bool, stdout: bool, as_json: bool) -> None:
     from hpcsweep.preflight.discover import ask, write
 
     found = ask()
-    if as_json:
-        show(json.dumps([*map(asdict, found)]))
-    elif stdout:
-        show("\n".join(f"# {out / one.name}.yaml\n{one.text()}" for one in found))
-    else:
-        for line in write(found, out, force=force):
-            show(line)
-        show(f"next: hpcsweep doctor --cluster {found[0].name}")
+
+    def lines() -> Iterator[str]:
+        if stdout:
+            yield from (f"# {out / one.name}.yaml\n{one.text()}" for one in found)
+        else:
+            yield from write(found, out, force=force)
+            yield f"next: hpcsweep doctor --cluster {found[0].name}"
+
+    return Answer(record=lambda: {"profiles": [*map(asdict, found)]}, text=lines)

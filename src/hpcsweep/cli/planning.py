@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from hpcsweep.catalog.columns import cell
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.common import (
     cluster_option,
     default_cluster,
-    json_option,
     request_of,
     sample_option,
 )
-from hpcsweep.cli.streams import show
 from hpcsweep.text import count, in_columns
 
 if TYPE_CHECKING:
@@ -32,10 +30,7 @@ _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 @click.option("--all", "show_all", is_flag=True, help="Show every point, not only the first ten.")
 @cluster_option
 @sample_option
-@json_option
-def expand(
-    spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool, as_json: bool
-) -> None:
+def expand(spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool) -> Answer:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.submit.request import Options
@@ -46,21 +41,17 @@ def expand(
     if clusters:
         requests = [request_of(sweep, name, Options(sample=sample)) for name in clusters]
         found = [(asked.words(), asked.expansion()) for asked in requests]
-    for words, points in found:
-        if as_json:
-            for piece in points.json_text(limit):
-                show(piece, end="")
-            show("")
-        else:
-            for line in _expansion_lines(words, points, limit):
-                show(line)
+    return Answer(
+        record=lambda: {"expansions": (points.to_json(limit) for _words, points in found)},
+        text=lambda: chain.from_iterable(_expansion_lines(*one, limit) for one in found),
+    )
 
 
 def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator[str]:
     """Yield what `expand` prints; a million points are never in memory together."""
     from hpcsweep.spec import map_names
 
-    record = found.to_json()
+    record = found.to_json(0)
     yield f"{what}: {count(record['points_total'], 'point')}"
     for rule in record["rules"]:
         yield f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
@@ -100,17 +91,18 @@ def _table(found: Expansion, limit: int | None) -> Iterator[str]:
 @click.argument("spec")
 @cluster_option
 @sample_option
-@json_option
 @click.pass_obj
-def estimate(
-    results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, as_json: bool
-) -> None:
+def estimate(results: Path, spec: str, clusters: tuple[str, ...], sample: int | None) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    for name in clusters or (default_cluster() or "local",):
-        expected = cost.of(results, request_of(sweep, name, Options(sample=sample)))
-        show(json.dumps(expected.to_json()) if as_json else expected.text())
+    names = clusters or (default_cluster() or "local",)
+    asked = [request_of(sweep, name, Options(sample=sample)) for name in names]
+    found = [cost.of(results, one) for one in asked]
+    return Answer(
+        record=lambda: {"estimates": [one.to_json() for one in found]},
+        text=lambda: [one.text() for one in found],
+    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from hpcsweep import extras
-from hpcsweep.cli.common import json_option, request_of, runs
+from hpcsweep.cli.answer import Answer
+from hpcsweep.cli.common import request_of, runs
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave out measured networks, sizes, algorithms and GPUs, predict them, show the errors.",
 )
-@json_option
 @click.pass_obj
 def predict(  # noqa: PLR0913 - one argument per option
     results: Path,
@@ -39,8 +37,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     *,
     fill: bool,
     check: bool,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Predict the times of a sweep from the layers of measured sweeps.
 
     Writes predicted.csv and predicted_layers.csv into the folder of the sweep.
@@ -55,8 +52,7 @@ def predict(  # noqa: PLR0913 - one argument per option
         from hpcsweep.predict import tables
 
         found = checking.check(tables.read(runs(results, names)))
-        print(json.dumps(found.to_json()) if as_json else found.text())
-        return
+        return Answer(record=found.to_json, text=found.text)
     if len(names) != 1 or not sources:
         raise UsageError(
             "name one sweep file and what to learn from: hpcsweep predict SPEC --from SWEEP"
@@ -65,18 +61,14 @@ def predict(  # noqa: PLR0913 - one argument per option
     from hpcsweep.submit.request import Options
 
     asked = request_of(sweep_file.load(names[0]), cluster, Options())
-    _predict(results, asked, sources.split(","), fill=fill, as_json=as_json)
+    return _predict(results, asked, sources.split(","), fill=fill)
 
 
-def _predict(
-    results: Path, asked: Request, sources: list[str], *, fill: bool, as_json: bool
-) -> None:
+def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> Answer:
     from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
 
     learnt = tables.read(runs(results, [name for name in sources if name]))
     found = predicting.predict(asked.sweep.name, list(asked.points()), learnt, fill=fill)
     paths = found.write(results / asked.sweep.name)
-    print(json.dumps(found.to_json()) if as_json else found.text())
-    for path in paths:
-        print(f"   {path}", file=sys.stderr if as_json else sys.stdout)
+    return Answer(record=found.to_json, text=found.text, files=paths)

@@ -47,6 +47,23 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
     print(printable(text) if stream.isatty() else text, end=end, file=stream, flush=flush)
 
 
+@contextmanager
+def verbose() -> Iterator[None]:
+    """Print what the program does to stderr while the block runs: programs started, files read."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("hpcsweep")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+
+
 def discard(stream: TextIO) -> None:
     """Send what a stream still holds, and all that follows, to /dev/null."""
     with suppress(OSError, ValueError):  # in tests it may be no file

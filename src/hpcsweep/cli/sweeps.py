@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from hpcsweep.cli import common, streams
+from hpcsweep.cli import answer, common, streams
+from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import (
     break_lock_option,
     check_option,
     cluster_option,
-    json_option,
     meant_for,
     request_of,
     runs,
     sample_option,
-    say,
     sweep_name,
     told_damage,
     workers_option,
 )
-from hpcsweep.cli.streams import show
+
+if TYPE_CHECKING:
+    from hpcsweep.store.rundir import RunDir
 
 
 @click.command()
@@ -72,7 +73,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     skip_dominated: bool,
     check: bool,
     break_lock: bool,
-) -> int:
+) -> Answer:
     """Run every point that has no result yet. Re-run to resume.
 
     \b
@@ -86,7 +87,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
     sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
-        show(f"note: {doubt}", file=sys.stderr)
+        answer.note(f"note: {doubt}")
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
     if nodes:
@@ -105,15 +106,14 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         requests = workflow.check_all(results, requests, say)
     for request in requests:
         code = max(code, action(results, request, say))
-    return max(code, told_damage(rundir.RunDir(results / sweep.name)))
+    return _ran(rundir.RunDir(results / sweep.name), code)
 
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
 @click.option("--watch", is_flag=True, help="Refresh until no job is queued or running.")
-@json_option
 @click.pass_obj
-def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool) -> int:
+def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | None:
     """Show how many points are measured, running, queued and failed.
 
     Without SWEEPS: of every sweep.
@@ -123,13 +123,28 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, as_json: bool
     from hpcsweep.tracking import sweep_status
 
     names = [sweep_name(name) for name in sweeps]
-
     if watch:
+        answer.refuse_json("--watch shows the status again and again")
         states.watch(results, names)
-        return 0
+        return None
     found = states.read(results, names)
-    show(json.dumps(sweep_status.to_json(found)) if as_json else sweep_status.text(found))
-    return ResultsError.exit_code if any(one.problems for one in found) else 0
+    return Answer(
+        record=lambda: sweep_status.to_json(found),
+        text=lambda: sweep_status.text(found),
+        code=ResultsError.exit_code if any(one.problems for one in found) else 0,
+    )
+
+
+def _ran(run: RunDir, code: int) -> Answer:
+    """Return the answer of a command that told its progress: in a document the sweep's status."""
+    from hpcsweep.tracking import status, sweep_status
+
+    known = run.submissions()
+    return Answer(
+        record=lambda: sweep_status.to_json(status.read(run.path.parent, [run.name] * bool(known))),
+        text=list,
+        code=max(code, told_damage(run)),
+    )
 
 
 @click.command()
@@ -165,7 +180,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     check: bool,
     break_lock: bool,
-) -> int:
+) -> Answer:
     """Measure failed points again."""
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
@@ -176,18 +191,15 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
     code = measure_again(one, wanted, say, point_ids=point_ids, clusters=clusters, options=options)
-    return max(code, told_damage(one))
+    return _ran(one, code)
 
 
 @click.command("show")
 @click.argument("sweep", required=False)
 @click.argument("point", required=False)
 @click.option("--status", "statuses", metavar="A,B,...", default="", help="Show only these.")
-@json_option
 @click.pass_obj
-def points(
-    results: Path, sweep: str | None, point: str | None, statuses: str, *, as_json: bool
-) -> None:
+def points(results: Path, sweep: str | None, point: str | None, statuses: str) -> Answer:
     """Show the points of a sweep: how each ended, why, and where.
 
     POINT is the id of a point, or its beginning: shows all its cells, and its part of the log.
@@ -204,11 +216,11 @@ def points(
     found = points.read(one, [name.strip() for name in statuses.split(",") if name.strip()])
     if point:
         chosen = points.named(found, point)
-        show(json.dumps(chosen.to_json()) if as_json else chosen.text())
-    elif as_json:
-        show(json.dumps({"sweep": one.name, "points": [each.to_json() for each in found]}))
-    else:
-        show(points.table(one.name, found, shutil.get_terminal_size().columns))
+        return Answer(record=chosen.to_json, text=chosen.text)
+    return Answer(
+        record=lambda: {"sweep": one.name, "points": (each.to_json() for each in found)},
+        text=lambda: points.table(one.name, found, shutil.get_terminal_size().columns),
+    )
 
 
 @click.command()
@@ -216,7 +228,7 @@ def points(
 @click.argument("what", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 @click.pass_obj
-def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> int:
+def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> Answer:
     """Show the newest log, or the log of a submission, chunk or point.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
@@ -224,16 +236,16 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
     from hpcsweep.tracking import control
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
-    for line in control.logs(one, what, follow=follow):
-        show(line)
-    return told_damage(one)
+    if follow:
+        answer.refuse_json("--follow never ends")
+    return _lines(one, control.logs(one, what, follow=follow))
 
 
 @click.command()
 @click.argument("sweep", required=False)
 @click.argument("what", nargs=-1)
 @click.pass_obj
-def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> int:
+def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
     """Cancel queued and running jobs; results are kept.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
@@ -242,6 +254,10 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> int:
     from hpcsweep.tracking import control
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
-    for line in control.cancel(one, list(what)):
-        show(line)
-    return told_damage(one)
+    return _lines(one, control.cancel(one, list(what)))
+
+
+def _lines(run: RunDir, lines: Iterator[str]) -> Answer:
+    """Return the answer of a command that works while it prints its lines."""
+    record = {"sweep": run.name, "lines": lines}
+    return Answer(record=lambda: record, text=lambda: lines, code=told_damage(run))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hpcsweep import extras
-from hpcsweep.cli.common import break_lock_option, json_option, runs
-from hpcsweep.cli.streams import show
-from hpcsweep.errors import HpcsweepError, Implausible, UsageError
+from hpcsweep.cli import answer
+from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.common import break_lock_option, runs
+from hpcsweep.errors import Implausible, UsageError
+
+if TYPE_CHECKING:
+    from hpcsweep.collect.summary import Report
 
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
-@json_option
 @break_lock_option
 @click.option(
     "--raw",
@@ -26,15 +28,9 @@ from hpcsweep.errors import HpcsweepError, Implausible, UsageError
 )
 @click.option("--parquet", "as_parquet", is_flag=True, help="Write the tables as Parquet, too.")
 @click.pass_obj
-def collect(  # noqa: PLR0913 - one argument per option
-    results: Path,
-    sweeps: tuple[str, ...],
-    *,
-    as_json: bool,
-    break_lock: bool,
-    raw: bool,
-    as_parquet: bool,
-) -> None:
+def collect(
+    results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, as_parquet: bool
+) -> Answer:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
@@ -45,16 +41,19 @@ def collect(  # noqa: PLR0913 - one argument per option
 
     if as_parquet:
         parquet.check()
-    trouble: HpcsweepError | None = None
+    found: list[Report] = []
+    files: list[Path] = []
     for one in runs(results, sweeps):
         if break_lock:
-            show(locks.break_open(one), file=sys.stderr)
-        found = workflow.collect(one, raw=raw)
-        show(json.dumps(found.to_json()) if as_json else found.text())
-        _say_written(parquet.write(one) if as_parquet else (), as_json=as_json)
-        trouble = trouble or found.error()
-    if trouble:
-        raise trouble
+            note(locks.break_open(one))
+        found.append(workflow.collect(one, raw=raw))
+        files += parquet.write(one) if as_parquet else ()
+    return Answer(
+        record=lambda: {"sweeps": [each.to_json() for each in found]},
+        text=lambda: [each.text() for each in found],
+        files=files,
+        error=next(filter(None, (each.error() for each in found)), None),
+    )
 
 
 @click.command("import")
@@ -63,9 +62,8 @@ def collect(  # noqa: PLR0913 - one argument per option
 @click.option(
     "--device", default="", metavar="GPU", help="Device of tables that name none, such as v100."
 )
-@json_option
 @click.pass_obj
-def import_(results: Path, path: Path, name: str, device: str, *, as_json: bool) -> None:
+def import_(results: Path, path: Path, name: str, device: str) -> Answer:
     """Bring results of another machine here, and collect them.
 
     PATH is a results folder of hpcsweep, of any version, or a table or folder of tables of the
@@ -80,15 +78,12 @@ def import_(results: Path, path: Path, name: str, device: str, *, as_json: bool)
 
     found = workflow.bring(results, path, name, device)
     report = collecting.collect(found.run)
-    if as_json:
-        record = {"source": found.source, "imported": found.notes, **report.to_json()}
-        print(json.dumps(record))
-    else:
-        print(f"{found.run.name}: imported from {found.source}")
-        print("\n".join(f"   {note}" for note in found.notes))
-        print(report.text())
-    if error := report.error():
-        raise error
+    head = f"{found.run.name}: imported from {found.source}"
+    return Answer(
+        record=lambda: {"source": found.source, "imported": found.notes, **report.to_json()},
+        text=lambda: [head, *(f"   {line}" for line in found.notes), report.text()],
+        error=report.error(),
+    )
 
 
 @click.command()
@@ -99,9 +94,8 @@ def import_(results: Path, path: Path, name: str, device: str, *, as_json: bool)
     metavar="FILE",
     help="Write a page with figures and tables; it needs no network.",
 )
-@json_option
 @click.pass_obj
-def report(results: Path, sweep: str | None, html: Path | None, *, as_json: bool) -> None:
+def report(results: Path, sweep: str | None, html: Path | None) -> Answer:
     """Compare the algorithms in one table.
 
     For a training sweep, show throughput and where the time of a step goes.
@@ -115,13 +109,12 @@ def report(results: Path, sweep: str | None, html: Path | None, *, as_json: bool
     if html:
         from hpcsweep.analysis.page import write
 
-        for note in write.write(one, html):
-            show(f"note: {note}", file=sys.stderr)
-        show(f"open {html}", file=sys.stderr if as_json else sys.stdout)
-        if not as_json:
-            return
+        for line in write.write(one, html):
+            note(f"note: {line}")
+        if not answer.mode.json:
+            return Answer(record=dict, text=lambda: f"open {html}")
     found = read(one)
-    show(json.dumps(found.to_json()) if as_json else found.text())
+    return Answer(record=found.to_json, text=found.text, files=(html,))
 
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -167,7 +160,6 @@ _where = click.option(
 @click.option("--font", type=_POSITIVE, default=10, metavar="POINTS", help="Size of its text.")
 @_out
 @_summary
-@json_option
 @click.pass_obj
 def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -185,8 +177,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     log_x: bool,
     log_y: bool,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Plot one column over another, as table and picture.
 
     \b
@@ -210,8 +201,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
     if summary:
         output.write_csv(summary, found.records())
-    show(json.dumps(found.to_json()) if as_json else found.text())
-    _say_written((out, summary), as_json=as_json)
+    return Answer(record=found.to_json, text=found.text, files=(out, summary))
 
 
 @click.command()
@@ -242,7 +232,6 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     type=click.Choice(["ncu", "rocprof"]),
     help="Print the metrics that this profiler has to collect.",
 )
-@json_option
 @click.pass_obj
 def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -260,8 +249,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     by_name: bool,
     layers: bool,
     sample: bool,
-    as_json: bool,
-) -> int:
+) -> Answer:
     """Draw a roofline from a sweep or a profiler export.
 
     \b
@@ -274,10 +262,10 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis.roofline import model
 
     if metrics:
-        show(model.wanted(metrics))
         if metrics == "ncu":
-            show(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}", file=sys.stderr)
-        return 0
+            note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
+        wanted = model.wanted(metrics)
+        return Answer(record=lambda: {"metrics": wanted}, text=lambda: wanted)
     if out:
         extras.need("plot", "--out")
         output.check_picture(out)
@@ -305,9 +293,12 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         from hpcsweep.analysis.roofline import chart
 
         chart.draw(found, out, grouped=by_name)
-    show(json.dumps(found.to_json()) if as_json else found.text())
-    _say_written((out, summary), as_json=as_json)
-    return Implausible.exit_code if found.above else 0
+    return Answer(
+        record=found.to_json,
+        text=found.text,
+        files=(out, summary),
+        code=Implausible.exit_code if found.above else 0,
+    )
 
 
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:
@@ -318,9 +309,3 @@ def _sources(results: Path, names: Sequence[str]) -> list[Path]:
     if len(names) > 1:
         raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
     return [one.path]
-
-
-def _say_written(paths: Sequence[Path | None], *, as_json: bool) -> None:
-    """Name the files; where stdout is JSON, on stderr."""
-    for path in filter(None, paths):
-        show(f"   {path}", file=sys.stderr if as_json else sys.stdout)

@@ -125,6 +125,18 @@ class Finding:
         """Whether the point ran, and as it claims."""
         return self.refusal is None and not self.problems
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "point_id": self.point.point_id,
+            "label": self.point.label(),
+            "proven": self.proven,
+            "refusal": self.refusal,
+            "problems": self.problems,
+            "row": self.row,
+            "layers": [*self.layers],
+        }
+
 
 def verify(points: Iterable[Point], bench: Bench) -> Iterator[Finding]:
     """Yield one finding per point; points of one network and input come one after the other.

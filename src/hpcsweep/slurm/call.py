@@ -5,8 +5,10 @@ A slurmctld that is down blocks its clients for about 19 seconds each; our time 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,8 @@ from enum import Enum
 from typing import Final
 
 from hpcsweep.slurm.text import last_line
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 TIMEOUT: Final = 10.0  # seconds for a question
 
@@ -87,6 +91,7 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     Sites put scripts in front of Slurm's programs: an sbatch that outlives its script would still
     submit the job.
     """
+    _LOGGER.debug("runs %s", shlex.join(command))
     with subprocess.Popen(
         command,
         env=environment(command[0]),

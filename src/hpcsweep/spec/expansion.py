@@ -8,7 +8,6 @@ first point is made.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,20 +107,15 @@ class Expansion:
         }
         return [Touched(rule, counted[rule.kind](rule.index)) for rule in self.sweep.rules]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what ``expand --json`` prints before the points."""
+    def to_json(self, limit: int | None = 10) -> dict[str, Any]:
+        """Return what ``expand --json`` prints; the points are an iterator."""
         return {
+            "sweep": self.sweep.name,
             "points_total": len(self),
             "rules": [tally.to_json() for tally in self.rules()],
             "notes": [*self._without_ids(), *doubts(self.sweep)],
+            "points": map(flat, islice(self, limit)),
         }
-
-    def json_text(self, limit: int | None = 10) -> Iterator[str]:
-        """Yield the JSON of `to_json` with the first points, or all of them, one piece for each."""
-        yield f'{json.dumps(self.to_json())[:-1]}, "points": ['
-        for place, point in enumerate(islice(self, limit)):
-            yield f"{', ' if place else ''}{json.dumps(flat(point))}"
-        yield "]}"
 
     def values(self) -> dict[str, list[Any]]:
         """Return what each axis can be in a `flat` point; of the ids there are two, and None."""

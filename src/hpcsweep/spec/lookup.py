@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ SWEEPS: Final = "sweeps"
 PROFILES: Final = "cluster_profiles"
 TEMPLATES: Final = "jobs/templates"
 SUFFIXES: Final = (".yaml", ".yml")
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 # unlike the methods of Path, these are False for a name that no file can have
 _exists, _is_file = os.path.exists, os.path.isfile
@@ -59,10 +62,12 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     if is_path(text) or _is_file(path):
         found = path if _exists(path) else _of_a_kind(kind, path)
         if found:
+            _LOGGER.debug("reads %s", found)
             return found
         raise error(f"{shown}: no such file{_near_file(path)}")
     known = names(kind)
     if text in known:
+        _LOGGER.debug("reads %s", known[text])
         return known[text]
     if text and _exists(path):
         return path  # a folder; reading it gives a better message

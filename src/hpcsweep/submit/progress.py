@@ -111,8 +111,11 @@ class Bar(Counts):
 
 
 @contextmanager
-def shown(total: int) -> Iterator[Counts]:
-    """Show the progress of a run of `total` points."""
+def shown(total: int, *, quiet: bool = False) -> Iterator[Counts]:
+    """Show the progress of a run of `total` points, unless it has to be quiet."""
+    if quiet:
+        yield Counts(total)
+        return
     if not sys.stderr.isatty():
         yield Lines(total)
         return

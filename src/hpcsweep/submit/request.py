@@ -30,6 +30,7 @@ class Options:
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
     check: bool = True  # compare the profile with its cluster first
+    quiet: bool = False  # no progress while points are measured
     argv: tuple[str, ...] = ()
 
 

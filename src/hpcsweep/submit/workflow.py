@@ -166,7 +166,7 @@ def _run_here(job: _Submit) -> int:
         job.say(f"warning: {busy}")
     launcher = launchers.here(job.asked.profile)
     try:
-        with progress.shown(job.ready.points) as shown:
+        with progress.shown(job.ready.points, quiet=job.asked.options.quiet) as shown:
             result = launcher.run(job.submission, job.asked.profile, shown)
     finally:
         ledger.note_end(job.submission)

@@ -8,6 +8,7 @@ is started again as the next attempt of its chunk, as Slurm would requeue a job.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import selectors
 import signal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
     from hpcsweep.submit.progress import Counts
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 # A chunk is given up after so many starts without a new row.
 _VAIN_STARTS: Final = 3
@@ -92,6 +95,7 @@ class _Run:
 
     def _start(self, chunk: int, vain: int) -> None:
         errors = (self._submission.logs / f"{chunk}.supervisor.log").open("ab+")
+        _LOGGER.debug("starts the supervisor of chunk %s of %s", chunk, self._submission.path)
         child = subprocess.Popen(
             processes.python("hpcsweep.node.supervisor", self._submission.path, chunk),
             stdin=subprocess.PIPE,

@@ -1,0 +1,181 @@
+"""What a command answers: text for people, or with `--json` one document for machines.
+
+A document is a JSON object on stdout, alone: `hpcsweep` (the version of its shape), `command`, the
+fields of the answer, and `error` where something was wrong. Everything else goes to stderr.
+
+Shapes so far:
+
+1. `sweeps`, `expansions`, `estimates`, `machines`, `comparisons` are lists, whatever their length.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from hpcsweep.cli.streams import show
+from hpcsweep.errors import HpcsweepError, UsageError
+
+VERSION: Final = 1
+
+
+@dataclass
+class Mode:
+    """How this call of the program prints."""
+
+    command: str = ""
+    json: bool = False
+    quiet: bool = False
+    done: bool = False  # the document is out
+
+
+mode: Final = Mode()
+
+
+def reset(*, quiet: bool = False) -> None:
+    """Begin a call of the program."""
+    mode.__init__(quiet=quiet)  # type: ignore[misc]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The record and the text of an answer, of which one is made; how the command ends.
+
+    A record may hold iterators, whose elements are printed as they come. `files` were written.
+    """
+
+    record: Callable[[], Mapping[str, Any]]
+    text: Callable[[], str | Iterable[str]]
+    code: int = 0
+    files: Sequence[Path | None] = ()
+    error: HpcsweepError | None = None
+
+    def show(self) -> int:
+        """Print it; return the exit code, or raise its error."""
+        written = [path for path in self.files if path]
+        if mode.json:
+            files = {"files": [*map(str, written)]} if written else {}
+            document({**self.record(), **files}, self.error)
+        else:
+            told = self.text()
+            for line in [told] if isinstance(told, str) else told:
+                show(line)
+            for path in written:
+                show(f"   {path}")
+        if self.error:
+            raise self.error
+        return self.code
+
+
+def document(record: Mapping[str, Any], error: HpcsweepError | None = None) -> None:
+    """Print the document, with what was wrong."""
+    _print(record, _told(str(error), error, error.exit_code) if error else None)
+
+
+def failed(text: str, error: BaseException, code: int, *, asked: bool) -> None:
+    """Print the document of a command that failed, if one is asked for and none is out."""
+    if (mode.json or asked) and not mode.done:
+        _print({}, _told(text, error, code))
+
+
+def _told(text: str, error: BaseException, code: int) -> Mapping[str, Any]:
+    return {"kind": type(error).__name__, "message": text, "exit_code": code}
+
+
+def _print(record: Mapping[str, Any], error: Mapping[str, Any] | None) -> None:
+    told = {"error": error} if error else {}
+    head = {"hpcsweep": VERSION, "command": mode.command, **record, **told}
+    for piece in _encoded(head):
+        show(piece, end="")
+    show("", flush=True)
+    mode.done = True
+
+
+def say(text: str) -> None:
+    """Print a line of progress at once: a run may take hours, and its output go into a file.
+
+    Beside a document it goes to stderr; with --quiet, nowhere.
+    """
+    if not mode.quiet:
+        show(text, file=sys.stderr if mode.json else sys.stdout, flush=True)
+
+
+def note(text: str) -> None:
+    """Print a line that is no part of the answer, to stderr."""
+    if not mode.quiet:
+        show(text, file=sys.stderr, flush=True)
+
+
+def refuse_json(why: str) -> None:
+    """Raise `UsageError` where what is asked cannot be one document."""
+    if mode.json:
+        raise UsageError(f"--json prints one document; {why}")
+
+
+def everywhere(group: click.Group) -> None:
+    """Give each command of a group `--json`, and print the `Answer` that it returns."""
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            everywhere(command)
+            continue
+        command.params.append(_json_option())
+        assert command.callback  # noqa: S101 - for the type checker
+        command.callback = _answering(command.callback)
+
+
+def _json_option() -> click.Option:
+    def wanted(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+        mode.json = value
+
+    return click.Option(
+        ["--json"],
+        is_flag=True,
+        is_eager=True,  # before --format json
+        expose_value=False,
+        callback=wanted,
+        help="Print one JSON document.",
+    )
+
+
+def _answering(work: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(work)
+    def answering(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a command's
+        mode.command = click.get_current_context().command_path.partition(" ")[2]
+        found = work(*args, **kwargs)
+        return found.show() if isinstance(found, Answer) else found
+
+    return answering
+
+
+def _encoded(value: object) -> Iterator[str]:
+    """Yield JSON; the elements of an iterator one by one, so that a million are never in memory."""
+    if isinstance(value, Iterator):
+        yield "["
+        for place, one in enumerate(value):
+            yield ", " * bool(place)
+            yield from _encoded(one)
+        yield "]"
+    elif isinstance(value, Mapping) and any(isinstance(one, Iterator) for one in value.values()):
+        for place, (name, one) in enumerate(value.items()):
+            yield f"{', ' if place else '{'}{json.dumps(name)}: "
+            yield from _encoded(one)
+        yield "}"
+    else:
+        yield json.dumps(_finite(value))
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
+    """Return a value with null for NaN and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

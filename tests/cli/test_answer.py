@@ -1,0 +1,177 @@
+"""With --json every command prints one document with a version, also where it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+import oldtables
+from hpcsweep.cli import answer, main
+from localruns import COMMAND, Desk
+from paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
+SMALL = "workload: inference\naxes: {model: [squeezenet1_1], input_size: [64], algorithm: [gemm]}\n"
+
+# Arguments with which a command does its work, and the exit code; `demo` is measured
+CALLS: dict[str, tuple[str, int]] = {
+    "expand": ("demo.yaml", 0),
+    "estimate": ("noop.yaml", 0),
+    "submit": ("noop.yaml --cluster local", 0),
+    "status": ("", 0),
+    "show": ("demo", 0),
+    "collect": ("demo", 0),
+    "import": ("tables --as older", 0),
+    "report": ("demo --html page.html", 0),
+    "layers": ("demo", 0),
+    "best": ("demo --out map.yaml", 0),
+    "compare": ("demo demo", 0),
+    "predict": ("--check demo", 0),
+    "plot": ("demo --x input_size --summary s.csv", 0),
+    "roofline": ("--sample --summary r.csv", 0),
+    "retry": ("noop", 0),
+    "logs": ("noop", 0),
+    "cancel": ("noop", 0),
+    "verify": ("small.yaml", 0),
+    "doctor": ("", 0),
+    "data get": ("noop.yaml", 0),
+    "cluster discover": ("", 9),
+}
+
+
+def leaves(group: click.Group, *before: str) -> Iterator[str]:
+    """Yield the name of each command that does something."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, *before, name)
+        else:
+            yield " ".join([*before, name])
+
+
+def document(text: str) -> dict[str, Any]:
+    """Return the one document that a text is, without numbers that JSON does not have."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    assert text.endswith("}\n")
+    record: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    assert record["hpcsweep"] == answer.VERSION
+    return record
+
+
+@pytest.fixture(scope="module")
+def used(layered_desk) -> Desk:
+    """Return a folder with everything that the calls above name."""
+    layered_desk.spec(NOOP, "noop.yaml")
+    layered_desk.spec(SMALL, "small.yaml")
+    text = (layered_desk.results / "demo" / "sweep.yaml").read_text()
+    layered_desk.spec(text, "demo.yaml")
+    tables = layered_desk.folder / "tables"
+    oldtables.folder(tables, [("VGG16", "gemm", "V100")], (64,), layers=2)
+    assert layered_desk.run("submit", "noop.yaml", "--cluster", "local").returncode == 0
+    return layered_desk
+
+
+@pytest.mark.parametrize("command", [*leaves(main)])
+def test_every_command_prints_one_document(command, used):
+    """A new command needs a line above; its file paths are in the document, too."""
+    words, code = CALLS[command]
+    path = os.environ["PATH"] if code != 9 else "/nowhere"
+    done = used.run(*command.split(), *words.split(), "--json", PATH=path)
+    assert done.returncode == code, done.stderr
+    record = document(done.stdout)
+    assert record["command"] == command
+    assert ("error" in record) is bool(code)
+    assert len(record) > 2
+
+
+@pytest.mark.parametrize("command", [*leaves(main)])
+def test_errors_are_documents_too(command, desk):
+    """On stdout, with the exit code and the words that people get on stderr."""
+    done = desk.run(*command.split(), "--json", "--no-such-option")
+    record = document(done.stdout)
+    assert record["error"]["exit_code"] == done.returncode == 2
+    assert done.stderr == f"hpcsweep: {record['error']['message']}\n"
+
+
+def test_an_error_has_its_kind_and_its_command(desk):
+    """Of every layer: the file, the results, click."""
+    desk.spec("axes: {modle: [a]}\n")
+    record = document(desk.run("expand", "sweep.yaml", "--json").stdout)
+    assert (record["command"], record["error"]["kind"]) == ("expand", "SpecError")
+    assert "did you mean" in record["error"]["message"]
+    record = document(desk.run("report", "nothing", "--json").stdout)
+    assert (record["command"], record["error"]["kind"]) == ("report", "UsageError")
+
+
+def test_what_follows_something_is_no_document(used):
+    """It is refused, in a document."""
+    for words in (("status", "--watch"), ("logs", "noop", "--follow")):
+        record = document(used.run(*words, "--json").stdout)
+        assert "one document" in record["error"]["message"]
+
+
+def test_quiet_leaves_only_answers(desk):
+    """No progress of a run, no notes; mistakes are told as ever."""
+    desk.spec(NOOP)
+    done = desk.run_process("--quiet", "submit", "sweep.yaml", "--cluster", "local")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert desk.run("-q", "status").stdout
+    assert desk.run("-q", "report", "nothing").stderr
+
+
+def test_verbose_tells_what_is_read_and_started(desk):
+    """On stderr; the next call in the same process is as it was."""
+    desk.spec(NOOP)
+    done = desk.run("--verbose", "submit", "sweep.yaml", "--cluster", "local")
+    assert "hpcsweep.spec.lookup: reads sweep.yaml" in done.stderr
+    assert "starts the supervisor of chunk 0" in done.stderr
+    assert "reads" not in desk.run("expand", "sweep.yaml").stderr
+
+
+def test_no_color_is_obeyed(desk):
+    """A bar on a terminal has colours, unless NO_COLOR says no."""
+    desk.spec(NOOP)
+    shown = {no: _on_terminal(desk, no) for no in ("", "1")}
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-9]")
+    assert colour.search(shown[""])
+    assert not colour.search(shown["1"])
+
+
+def _on_terminal(desk: Desk, no_color: str) -> str:
+    """Return what a submit shows on a terminal."""
+    ours, theirs = pty.openpty()
+    where = str(desk.folder / f"results{no_color}")
+    env = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": no_color}
+    process = subprocess.Popen(
+        [*COMMAND, "--results", where, "submit", "sweep.yaml", "--cluster", "local"],
+        cwd=desk.folder, stdin=theirs, stdout=theirs, stderr=theirs, env=env,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # Linux: the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    return shown.decode()
+
+
+def test_the_page_on_documents_names_every_list():
+    """What a program may rely on is written down."""
+    text = (ROOT / "docs/reference/json.md").read_text()
+    for name in ("hpcsweep", "command", "error", "files", "sweeps", "expansions", "estimates"):
+        assert f"`{name}`" in text
