@@ -25,6 +25,14 @@ def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
     assert "layers that change: gemm 2, winograd 2; the others keep auto" in text
 
 
+def test_layers_that_sum_to_more_than_their_network_save_as_much_less(tmp_path):
+    """They are timed one by one; a network that takes less than no time cannot be."""
+    found = best.read(layered(tmp_path, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}}))
+    row = found.table.iloc[0]  # 64 pixels: 4 ms of 10.5 ms of layers
+    assert (row["default_ms"], row["predicted_ms"]) == pytest.approx((2.1, 1.3))
+    assert row["gain_pct"] == pytest.approx(100 * 4 / 10.5)
+
+
 def test_the_file_is_a_sweep_as_it_is(tmp_path):
     """Each map under its name, beside the default."""
     found = best.read(layered(tmp_path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import resultsfolder
+from analysistables import table_of
 from collectedsweep import SUBMISSION, SWEEP, cells_of
 from hpcsweep.analysis import plot
 from hpcsweep.collect import workflow
@@ -29,7 +30,7 @@ def test_only_measured_points_that_the_sweep_still_has_are_shown(tmp_path):
     workflow.collect(folder.run)
     found = plot.read(folder.run, "batch_size")
     assert found.places == [1]
-    assert "(6 ok, 6 oom, 6 orphans left out)" in found.text()
+    assert "(6 ok, 6 oom, 6 orphans left out)" in table_of(found)
 
 
 @pytest.mark.parametrize(

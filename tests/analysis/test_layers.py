@@ -97,6 +97,7 @@ def test_the_rest_is_counted_and_every_form_has_the_same_rows(run):
         ({"metric": "mean"}, "no column 'mean'; did you mean 'mean_ms'"),
         ({"metric": "layer"}, "layer holds no numbers"),
         ({"where": "input_size=65"}, "has input_size=65"),
+        ({"by": "model"}, "layers are summed by layer, op, shape, not by model"),
     ],
 )
 def test_what_is_not_there_is_told(run, options, words):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from hpcsweep.analysis import output
 from hpcsweep.errors import UsageError
@@ -14,6 +13,11 @@ def test_truth_values_are_written_as_in_the_merged_tables(tmp_path):
     path = tmp_path / "x.csv"
     output.write_csv(path, [{"a": True, "b": None}, {"a": False, "b": 1.5}])
     assert path.read_text() == "a,b\ntrue,\nfalse,1.5\n"
+
+
+def test_a_table_without_rows_has_its_header():
+    """A program that reads it finds the columns."""
+    assert output.csv_text(["a", "b"], []) == "a,b\n"
 
 
 def test_text_that_a_spreadsheet_would_compute_gets_a_quote(tmp_path):
@@ -37,7 +41,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     """Here a folder has its name."""
     path = tmp_path / "x.png"
     path.mkdir()
-    with pytest.raises(UsageError, match=r"x\.png: Is a directory"):
-        output.save(Figure(), path)
+    message = r"x\.png: Is a directory"
+    with pytest.raises(UsageError, match=message), output.picture(path, output.LOOK, 2):
+        pass
     with pytest.raises(UsageError, match=r"x\.png: Is a directory"):
         output.write_csv(path, [{"a": 1}])

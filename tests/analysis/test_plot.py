@@ -5,6 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import pytest
 
+from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
 from hpcsweep.analysis import plot, plot_chart
 from hpcsweep.errors import UsageError
@@ -30,7 +31,7 @@ def test_what_by_leaves_out_is_a_median_and_is_said(run):
     found = plot.read(run, "batch_size", by=["algorithm"])
     assert labels(found) == ["gemm", "winograd"]
     assert (found.lines[0].dots[0].y, found.lines[0].dots[0].n) == (4.0, 3)
-    assert "values are medians over num_threads, of up to 3 points each" in found.text()
+    assert "values are medians over num_threads, of up to 3 points each" in table_of(found)
 
 
 def test_other_seeds_are_repeats(tmp_path):
@@ -62,8 +63,8 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
 
     found = plot.read(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
     assert [dot.doubtful for dot in found.lines[0].dots] == [False, True, False]
-    assert "16?" in found.text()
-    assert "?  unreliable: noisy (3 points)" in found.text()
+    assert "16?" in table_of(found)
+    assert "?  unreliable: noisy (3 points)" in table_of(found)
     with mpl.rc_context({"svg.fonttype": "none"}):
         plot_chart.draw(found, tmp_path / "x.svg")
     legend = (tmp_path / "x.svg").read_text().partition("unreliable:")[2]

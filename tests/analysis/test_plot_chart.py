@@ -10,6 +10,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
 from hpcsweep.analysis import plot, plot_chart
 from hpcsweep.errors import UsageError
@@ -22,7 +23,7 @@ def test_a_picture_holds_twelve_lines(tmp_path):
     assert len(found.lines) == 14
     with pytest.raises(UsageError, match=r"14 lines \(algorithm x num_threads\).*--by"):
         plot_chart.draw(found, tmp_path / "x.png")
-    assert "num_threads  batch_size" in found.text()
+    assert "num_threads  batch_size" in table_of(found)
 
 
 @pytest.mark.parametrize("x", ["batch_size", "algorithm"])
@@ -176,7 +177,7 @@ def test_several_columns_are_stacked_in_the_order_given(phased):
     assert boxes == [
         *((0, 1), (0, 4), (0, 16)), *((1, 2), (4, 8), (16, 32)), *((3, 4), (12, 16), (48, 64)),
     ]  # fmt: skip
-    assert "very_noisy (18 points)" in found.text()
+    assert "very_noisy (18 points)" in table_of(found)
     assert found.records()[0] == {
         "part": "phase_data_ms", "batch_size": 1, "sum_ms": 1.0, "n": 6, "doubtful": True,
     }  # fmt: skip

@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 import resultsfolder
+from analysistables import record_of, table_of
 from hpcsweep.analysis import report
 from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
@@ -46,7 +47,7 @@ def test_the_fastest_is_marked_only_beyond_the_noise(tmp_path):
     assert clear.rows[0]["fastest"] == "gemm"
     close = report.read(_table(tmp_path, _row("gemm", 1.0), _row("fft", 1.01)))
     assert close.rows[0]["fastest"] == ""
-    assert "*" not in close.text()
+    assert "*" not in table_of(close)
 
 
 def test_confidence_intervals_are_preferred_where_they_are_known(tmp_path):
@@ -64,7 +65,7 @@ def test_an_algorithm_that_did_nothing_of_a_network_is_never_the_fastest(tmp_pat
     )
     found = report.read(_table(tmp_path, *rows))
     assert found.rows[0]["fastest"] == "auto"
-    assert "1.000 ?   0 %" in found.text()
+    assert "1.000 ?   0 %" in table_of(found)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_what_is_not_valid_reliable_and_covered_gets_no_star(tmp_path, cells):
     """A mark of doubt contradicts that of the fastest; nor is the next one the fastest."""
     found = report.read(_table(tmp_path, _row("gemm", 1.0, **cells), _row("fft", 2.0)))
     assert found.rows[0]["fastest"] == ""
-    assert "*" not in found.text()
+    assert "*" not in table_of(found)
 
 
 def test_every_cell_shows_its_own_coverage(tmp_path):
@@ -92,14 +93,18 @@ def test_every_cell_shows_its_own_coverage(tmp_path):
         _row("winograd", 1.0, model="vit_b_16", algorithm_coverage_pct=99.9),
     )  # fmt: skip
     found = report.read(_table(tmp_path, *rows))
-    lines = found.text().splitlines()[3:6]
+    lines = table_of(found).splitlines()[3:6]
     assert [line.split("1.000", 1)[1].strip("*").split() for line in lines] == [
         ["1.500", "37", "%"], ["2.500"], ["1.000", ">99", "%"],
     ]  # fmt: skip
-    assert "%  share of the convolution FLOPs that ran the algorithm; auto did the rest" in (
-        found.text()
+    assert (
+        "%  share of the convolution FLOPs that ran the algorithm; auto did the rest"
+        in table_of(found)
     )
-    assert found.to_json()["rows"][0]["coverage_pct"] == {"auto": 100.0, "winograd": 37.4}
+    assert record_of(found)["rows"][0]["coverage_pct"] == {
+        "auto": 100.0,
+        "winograd": 37.4,
+    }
 
 
 def test_a_headline_says_how_many_rows_are_not_valid_and_why(tmp_path):
@@ -111,8 +116,8 @@ def test_a_headline_says_how_many_rows_are_not_valid_and_why(tmp_path):
     )
     found = report.read(_table(tmp_path, *rows))
     told = "(2 ok, 1 of them not valid: very_noisy 1; 1 crashed)"
-    assert found.text().splitlines()[0].endswith(told)
-    record = found.to_json()
+    assert table_of(found).splitlines()[0].endswith(told)
+    record = record_of(found)
     assert (record["not_valid"], record["doubts"]) == (1, {"very_noisy": 1})
 
 
@@ -124,9 +129,9 @@ def test_points_that_failed_are_listed_with_their_reasons(tmp_path):
     ]
     crash = _row("auto", None, status="crashed", status_reason="SIGSEGV")
     found = report.read(_table(tmp_path, _row("gemm", 1.0), crash, *failed))
-    assert "   3 oom: needs 64.5 GiB of 8 (resnet18 64 fft and 2 others)" in found.text()
-    assert "   1 crashed: SIGSEGV (resnet18 64 auto)" in found.text()
-    assert found.to_json()["failed"][0]["points"] == 3
+    assert "   3 oom: needs 64.5 GiB of 8 (resnet18 64 fft and 2 others)" in table_of(found)
+    assert "   1 crashed: SIGSEGV (resnet18 64 auto)" in table_of(found)
+    assert record_of(found)["failed"][0]["points"] == 3
 
 
 def test_many_reasons_are_cut_in_text_alone(tmp_path):
@@ -136,13 +141,13 @@ def test_many_reasons_are_cut_in_text_alone(tmp_path):
         for size in range(1, 10)
     ]
     found = report.read(_table(tmp_path, _row("gemm", 1.0), *failed))
-    assert "   and 3 points more (the column status_reason)" in found.text()
-    assert len(found.to_json()["failed"]) == 9
+    assert "   and 3 points more (the column status_reason)" in table_of(found)
+    assert len(record_of(found)["failed"]) == 9
 
 
 def test_doubtful_numbers_carry_a_question_mark(tmp_path):
     """Flags that explain (`few_samples`) do not; a line counts those that do."""
-    text = report.read(_table(tmp_path, _row("gemm", 1.0, flags="few_samples;noisy"))).text()
+    text = table_of(report.read(_table(tmp_path, _row("gemm", 1.0, flags="few_samples;noisy"))))
     assert "1.000 ?" in text
     assert "?  unreliable: noisy (1 point)" in text
 
@@ -157,8 +162,11 @@ def test_orphans_and_failures_are_not_compared(tmp_path):
     found = report.read(_table(tmp_path, *rows))
     assert found.algorithms == ("gemm",)
     assert found.data.tally.statuses == {"ok": 1, "crashed": 1}
-    assert "(1 ok, 1 crashed, 1 orphan left out)" in found.text()
-    assert (found.to_json()["statuses"], found.to_json()["orphans"]) == ({"ok": 1, "crashed": 1}, 1)
+    assert "(1 ok, 1 crashed, 1 orphan left out)" in table_of(found)
+    assert (record_of(found)["statuses"], record_of(found)["orphans"]) == (
+        {"ok": 1, "crashed": 1},
+        1,
+    )
 
 
 def test_a_sweep_that_was_not_collected_is_told_what_to_do(tmp_path):
@@ -175,7 +183,7 @@ def test_nothing_measured_is_told(tmp_path):
 
 def test_the_record_holds_medians_by_algorithm(tmp_path):
     """Machines get the same figures as people."""
-    record = report.read(_table(tmp_path, _row("gemm", 1.5), _row("auto", 1.0))).to_json()
+    record = record_of(report.read(_table(tmp_path, _row("gemm", 1.5), _row("auto", 1.0))))
     assert record["rows"][0]["median_ms"] == {"gemm": 1.5, "auto": 1.0}
 
 
@@ -190,10 +198,10 @@ def test_rows_that_differ_by_an_axis_alone_are_all_shown(tmp_path):
     assert [(row["seed"], row["num_threads"]) for row in found.rows] == [
         (0, 2), (1, 2), (0, None), (1, None),
     ]  # fmt: skip
-    assert [line.split()[2:4] for line in found.text().splitlines()[3:7]] == [
+    assert [line.split()[2:4] for line in table_of(found).splitlines()[3:7]] == [
         ["2", "0"], ["2", "1"], ["unset", "0"], ["unset", "1"],
     ]  # fmt: skip
-    assert "NaN" not in json.dumps(found.to_json())
+    assert "NaN" not in json.dumps(record_of(found))
 
 
 def test_rows_that_no_axis_tells_apart_are_shown_by_their_ids(tmp_path):
@@ -216,4 +224,4 @@ def test_a_collected_sweep_is_reported_without_warnings(tmp_path):
         warnings.simplefilter("error")
         found = report.read(folder.run)
     assert [len(row["median_ms"]) for row in found.rows] == [2, 2, 2, 2]
-    assert json.dumps(found.to_json())
+    assert json.dumps(record_of(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 
+from analysistables import record_of, table_of
 from hpcsweep.analysis import report
 from hpcsweep.store.rundir import RunDir
 
@@ -34,7 +35,7 @@ def _row(**more):
 def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
     """Named by the axes that differ; what is unknown is a dash."""
     run = _table(tmp_path, _row(), _row(amp="bf16", median_ms=5.0, flags="very_noisy"))
-    lines = report.read(run).text().splitlines()
+    lines = table_of(report.read(run)).splitlines()
     assert lines[0] == "s: training, ms of a step (2 ok)"
     assert lines[2].split()[:5] == ["model", "batch_size", "amp", "samples/s", "step"]
     assert lines[3].split()[2:7] == ["bf16", "3200.0", "5.000?", "-", "-"]
@@ -50,7 +51,7 @@ def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
 def test_the_record_has_the_columns_by_their_names(tmp_path):
     """Plain JSON, empty cells as null."""
     record = json.loads(
-        json.dumps(report.read(_table(tmp_path, _row(mem_peak_bytes=""))).to_json())
+        json.dumps(record_of(report.read(_table(tmp_path, _row(mem_peak_bytes="")))))
     )
     (row,) = record["rows"]
     assert row["throughput_sps"] == 3200.0
@@ -61,17 +62,19 @@ def test_the_record_has_the_columns_by_their_names(tmp_path):
 def test_what_an_algorithm_did_not_do_is_said(tmp_path):
     """Of each row; where every algorithm did everything, there is no such column."""
     partial = _row(algorithm="winograd", algorithm_coverage_pct=81.5)
-    text = report.read(_table(tmp_path, _row(algorithm_coverage_pct=100), partial)).text()
+    text = table_of(report.read(_table(tmp_path, _row(algorithm_coverage_pct=100), partial)))
     shown = [line.split("  ") for line in text.splitlines()[2:5]]
     column = [[cell.strip() for cell in line if cell.strip()] for line in shown]
     place = column[0].index("covered")
     assert [line[place] for line in column] == ["covered", "100 %", "82 %"]
     assert "   covered: share of the convolution FLOPs that ran the algorithm" in text
-    assert "covered" not in report.read(_table(tmp_path, _row(algorithm_coverage_pct=100))).text()
+    assert "covered" not in table_of(
+        report.read(_table(tmp_path, _row(algorithm_coverage_pct=100)))
+    )
 
 
 def test_the_headline_of_training_counts_what_is_not_valid(tmp_path):
     """As that of inference."""
     rows = (_row(valid="false", flags="very_noisy"), _row(amp="bf16", valid="true"))
-    text = report.read(_table(tmp_path, *rows)).text()
+    text = table_of(report.read(_table(tmp_path, *rows)))
     assert "(2 ok, 1 of them not valid: very_noisy 1)" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
 from hpcsweep.analysis import plot
 from hpcsweep.errors import UsageError
@@ -14,7 +15,7 @@ def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
     found = plot.read(run, "num_threads", by=["algorithm"], baseline="num_threads=1")
     assert [dot.speedup for dot in found.lines[0].dots] == [1.0, 2.0, 4.0]
     assert found.compared == "speed-up over num_threads=1"
-    assert "4x" in found.text()
+    assert "4x" in table_of(found)
 
 
 def test_of_a_rate_more_is_faster(run):
@@ -42,7 +43,7 @@ def test_points_without_a_baseline_are_counted(tmp_path):
     """A missing cell stays a missing cell."""
     text = SWEEP + "exclude:\n  - {batch_size: 16, num_threads: 1}\n"
     found = plot.read(collected(tmp_path, text), "batch_size", baseline="num_threads=1")
-    assert "4 points have no baseline: no row has num_threads=1 with the same" in found.text()
+    assert "4 points have no baseline: no row has num_threads=1 with the same" in table_of(found)
     assert [dot.speedup for dot in found.lines[1].dots] == [2.0, 2.0, None]
 
 
@@ -53,7 +54,7 @@ def test_a_baseline_of_several_rows_is_told_and_is_their_median(tmp_path):
         tmp_path, text, lambda a: {"median_ms": 6.0 + a["seed"] * (a["num_threads"] < 2)}
     )
     found = plot.read(run, "num_threads", baseline="num_threads=1")
-    assert "a baseline matches up to 3 rows; their median counts" in found.text()
+    assert "a baseline matches up to 3 rows; their median counts" in table_of(found)
     assert [dot.speedup for dot in found.lines[0].dots][1:] == pytest.approx([7 / 6, 7 / 6])
 
 
@@ -66,7 +67,7 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
     found = plot.read(run, "num_threads", baseline="num_threads=1")
     assert [dot.doubtful for dot in found.lines[0].dots] == [True, False, False]
     assert all(dot.unsure for dot in found.lines[0].dots)
-    assert "2x?" in found.text()
+    assert "2x?" in table_of(found)
 
 
 def test_a_baseline_that_where_leaves_out_is_told_with_what_to_type(run):

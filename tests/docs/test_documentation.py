@@ -125,7 +125,7 @@ def test_every_option_in_a_sentence_exists(page):
     commands = [context.command for context in docscripts.load("generate").all_commands()]
     known = {option for command in commands for param in command.params for option in param.opts}
     named = [found[0] for code in mentioned(page.read_text()) if (found := code.split())]
-    options = {re.split("=", word)[0] for word in named if re.match("--[a-z]", word)}
+    options = {re.split("[=,]", word)[0] for word in named if re.match("--[a-z]", word)}
     assert sorted(options - known - FOREIGN) == []
 
 

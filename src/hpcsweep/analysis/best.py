@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import best_layers, dataset, layers
+from hpcsweep.analysis import best_layers, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
+    from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.store.rundir import RunDir
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
@@ -114,9 +115,9 @@ def read(
 
     """
     data = dataset.read(run)
-    points, left_out = layers.chosen(data, where, everything=everything, noise=True)
+    points, left_out = data.chosen(where, everything=everything, noise=True)
     calls = best_layers.per_layer(data, points, over)
-    points = points[[name for name in points if name in {*catalog.AXES, *_TIMES}]]
+    points = points[[name for name in points if name in {*catalog.AXES, *_TIMES, "point_id"}]]
     points = points.assign(config=dataset.configurations(points))
     first = points.groupby("config", as_index=False).first()
     first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
@@ -127,7 +128,8 @@ def read(
         name: _map(calls[(calls["config"] == config) & (calls["algorithm"] != over)], calls)
         for name, config in zip(names, first["config"], strict=True)
     }
-    table = _predicted(calls, _default_times(points, over)).reindex(first["config"])
+    own = points[points["algorithm"] == over]
+    table = _predicted(calls, _times(own), _sums(data, own)).reindex(first["config"])
     table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
     several = len(set(first["gpu"])) > 1
     axes = {
@@ -159,27 +161,42 @@ def _map(changed: pd.DataFrame, calls: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def _default_times(points: pd.DataFrame, over: str) -> pd.Series[float]:
-    """Return the time of the whole network under the default, by configuration."""
-    times = points.reindex(columns=list(_TIMES)).bfill(axis=1).iloc[:, 0]
-    own = points["algorithm"] == over
-    return times[own].groupby(points.loc[own, "config"]).median()
+def _first_time(rows: pd.DataFrame) -> pd.Series[float]:
+    return rows.reindex(columns=list(_TIMES)).bfill(axis=1).iloc[:, 0]
 
 
-def _predicted(calls: pd.DataFrame, times: pd.Series[float]) -> pd.DataFrame:
-    """Return what each map is predicted to gain, with a 95 % interval from those of the layers."""
+def _times(points: pd.DataFrame) -> pd.Series[float]:
+    """Return the time of the whole network, by configuration."""
+    return _first_time(points).groupby(points["config"]).median()
+
+
+def _sums(data: Dataset, points: pd.DataFrame) -> pd.Series[float]:
+    """Return what the layers of a forward pass sum to, by configuration."""
+    rows = data.of_layers(points)
+    rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
+    sums = _first_time(rows).groupby(rows["point_id"]).sum()
+    return sums.groupby(points.set_index("point_id")["config"]).median()
+
+
+def _predicted(
+    calls: pd.DataFrame, times: pd.Series[float], layers: pd.Series[float]
+) -> pd.DataFrame:
+    """Return what each map is predicted to gain, with a 95 % interval from those of the layers.
+
+    Layers are timed one by one. Where they sum to more than the network, they save as much less.
+    """
     grouped = calls.assign(
         square=calls["half_ms"] ** 2, changed=calls["saving_ms"] > 0
     ).groupby("config")  # fmt: skip
     sums = grouped[["saving_ms", "square", "default_ms"]].sum()
     whole = times.reindex(sums.index).fillna(sums["default_ms"])
-    half = 100 * np.sqrt(sums["square"]) / whole
-    gain = 100 * sums["saving_ms"] / whole
+    per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
+    half, gain = np.sqrt(sums["square"]) * per_cent, sums["saving_ms"] * per_cent
     return pd.DataFrame({
         "layers": grouped.size(),
         "changed": grouped["changed"].sum(),
         "default_ms": whole,
-        "predicted_ms": whole - sums["saving_ms"],
+        "predicted_ms": whole * (1 - gain / 100),
         "gain_pct": gain,
         "gain_lo_pct": gain - half,
         "gain_hi_pct": gain + half,

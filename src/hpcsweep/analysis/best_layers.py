@@ -62,6 +62,14 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     return _chosen(base, timed[timed["algorithm"] != default])
 
 
+def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return half of the 95 % interval of median and mean of each row; NaN where unknown."""
+    known = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
+    root = np.sqrt(known["n"].fillna(1.0))
+    of_median = _OF_MEDIAN * (known["q3_ms"] - known["q1_ms"]) / root
+    return pd.DataFrame({"median_ms": of_median, "mean_ms": _OF_MEAN * known["std_ms"] / root})
+
+
 def _as_requested(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the calls that ran the algorithm of their point, not a fallback."""
     used = rows.get("algorithm_used", pd.Series(None, rows.index, dtype=object))
@@ -74,11 +82,10 @@ def _timed(rows: pd.DataFrame) -> pd.DataFrame:
     That is the median with the quartiles, or the mean with the standard deviation. Of repeats it is
     the median, and the interval covers how they differ.
     """
-    known = rows.reindex(columns=["n", "q1_ms", "q3_ms", "median_ms", "mean_ms", "std_ms"])
-    known = known.astype(float)
-    root = np.sqrt(known["n"].fillna(1.0))
-    of_median = _OF_MEDIAN * (known["q3_ms"] - known["q1_ms"]) / root
-    half = of_median.fillna(_OF_MEAN * known["std_ms"] / root)
+    known = rows.reindex(columns=["median_ms", "mean_ms"]).astype(float)
+    halves = half_intervals(rows)
+    of_median = halves["median_ms"]
+    half = of_median.fillna(halves["mean_ms"])
     ms = known["median_ms"].where(of_median.notna(), known["mean_ms"])
     least = rows.get("min_ms", np.nan)
     rows = rows.assign(ms=ms.fillna(known["median_ms"]), square=half**2, least=least)

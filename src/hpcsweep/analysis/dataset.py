@@ -23,10 +23,10 @@ from hpcsweep.store import failures
 from hpcsweep.store.failures import Failure
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
-from hpcsweep.text import aligned, count
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
@@ -44,6 +44,7 @@ _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 _TEXTS: Final = {name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}}
 REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
+HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
     {"model", "algorithm", "dtype", "gpu", "memory_format", "launch", "cache_state", "workload"}
@@ -93,12 +94,10 @@ class Dataset:
             "files": [str(path) for path in self.files],
         }
 
-    def notes(self, rows: pd.DataFrame, more: Iterable[str] = ()) -> list[str]:
-        """Return the lines below a report: what the marks mean, and which tables there are."""
-        maps = map_names.legend(self.maps)
+    def notes(self) -> list[str]:
+        """Return the lines below a report: maps of algorithms, failures, and the tables."""
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
-        lines = (*more, *maps, *self.why_failed(), *files)
-        return [*unreliable(rows), *(f"   {line}" for line in lines)]
+        return [*map_names.legend(self.maps), *self.why_failed(), *files]
 
     def why_failed(self) -> list[str]:
         """Return a line for each reason why points were not measured; the last counts the rest."""
@@ -138,6 +137,27 @@ class Dataset:
         self.check(found)
         return found
 
+    def chosen(
+        self, where: str, *, everything: bool = False, noise: bool = False
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """Return the points with these values that are reliable, and a note on those left out.
+
+        With `noise`, points that are only noisy stay: for comparisons that know their intervals.
+
+        Raises:
+            UsageError: none is left.
+
+        """
+        rows = select(self.rows, self.pairs(where))
+        kept = rows if everything else rows[valid(rows, noise=noise)]
+        out = rows[~rows.index.isin(kept.index)]
+        why = ", ".join(doubts(out)) or "valid is false"
+        if kept.empty:
+            text = f"{self.run.overall}: every point is unreliable ({why}); --all takes them"
+            raise UsageError(text)
+        told = f"{count(len(out), 'unreliable point')} left out ({why}); --all takes them"
+        return kept, [] if out.empty else [told]
+
     def layers(self) -> pd.DataFrame:
         """Return the layer rows of the measured points; `UsageError` if not collected."""
         return self.of_layers(self.rows)
@@ -153,8 +173,8 @@ class Dataset:
         return _table(self.run.layers, self.run.name)
 
 
-def read(run: RunDir) -> Dataset:
-    """Read the merged table of a sweep.
+def read(run: RunDir, where: str = "") -> Dataset:
+    """Read the merged table of a sweep, or its points that have the values `where`.
 
     Raises:
         UsageError: there is none yet, or no row was measured.
@@ -165,6 +185,8 @@ def read(run: RunDir) -> Dataset:
     table = table.replace({"algorithm": maps}) if maps else table
     orphan = table.get("orphan", pd.Series("", table.index)) == "true"
     kept = table[~orphan]
+    if where:
+        kept = select(kept, Dataset(run, kept, Tally(), 0).pairs(where))
     ok = kept["status"] == PointStatus.OK
     measured = kept[ok]
     counted = Tally(Counter({str(k): int(v) for k, v in kept["status"].value_counts().items()}))
@@ -336,12 +358,11 @@ def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
     return (1, known.index(value)) if value in known else (2, value)
 
 
-def table(
-    keys: Sequence[str],
-    heads: Sequence[str],
-    rows: Iterable[Row],
-    cells: Callable[[Any], Sequence[str]],
-) -> list[str]:
-    """Return the lines of a table: the values of `keys` left, and the `cells` of a row right."""
-    body = [[*(shown(key, row[key]) for key in keys), *cells(row)] for row in rows]
-    return aligned([[*keys, *heads], *body], left=len(keys))
+def hardware(rows: pd.DataFrame) -> str:
+    """Return the devices and versions that rows were measured with, for a caption."""
+    found = []
+    for name in HARDWARE:
+        values = sorted(rows[name].dropna().unique()) if name in rows else []
+        what = "" if name == "device_name" else f"{name.removesuffix('_version')} "
+        found += [what + ", ".join(map(str, values))] if values else []
+    return "; ".join(found)

@@ -8,13 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import dataset, output
 from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
+
+
+def written(views: Sequence[View], form: str) -> str:
+    """Return tables one below the other; CSV of each that has values of its own."""
+    if form == "csv":
+        views = [views[0], *(one for one in views if one.frame is not views[0].frame)]
+    return "\n\n".join(view.written(form) for view in views)
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class View:
     left: int
     notes: Sequence[str] = ()
     record: Mapping[str, Any] = field(default_factory=dict)  # for JSON, beside the rows
+    marks: Sequence[str] = ()  # lines that begin with a mark and say what it means
 
     def written(self, form: str) -> str:
         """Return the text as `table`, `csv`, `md` or `latex`."""
@@ -42,18 +50,21 @@ class View:
         return forms[form]()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
-        rows = [
+        """Return the plain record; one with rows of its own keeps them."""
+        return {"rows": self.rows(), "notes": list(self.notes), **self.record}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one flat record per row."""
+        return [
             {str(name): dataset.plain(str(name), value) for name, value in row.items()}
             for row in self.frame.to_dict("records")
         ]
-        return {**self.record, "rows": rows, "notes": list(self.notes)}
 
     def _csv(self) -> str:
-        return str(self.frame.to_csv(index=False, lineterminator="\n")).rstrip("\n")
+        return output.csv_text([*map(str, self.frame)], self.rows()).rstrip("\n")
 
     def _latex(self) -> str:
-        texts = self.texts.apply(lambda column: column.str.strip())
+        texts = self.texts.apply(lambda column: column.str.strip()).rename(columns=str.strip)
         columns = "l" * self.left + "r" * (len(texts.columns) - self.left)
         return str(texts.to_latex(index=False, escape=True, column_format=columns)).rstrip("\n")
 
@@ -63,7 +74,7 @@ class View:
     def _table(self) -> str:
         lines = aligned(self._lines(), left=self.left)
         notes = [f"   {note}" for note in self.notes]
-        return "\n".join([self.title, "", *lines, "", *notes]).rstrip()
+        return "\n".join([self.title, "", *lines, "", *self.marks, *notes]).rstrip()
 
     def _markdown(self) -> str:
         head, *rows = self._lines()

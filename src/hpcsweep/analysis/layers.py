@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pandas as pd
 
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import best_layers, columns, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.text import count
@@ -21,7 +22,6 @@ from hpcsweep.text import count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.store.rundir import RunDir
 
 # what tells layers apart, by the name of the option's value
@@ -36,7 +36,7 @@ def read(  # noqa: PLR0913 - one argument per option
     *,
     by: str = "layer",
     where: str = "",
-    metric: str = "mean_ms",
+    metric: str = "",
     top: int = 20,
     everything: bool = False,
 ) -> View:
@@ -46,12 +46,13 @@ def read(  # noqa: PLR0913 - one argument per option
         UsageError: nothing was collected or chosen, or the sweep timed no layers.
 
     """
+    metric = metric or "mean_ms"
     data = dataset.read(run)
-    points, left_out = chosen(data, where, everything=everything)
+    points, left_out = data.chosen(where, everything=everything)
     rows = data.of_layers(points)
     if rows.empty:
         raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
-    _check(run, rows, metric)
+    _check(run, rows, by, metric)
     points, lacking = _comparable(points)
     rows = rows[rows["point_id"].isin(points["point_id"])]
     grouped = _grouped(rows, BY[by], metric)
@@ -63,44 +64,35 @@ def read(  # noqa: PLR0913 - one argument per option
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
     slowest = table.head(top).rename(columns={BY[by]: by})
     return View(
-        title=f"{run.name}: slowest by {by}, ms of one pass",
+        title=f"{run.name}: slowest by {by}, {_what(metric)} of one pass",
         frame=slowest,
         texts=_texts(slowest, names),
         left=1,
         notes=notes,
-        record={"sweep": run.name, "by": by, "metric": metric, "points": len(points)},
+        record={
+            "sweep": run.name,
+            "by": by,
+            "metric": metric,
+            "algorithms": names,
+            "points": len(points),
+            "hardware": dataset.hardware(points),
+        },
     )
 
 
-def _check(run: RunDir, rows: pd.DataFrame, metric: str) -> None:
+def _what(metric: str) -> str:
+    """Return ``ms`` for a time, and the name of any other column."""
+    return "ms" if metric.endswith("_ms") else columns.label(metric)
+
+
+def _check(run: RunDir, rows: pd.DataFrame, by: str, metric: str) -> None:
     """Raise `UsageError` where a column is not there, or holds no numbers."""
+    if by not in BY:
+        raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
     if metric not in rows:
         raise UsageError(f"{run.layers}: no column '{metric}'{suggest(metric, rows.columns)}")
     if not pd.api.types.is_numeric_dtype(rows[metric]):
         raise UsageError(f"{run.layers}: {metric} holds no numbers")
-
-
-def chosen(
-    data: Dataset, where: str, *, everything: bool = False, noise: bool = False
-) -> tuple[pd.DataFrame, list[str]]:
-    """Return the points with these values that are reliable, and a note on those left out.
-
-    With `noise`, points that are only noisy stay: for comparisons that know their intervals.
-
-    Raises:
-        UsageError: none is left.
-
-    """
-    rows = dataset.select(data.rows, data.pairs(where))
-    kept = rows if everything else rows[dataset.valid(rows, noise=noise)]
-    out = rows[~rows.index.isin(kept.index)]
-    if kept.empty:
-        why = ", ".join(dataset.doubts(rows))
-        raise UsageError(f"{data.run.overall}: every point is unreliable ({why}); --all takes them")
-    if out.empty:
-        return kept, []
-    why = ", ".join(dataset.doubts(out)) or "valid is false"
-    return kept, [f"{count(len(out), 'unreliable point')} left out ({why}); --all takes them"]
 
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -126,25 +118,35 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
         ms=rows[metric],
         fell=fell,
         share=100 * rows[metric] / rows.groupby("point_id")[metric].transform("sum"),
-    )
+        square=best_layers.half_intervals(rows).get(metric, math.inf) ** 2,
+    ).fillna({"square": math.inf})
     return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
-        ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any")
-    )
+        ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any"),
+        square=("square", "sum"),
+    )  # fmt: skip
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
-    """Return a row per group, the largest share first, with a column of times per algorithm."""
+    """Return a row per group, the largest share first, with a column of times per algorithm.
+
+    The ends of their 95 % intervals follow, where they are known.
+    """
     points = grouped.groupby("algorithm")["point_id"].nunique()
     shares = grouped.groupby(key)["share"].sum() / points.sum()
     table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
     table.insert(0, "calls", grouped.groupby(key)["calls"].max())
     table[_FELL] = ""
+    ends: dict[str, pd.Series[float]] = {}
     for name in names:
         own = grouped[grouped["algorithm"] == name].groupby(key)
         table[name] = own["ms"].sum() / points[name]
+        half = np.sqrt(own["square"].sum()) / points[name]
+        ends[f"{name}_lo"], ends[f"{name}_hi"] = table[name] - half, table[name] + half
         fell = own["fell"].any().reindex(table.index, fill_value=False)
         table[_FELL] += fell.map({True: f"{name};", False: ""})
-    return table.assign(**{_FELL: table[_FELL].str.rstrip(";")}).reset_index()
+    table = table.assign(**{_FELL: table[_FELL].str.rstrip(";")})
+    known = {name: end for name, end in ends.items() if np.isfinite(end).any()}
+    return table.assign(**known).replace([-math.inf, math.inf], math.nan).reset_index()
 
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -159,7 +161,8 @@ def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     }
     shares = [f"{share:.1f}" for share in table["share_pct"]]
     calls = table["calls"].astype(str)
-    return table.drop(columns=_FELL).assign(calls=calls, share_pct=shares, **times)
+    kept = table[[table.columns[0], "calls", "share_pct", *names]]
+    return kept.assign(calls=calls, share_pct=shares, **times)
 
 
 def _time(ms: float) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import UsageError
 from hpcsweep.text import harmless
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.figure import Figure
@@ -21,10 +25,21 @@ COLOURS: Final = (
     "#332288", "#882255", "#117733", "#661100",
 )  # fmt: skip
 
-
 # so many markers differ as there are colours
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text, to search and edit
+
+
+@dataclass(frozen=True)
+class Look:
+    """The size of a picture in inches, and of its text in points."""
+
+    width: float = 8.5
+    height: float | None = None
+    font: float = 10.0
+
+
+LOOK: Final = Look()
 
 
 def check_picture(path: Path) -> None:
@@ -35,28 +50,55 @@ def check_picture(path: Path) -> None:
         raise UsageError(f"{path}: there is no folder {path.parent}")
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture; `UsageError` where the file cannot be written."""
+@contextmanager
+def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
+    """Write what is drawn meanwhile; the suffix says which kind of picture.
+
+    Raises:
+        UsageError: labels leave no room, or the file cannot be written.
+
+    """
     from matplotlib import rc_context  # noqa: PLC0415 - most commands draw nothing
+    from matplotlib.figure import Figure  # noqa: PLC0415
 
     check_picture(path)
-    try:
-        with rc_context(_TEXT):
+    height = look.height or height
+    style = rc_context({"font.size": look.font, "hatch.linewidth": 0.6, **_TEXT})
+    with style, warnings.catch_warnings():
+        warnings.filterwarnings("error", "constrained_layout not applied")
+        figure = Figure(figsize=(look.width, height), layout="constrained")
+        try:
+            yield figure
             figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror or error}") from error
+        except UserWarning as warning:
+            raise UsageError(
+                f"{path}: {look.width:g} x {height:g} inches leave no room beside labels and "
+                "legend; give more --width or --height, a smaller --font, or fewer lines with "
+                "--where"
+            ) from warning
+
+
+def caption(figure: Figure, text: str) -> None:
+    """Write a line of small text below a picture."""
+    if text:
+        figure.supxlabel(text, fontsize="x-small", color="0.35", wrap=True)
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, with cells as in the tables of collect."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, names, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({name: _cell(value) for name, value in row.items()})
+    return text.getvalue()
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows that have the same keys; `UsageError` where the file cannot be written."""
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            for row in rows:  # true and false as in the tables that collect writes
-                table.writerow({name: _cell(value) for name, value in row.items()})
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+    write_text(path, csv_text(list(rows[0]), rows))
 
 
 def _cell(value: object) -> object:

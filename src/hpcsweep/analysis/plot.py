@@ -7,13 +7,14 @@ the values of axes that `by` leaves out. It is doubtful if any of these rows is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import columns, dataset, speedup
+from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import map_names
 from hpcsweep.text import aligned
@@ -29,7 +30,6 @@ _WIDEST: Final = 140
 _PART: Final = "part"  # what tells lines apart where several columns are stacked
 _ENDS: Final = {"median_ms": ("ci95_lo_ms", "ci95_hi_ms")}  # the interval of a column
 _COVERAGE: Final = "algorithm_coverage_pct"
-_HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,6 @@ class Plot:
         some = any(dot.low is not None for line in self.lines for dot in line.dots)
         return list(zip(("low", "high"), _ENDS[self.y], strict=True)) if some else []
 
-    @property
-    def hardware(self) -> str:
-        """The devices and versions that the rows were measured with, for a caption."""
-        found = []
-        for name in _HARDWARE:
-            values = sorted(self.rows[name].dropna().unique()) if name in self.rows else []
-            what = "" if name == "device_name" else f"{name.removesuffix('_version')} "
-            found += [what + ", ".join(map(str, values))] if values else []
-        return "; ".join(found)
-
     def check_lines(self) -> None:
         """Raise `UsageError` where there are more lines than a picture can hold."""
         if len(self.lines) > _MOST_LINES:
@@ -137,43 +127,44 @@ class Plot:
             for dot in line.dots
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
+    def views(self) -> list[View]:
+        """Return the values, and the comparison with the baseline; the first has both values."""
+        heading = f"{self.data.run.name}: {columns.label(self.y)} over {columns.label(self.x)}"
+        where = f", where {self.where}" if self.where else ""
+        texts, left = [self._table(_value)], 0 if self.numeric else 1
+        if len(aligned([[*texts[0]], *texts[0].to_numpy().tolist()])[0]) > _WIDEST:
+            texts, left = [self._list()], len(self.by)
+        elif self.against:
+            texts.append(self._table(_ratio))
+        titles = [f"{heading}{where} ({self.data.counts()})", self.compared]
+        frame = pd.DataFrame(self.records(), dtype=object)
+        views = [View(title, frame, text, left) for title, text in zip(titles, texts, strict=False)]
+        views[-1] = replace(views[-1], notes=self.notes, marks=dataset.unreliable(self.rows))
+        views[0] = replace(views[0], record=self._record())
+        return views
+
+    def _record(self) -> dict[str, Any]:
         return {
             "sweep": self.data.run.name,
             "x": self.x,
             "y": self.y,
             "by": list(self.by),
             "baseline": self.against or None,
-            "rows": self.records(),
             "notes": list(self.notes),
         }
 
-    def text(self) -> str:
-        """Return the values, and the comparison with the baseline, for a terminal."""
-        heading = f"{self.data.run.name}: {columns.label(self.y)} over {columns.label(self.x)}"
-        where = f", where {self.where}" if self.where else ""
-        table = self._table(_value)
-        if len(table[0]) > _WIDEST:
-            table = self._list()
-        elif self.against:
-            table += ["", self.compared, "", *self._table(_ratio)]
-        notes = [*dataset.unreliable(self.rows), *(f"   {note}" for note in self.notes)]
-        return "\n".join(
-            [f"{heading}{where} ({self.data.counts()})", "", *table, "", *notes]
-        ).rstrip()
-
-    def _table(self, cell: Callable[[Dot], str]) -> list[str]:
+    def _table(self, cell: Callable[[Dot], str]) -> pd.DataFrame:
         """Return a table with a column per line."""
         cells = [{dot.x: cell(dot) for dot in line.dots} for line in self.lines]
-        head = [self.x, *(f"{line.label or self.y} " for line in self.lines)]
         body = [
             [dataset.shown(self.x, x), *(column.get(x, "- ") for column in cells)]
             for x in self.places
         ]
-        return aligned([head, *body], left=0 if self.numeric else 1)
+        return pd.DataFrame(
+            body, columns=[self.x, *(f"{line.label or self.y} " for line in self.lines)]
+        )
 
-    def _list(self) -> list[str]:
+    def _list(self) -> pd.DataFrame:
         """Return a table with a row per value, for what would be too wide otherwise."""
         ratios = [f"{self.compared} "] if self.against else []
         rows = [
@@ -185,7 +176,7 @@ class Plot:
             for line in self.lines
             for dot in line.dots
         ]
-        return aligned([[*self.by, self.x, f"{self.y} ", *ratios], *rows], left=len(self.by))
+        return pd.DataFrame(rows, columns=[*self.by, self.x, f"{self.y} ", *ratios])
 
 
 def read(  # noqa: PLR0913 - one argument per option
@@ -210,14 +201,14 @@ def read(  # noqa: PLR0913 - one argument per option
     parts = [name.strip() for name in y.split(",")]
     if len(parts) > 1 and (by or baseline):
         raise UsageError("several columns --y are stacked: leave out --by and --baseline")
-    data = dataset.read(run)
+    data = dataset.read(run, where)
     match = data.pairs(baseline)
     speedup.check_where(data.pairs(where), match)
     named = [name for name in (x, *parts, *by) if name]
     data.check(named)
-    chosen = dataset.select(data.rows, data.pairs(where))
-    needed = {*catalog.AXES, *named, *match, "flags", _COVERAGE, *_HARDWARE, *_ENDS.get(y, ())}
-    rows = chosen[[name for name in chosen if name in needed]]
+    hardware = dataset.HARDWARE
+    needed = {*catalog.AXES, *named, *match, "flags", _COVERAGE, *hardware, *_ENDS.get(y, ())}
+    rows = data.rows[[name for name in data.rows if name in needed]]
     if len(parts) > 1:
         rows, y, by = _parts(data, rows, parts)
     else:
@@ -226,7 +217,7 @@ def read(  # noqa: PLR0913 - one argument per option
     rows = rows[rows[x].notna()]
     if rows.empty:
         raise UsageError(f"{run.overall}: no measured point has both {x} and {y}")
-    rest = len(chosen) - len(rows) // len(parts)
+    rest = len(data.rows) - len(rows) // len(parts)
     notes = [f"{rest} points without {x} or {y} left out"] if rest else []
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += _medians(rows, x, telling)

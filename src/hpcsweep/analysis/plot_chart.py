@@ -7,22 +7,20 @@ are the stored 95 % intervals.
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hpcsweep.analysis import columns, dataset
-from hpcsweep.analysis.output import COLOURS, MARKERS, plain_numbers, save
+from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from matplotlib.figure import Figure
 
     from hpcsweep.analysis.plot import Dot, Line, Plot
 
@@ -31,21 +29,12 @@ if TYPE_CHECKING:
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
 _TICKS: Final = 12  # so many places have a tick each
 _WIDE: Final = 6.0  # inches; what is narrower has its legend above
-_SIZE: Final = (8.5, 4.8)
+_HEIGHT: Final = 4.8
 _HATCH: Final = "////"
 
 
-@dataclass(frozen=True)
-class Look:
-    """The size of a picture in inches, and of its text in points."""
-
-    width: float = _SIZE[0]
-    height: float | None = None
-    font: float = 10.0
-
-
 def draw(
-    plot: Plot, path: Path, *, log_x: bool = False, log_y: bool = False, look: Look = Look()
+    plot: Plot, path: Path, *, log_x: bool = False, log_y: bool = False, look: Look = LOOK
 ) -> None:
     """Write a picture; the suffix says which kind.
 
@@ -56,20 +45,8 @@ def draw(
     """
     plot.check_lines()
     _check_logs(plot, log_x=log_x, log_y=log_y)
-    height = look.height or _SIZE[1] * (1.5 if plot.against else 1)
-    style = rc_context({"font.size": look.font, "hatch.linewidth": 0.6})
-    with style, warnings.catch_warnings():
-        warnings.filterwarnings("error", "constrained_layout not applied")
-        figure = Figure(figsize=(look.width, height), layout="constrained")
-        try:
-            _fill(figure, plot, log_x=log_x, log_y=log_y)
-            save(figure, path)
-        except UserWarning as warning:
-            size = f"{look.width:g} x {height:g} inches"
-            raise UsageError(
-                f"{path}: {size} leave no room beside labels and legend; give more --width or "
-                "--height, a smaller --font, or fewer lines with --where"
-            ) from warning
+    with picture(path, look, _HEIGHT * (1.5 if plot.against else 1)) as figure:
+        _fill(figure, plot, log_x=log_x, log_y=log_y)
 
 
 def _fill(figure: Figure, plot: Plot, *, log_x: bool, log_y: bool) -> None:
@@ -78,14 +55,14 @@ def _fill(figure: Figure, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     panels = rows[:, 0]
     top, bottom = panels[0], panels[-1]
     _panel(top, plot, lambda dot: (dot.y, dot.doubtful))
-    top.set(title=f"{plot.data.run.name}: {columns.label(plot.y)}", ylabel=columns.label(plot.y))
+    top.set_title(f"{plot.data.run.name}: {columns.label(plot.y)}", wrap=True)
+    top.set_ylabel(columns.label(plot.y))
     if plot.against:
         _panel(bottom, plot, lambda dot: (dot.speedup, dot.unsure))
         bottom.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
         bottom.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
     bottom.set(xlabel=columns.label(plot.x))
-    if plot.hardware:
-        figure.supxlabel(plot.hardware, fontsize="x-small", color="0.35", wrap=True)
+    caption(figure, dataset.hardware(plot.rows))
     _scales(panels, plot, log_x=log_x, log_y=log_y)
     _legend(figure, top, plot)
     _without_overlap(figure, bottom.xaxis)

@@ -1,6 +1,7 @@
 """Compares the algorithms of a collected sweep in one table.
 
-Rows are configurations, columns are algorithms, cells are medians in milliseconds. A cell says how
+Rows are configurations, columns are algorithms, cells are medians in milliseconds, or the values of
+another column. A cell says how
 much of the convolutions its algorithm did, if not all, since a `winograd` time of a network that
 mostly fell back to `auto` is not a Winograd time. Unreliable medians carry a question mark.
 
@@ -11,56 +12,77 @@ quartiles): a difference within the noise is no difference.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset, report_training
+from hpcsweep.analysis import columns, dataset, report_training
+from hpcsweep.analysis.formats import View
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.analysis.report_training import TrainingReport
     from hpcsweep.store.rundir import RunDir
 
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")
-_USED: Final = ("point_id", "median_ms", "flags", "algorithm_coverage_pct")
+_MEDIAN: Final = "median_ms"
+_USED: Final = ("point_id", "flags", "algorithm_coverage_pct")
 
 
 @dataclass(frozen=True)
 class Report:
-    """The medians of one sweep: a row per configuration, which `keys` tell apart."""
+    """The medians of one sweep, or another `metric`: a row per configuration.
+
+    `keys` tell these apart.
+    """
 
     data: Dataset
     table: pd.DataFrame
     keys: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
+    metric: str
 
     @property
     def algorithms(self) -> tuple[str, ...]:
         names = self.table["algorithm"].unique()
         return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record: a row has its axes, median and coverage by algorithm."""
-        return self.data.record(self.rows)
-
-    def text(self) -> str:
-        """Return the table for a terminal."""
+    def views(self) -> list[View]:
+        """Return the table: its values, with coverage and doubts, and what people read."""
         names, shares = self.algorithms, self._partial()
-        heading = f"{self.data.run.name}: median ms of one pass ({self.data.counts()})"
-        table = dataset.table(
-            self.keys,
-            names,
-            self.rows,
-            lambda row: [_cell(row, name, with_share=name in shares) for name in names],
-        )
-        fastest = any(row["fastest"] for row in self.rows)
-        marks = ["*  fastest: valid, and beyond the noise of the next"] if fastest else []
+        keys = {key: [row[key] for row in self.rows] for key in self.keys}
+        values = {name: [row[self.metric].get(name) for row in self.rows] for name in names}
+        covered = {
+            f"{name}_coverage_pct": [row["coverage_pct"].get(name) for row in self.rows]
+            for name in names
+            if name in shares
+        }
+        doubtful = [";".join(row["doubtful"]) for row in self.rows]
+        fastest = [row["fastest"] for row in self.rows]
+        texts = {
+            name: [_cell(row, name, self.metric, with_share=name in shares) for row in self.rows]
+            for name in names
+        }
+        shown = {key: [dataset.shown(key, cell) for cell in keys[key]] for key in self.keys}
+        marks = ["*  fastest: valid, and beyond the noise of the next"] if any(fastest) else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
-        return "\n".join([heading, "", *table, "", *marks, *self.data.notes(self.table)])
+        what = "median ms of one pass" if self.metric == _MEDIAN else columns.label(self.metric)
+        return [View(
+            title=f"{self.data.run.name}: {what} ({self.data.counts()})",
+            frame=pd.DataFrame(
+                {**keys, **values, **covered, "fastest": fastest, "doubtful": doubtful},
+                dtype=object,
+            ),
+            texts=pd.DataFrame({**shown, **texts}),
+            left=len(self.keys),
+            notes=self.data.notes(),
+            record=self.data.record(self.rows),
+            marks=[*marks, *dataset.unreliable(self.table)],
+        )]  # fmt: skip
 
     def _partial(self) -> set[str]:
         """Return the algorithms that did not do all convolutions of some configuration."""
@@ -68,35 +90,38 @@ class Report:
         return {name for name, share in cells if share is not None and share < 100}
 
 
-def read(run: RunDir) -> Report | TrainingReport:
-    """Read the merged tables of a sweep; one that trains has a table of its own.
+def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
+    """Read the merged tables of a sweep; one that trains has a table of its own without `metric`.
 
     Raises:
-        UsageError: there are none yet, or no row was measured.
+        UsageError: there are none yet, or no row was measured, or has these values.
 
     """
-    return make(dataset.read(run))
+    return make(dataset.read(run, where), metric)
 
 
-def make(data: Dataset) -> Report | TrainingReport:
-    """Return the report of measured points; `UsageError` where none has a time."""
-    if "workload" in data.rows and (data.rows["workload"] == report_training.TRAINING).all():
+def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
+    """Return the report of measured points; `UsageError` where none has a number."""
+    trains = "workload" in data.rows and (data.rows["workload"] == report_training.TRAINING).all()
+    if trains and not metric:
         return report_training.make(data)
-    rows = data.numbers(data.rows, "median_ms")
-    table = rows[[name for name in rows if name in {*catalog.AXES, *_USED}]]
+    metric = metric or _MEDIAN
+    rows = data.numbers(data.rows, metric)
+    table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]]
+    known = metric == _MEDIAN  # only of medians are intervals stored
     table = table.assign(
         algorithm=table["algorithm"].astype(str),
         doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
-        lowest=_first_known(rows, "ci95_lo_ms", "q1_ms"),
-        highest=_first_known(rows, "ci95_hi_ms", "q3_ms"),
+        lowest=_first_known(rows, "ci95_lo_ms", "q1_ms") if known else math.nan,
+        highest=_first_known(rows, "ci95_hi_ms", "q3_ms") if known else math.nan,
     )
     keys = _keys(table)
     groups: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
     for record in table.sort_values(list(keys)).to_dict("records"):
         group = tuple(dataset.plain(key, record[key]) for key in keys)
         groups.setdefault(group, []).append(record)
-    lines = ({**dict(zip(keys, k, strict=True)), **_compared(v)} for k, v in groups.items())
-    return Report(data, table, keys, tuple(lines))
+    lines = ({**dict(zip(keys, k, strict=True)), **_compared(v, metric)} for k, v in groups.items())
+    return Report(data, table, keys, tuple(lines), metric)
 
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
@@ -110,19 +135,19 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
     return (*keys, "point_id") if table.duplicated([*keys, "algorithm"]).any() else keys
 
 
-def _compared(group: list[dict[Any, Any]]) -> dict[str, Any]:
-    """Return medians and coverage of one configuration by algorithm, and which is the fastest.
+def _compared(group: list[dict[Any, Any]], metric: str) -> dict[str, Any]:
+    """Return values and coverage of one configuration by algorithm, and which is the fastest.
 
     An algorithm that did nothing of the network is not compared. None is the fastest if the first
     one is unreliable, or if its interval overlaps with the interval of the next one.
     """
     column = "algorithm_coverage_pct"
     compared = [record for record in group if record.get(column) != 0]
-    ranked = sorted(compared, key=lambda record: record["median_ms"])
+    ranked = sorted(compared, key=lambda record: record[metric])
     clear = len(ranked) > 1 and ranked[0]["highest"] < ranked[1]["lowest"]  # false for NaN
     sure = clear and not ranked[0]["doubtful"] and ranked[0].get(column, 0) > 0
     return {
-        "median_ms": {record["algorithm"]: record["median_ms"] for record in group},
+        metric: {record["algorithm"]: record[metric] for record in group},
         "coverage_pct": {
             record["algorithm"]: dataset.plain(column, record.get(column)) for record in group
         },
@@ -136,11 +161,11 @@ def _first_known(table: pd.DataFrame, *names: str) -> pd.Series[float]:
     return table.reindex(columns=names).bfill(axis=1).iloc[:, 0]
 
 
-def _cell(row: dict[str, Any], name: str, *, with_share: bool) -> str:
-    value = row["median_ms"].get(name)
+def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> str:
+    value = row[metric].get(name)
     share = dataset.share(row["coverage_pct"].get(name)) if with_share else ""
     if value is None:
         return f"-{share}"
     mark = "*" if row["fastest"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
-    return f"{value:.3f}{mark}{doubt}{share}"
+    return f"{value:{'.3f' if columns.is_time(metric) else '.5g'}}{mark}{doubt}{share}"

@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
+
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset
+from hpcsweep.analysis.formats import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,26 +53,30 @@ class TrainingReport:
     keys: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record: a row has its axes, and the columns by their own names."""
-        return self.data.record(self.rows)
-
-    def text(self) -> str:
-        """Return the table for a terminal."""
+    def views(self) -> list[View]:
+        """Return the tables of a step and of the whole training; the first has all values."""
         heading = f"{self.data.run.name}: training, ms of a step ({self.data.counts()})"
-        total = ["", "seconds of the whole training", ""]
         partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in self.rows)
         step = [column for column in STEP if partial or column[0] != _COVERAGE]
-        tables = [*self._table(step), *total, *self._table(WHOLE)]
-        covered = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []
-        notes = self.data.notes(self.data.rows, covered)
-        return "\n".join([heading, "", *tables, "", *notes])
+        notes = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []
+        notes += self.data.notes()
+        record = {**self.data.record(self.rows), "notes": notes}
+        frame = pd.DataFrame(self.rows, dtype=object)
+        left = len(self.keys)
+        return [
+            View(heading, frame, self._texts(step), left, record=record),
+            View(
+                "seconds of the whole training", frame, self._texts(WHOLE), left, notes,
+                marks=dataset.unreliable(self.data.rows),
+            ),
+        ]  # fmt: skip
 
-    def _table(self, columns: Sequence[tuple[str, str, str]]) -> list[str]:
-        heads = [name for _, name, _ in columns]
-        return dataset.table(
-            self.keys, heads, self.rows, lambda row: [_cell(row, c, form) for c, _, form in columns]
-        )
+    def _texts(self, columns: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
+        keys = {key: [dataset.shown(key, row[key]) for row in self.rows] for key in self.keys}
+        cells = {
+            head: [_cell(row, name, form) for row in self.rows] for name, head, form in columns
+        }
+        return pd.DataFrame({**keys, **cells})
 
 
 def make(data: Dataset) -> TrainingReport:

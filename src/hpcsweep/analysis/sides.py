@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from hpcsweep import files
-from hpcsweep.analysis import dataset, layers
+from hpcsweep.analysis import dataset
 from hpcsweep.errors import UsageError
 from hpcsweep.store import rundir, shards
 from hpcsweep.store.rundir import RunDir
@@ -62,7 +62,7 @@ def _part(results: Path, text: str, where: str, *, everything: bool) -> Side:
     run = _run(results, name)
     data = _submitted(run, submission) if at else dataset.read(run)
     wanted = ",".join(filter(None, (match, where)))
-    rows, notes = layers.chosen(data, wanted, everything=everything, noise=True)
+    rows, notes = data.chosen(wanted, everything=everything, noise=True)
     return Side(text, rows.copy(), tuple(notes))
 
 

@@ -17,6 +17,7 @@ from hpcsweep.cli import (
     completion,
     decisions,
     machine,
+    pictures,
     planning,
     prediction,
     streams,
@@ -106,7 +107,7 @@ for _command in (  # as one uses them
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
     *(tables.collect, tables.import_, tables.report),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
-    *(tables.plot, tables.roofline),
+    *(pictures.plot, pictures.roofline),
     *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),
 ):

@@ -12,13 +12,14 @@ import click
 
 from hpcsweep import environment, extras
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import say
+from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from hpcsweep.analysis.formats import View
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Options, Request
@@ -51,6 +52,54 @@ class Commands(click.Group):
             if told is None:
                 raise
             raise told from error
+
+
+_FORMATS = ("table", "csv", "md", "latex", "json")
+
+
+def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--format`, as the argument `form`."""
+    chosen = click.option(
+        "--format",
+        "form",
+        type=click.Choice(_FORMATS),
+        default="table",
+        show_default=True,
+        callback=_form,
+        help="Print the table in this form.",
+    )
+    return chosen(command)
+
+
+def _form(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Take --format json for --json."""
+    answer.mode.json |= value == "json"
+    return value
+
+
+where_option = click.option(
+    "--where", default="", metavar="A=B,...", help="Take only rows with these values."
+)
+all_option = click.option("--all", "everything", is_flag=True, help="Take unreliable points, too.")
+top_option = click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Show so many layers.",
+)
+
+
+def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> Answer:
+    """Return tables as an answer; where stdout is for programs, the files are told on stderr."""
+    from hpcsweep.analysis import formats
+
+    if form in {"csv", "md", "latex"}:
+        for path in filter(None, files):
+            answer.note(f"   {path}")
+        files = ()
+    return Answer(record=views[0].to_json, text=lambda: formats.written(views, form), files=files)
 
 
 cluster_option = click.option(

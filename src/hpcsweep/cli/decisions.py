@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import Answer
-from hpcsweep.cli.common import runs
+from hpcsweep.cli.common import all_option, format_options, runs, tables, top_option, where_option
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hpcsweep.analysis.best import Best
     from hpcsweep.analysis.formats import View
-
-_FORMATS = ("table", "csv", "md", "latex", "json")
-
-
-def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--format`, as the argument `form`."""
-    chosen = click.option(
-        "--format",
-        "form",
-        type=click.Choice(_FORMATS),
-        default="table",
-        show_default=True,
-        callback=_form,
-        help="Print the table in this form.",
-    )
-    return chosen(command)
-
-
-def _form(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Take --format json for --json."""
-    answer.mode.json |= value == "json"
-    return value
-
-
-where_option = click.option(
-    "--where", default="", metavar="A=B,...", help="Take only rows with these values."
-)
-all_option = click.option("--all", "everything", is_flag=True, help="Take unreliable points, too.")
 
 
 @click.command()
@@ -61,14 +31,7 @@ all_option = click.option("--all", "everything", is_flag=True, help="Take unreli
 @click.option(
     "--metric", metavar="COLUMN", default="mean_ms", show_default=True, help="Time of a call."
 )
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Show so many.",
-)
+@top_option
 @all_option
 @format_options
 @click.pass_obj
@@ -93,7 +56,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
-    return Answer(record=found.to_json, text=lambda: found.written(form))
+    return tables([found], form)
 
 
 @click.command()
@@ -145,10 +108,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     if out:
         output.write_text(out, found.sweep_file())
     view = _confirmed(found) if confirm else found.view()
-    if out and form in {"csv", "md", "latex"}:
-        answer.note(f"   {out}")
-        out = None
-    return Answer(record=view.to_json, text=lambda: view.written(form), files=(out,))
+    return tables([view], form, (out,))
 
 
 def _confirmed(found: Best) -> View:

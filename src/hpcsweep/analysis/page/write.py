@@ -12,7 +12,7 @@ import jinja2
 import pandas as pd
 
 from hpcsweep import __version__, extras, files
-from hpcsweep.analysis import columns, dataset, report
+from hpcsweep.analysis import columns, dataset, formats, report
 from hpcsweep.analysis.page import frames, tables
 from hpcsweep.errors import ResultsError
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
 
 
-def write(run: RunDir, path: Path) -> list[str]:
-    """Write the page of a collected sweep; return notes on what it leaves out.
+def write(run: RunDir, path: Path, where: str = "") -> list[str]:
+    """Write the page of a collected sweep, or of the points that have the values `where`.
+
+    Return notes on what it leaves out.
 
     Raises:
         UsageError: the sweep was not collected.
@@ -36,7 +38,7 @@ def write(run: RunDir, path: Path) -> list[str]:
     from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
 
     library = _library()
-    data = dataset.read(run)
+    data = dataset.read(run, where)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen)
     with files.replacing(path) as file:
@@ -56,7 +58,7 @@ def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
         version=__version__,
         controls=_controls(data.rows, seen, drawn.places),
         sections=drawn.sections,
-        report=report.make(data).text(),
+        report=formats.written(report.make(data).views(), "table"),
         points=tables.points(shown, seen),
         failures=tables.failures(data),
         flags=tables.flags(data.rows),

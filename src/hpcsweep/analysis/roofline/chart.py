@@ -8,44 +8,59 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from matplotlib.figure import Figure
-
-from hpcsweep.analysis.output import COLOURS, plain_numbers, save
+from hpcsweep.analysis.output import (
+    COLOURS,
+    LOOK,
+    MARKERS,
+    Look,
+    caption,
+    picture,
+    plain_numbers,
+)
 from hpcsweep.analysis.roofline.labels import labels
 from hpcsweep.analysis.roofline.model import Roofline
 from hpcsweep.analysis.roofline.work import Work
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _NAMED: Final = 8  # groups with a colour of their own; the rest of the time is grey
 _GAP: Final = 1.08  # between a roof and its label, as a factor
-_SMALLEST, _LARGEST = 14.0, 220.0  # marker areas, points squared
+_HEIGHT: Final = 6.4  # inches
+_SMALLEST, _LARGEST = 20.0, 220.0  # marker areas, points squared
 
 
-def draw(roofline: Roofline, path: Path, *, grouped: bool = False) -> None:
+def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = LOOK) -> None:
     """Write a picture of every piece, or of the sums by name; the suffix says which format.
 
     Raises:
         UsageError: the kind of picture is not known, or the file cannot be written.
     """
-    figure = Figure(figsize=(8.5, 6.4), layout="constrained")
-    axes = figure.add_subplot()
     pieces = roofline.groups if grouped else roofline.export.work
     drawn = [piece for piece in pieces if piece.total and piece.bytes]
+    with picture(path, look, _HEIGHT) as figure:
+        _fill(figure, roofline, drawn)
+
+
+def _fill(figure: Figure, roofline: Roofline, drawn: Sequence[Work]) -> None:
+    axes: Any = figure.add_subplot()
     _points(axes, roofline, drawn)
     _roofs(axes, roofline, drawn)
-    axes.set(xscale="log", yscale="log", title=roofline.label)
+    axes.set(xscale="log", yscale="log")
+    axes.set_title(roofline.label, wrap=True)
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)
     axes.grid(which="major", alpha=0.3)
     if drawn:
-        place: Any = {"loc": "outside lower center", "ncols": 2}
+        place: Any = {"loc": "outside upper center", "ncols": 2}
         legend: Any = figure.legend(**place, fontsize="small", frameon=False)
         for handle in legend.legend_handles:
             handle.set_sizes([36])
         _areas(axes, drawn)
-    save(figure, path)
+    caption(figure, roofline.export.hardware)
 
 
 def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
@@ -56,7 +71,7 @@ def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # no
     named = len(names) if len(names) <= len(COLOURS) - 2 else _NAMED
     for index, (name, label) in enumerate(labels(names[:named], 46).items()):
         group = [piece for piece in sane if piece.name == name]
-        _scatter(axes, group, longest, label=label, color=COLOURS[index])
+        _scatter(axes, group, longest, label=label, color=COLOURS[index], marker=MARKERS[index])
     if names[named:]:
         others = [piece for piece in sane if piece.name in names[named:]]
         _scatter(axes, others, longest, label=f"{len(names) - named} others", color="0.6")
@@ -106,9 +121,10 @@ def _roofs(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noq
         axes.text(right, peak * _GAP, text, ha="right", va="bottom", fontsize="small")
     middle = math.sqrt(max(left, bottom / slope) * highest / slope)
     along: Any = {"rotation": math.degrees(math.atan(slope)), "transform_rotates_text": True}
-    axes.text(
-        middle, middle * slope * _GAP, f"{1000 * slope:g} GB/s",
-        ha="center", va="bottom", fontsize="small", rotation_mode="anchor", **along,
+    axes.annotate(
+        f"{1000 * slope:g} GB/s", (middle, middle * slope), xytext=(-2, 3),
+        textcoords="offset points", ha="center", va="bottom", fontsize="small",
+        rotation_mode="anchor", **along,
     )  # fmt: skip
 
 

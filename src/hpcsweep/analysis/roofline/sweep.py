@@ -66,7 +66,8 @@ def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "
         _work(row, points[row["point_id"]], varying, layers=layers)
         for row in known.to_dict("records")
     )
-    return Export(work, _device(rows), tuple(notes), piece, counted=False)
+    hardware = dataset.hardware(rows)
+    return Export(work, _device(rows), tuple(notes), piece, counted=False, hardware=hardware)
 
 
 def _of_forward_passes(rows: pd.DataFrame, trained: pd.Series[bool]) -> pd.DataFrame:

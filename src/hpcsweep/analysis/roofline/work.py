@@ -67,6 +67,7 @@ class Export:
     notes: tuple[str, ...] = ()
     piece: str = "launch"
     counted: bool = True
+    hardware: str = ""  # for a caption
 
 
 @dataclass(frozen=True)

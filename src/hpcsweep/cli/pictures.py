@@ -1,0 +1,258 @@
+"""Tables as pictures: plot, roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hpcsweep import extras
+from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.common import (
+    all_option,
+    format_options,
+    runs,
+    tables,
+    top_option,
+    where_option,
+)
+from hpcsweep.errors import Implausible, UsageError
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+_PATH = click.Path(path_type=Path)
+_out = click.option("--out", type=_PATH, help="Write a picture: .png, .svg or .pdf.")
+_width = click.option(
+    "--width", type=_POSITIVE, default=8.5, metavar="INCHES", help="Width of the picture."
+)
+_height = click.option("--height", type=_POSITIVE, metavar="INCHES", help="Height of the picture.")
+_font = click.option(
+    "--font", type=_POSITIVE, default=10, metavar="POINTS", help="Size of its text."
+)
+
+
+def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the size of a picture and of its text."""
+    return _width(_height(_font(command)))
+
+
+_summary = click.option("--summary", type=_PATH, help="Write the values as CSV.")
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option(
+    "--x", metavar="COLUMN", help="Column of the x axis. Default: the numeric axis that varies."
+)
+@click.option(
+    "--y",
+    "--metric",
+    "y",
+    metavar="COLUMN",
+    default="",
+    help="Column of the y axis; several, joined by commas, are stacked. Default: median_ms; of "
+    "layers mean_ms.",
+)
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Draw a line per value of this column; repeatable. Default: every axis that varies. With "
+    "--layers: layer, op or shape.",
+)
+@where_option
+@click.option(
+    "--baseline",
+    default="",
+    metavar="A=B,...",
+    help="Show the speed-up over rows with these values.",
+)
+@click.option("--layers", is_flag=True, help="Show the slowest layers instead.")
+@top_option
+@all_option
+@click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
+@click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
+@_look_options
+@_out
+@_summary
+@format_options
+@click.pass_obj
+def plot(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sweep: str | None,
+    x: str | None,
+    y: str,
+    by: tuple[str, ...],
+    where: str,
+    baseline: str,
+    top: int,
+    width: float,
+    height: float | None,
+    font: float,
+    out: Path | None,
+    summary: Path | None,
+    form: str,
+    *,
+    layers: bool,
+    everything: bool,
+    log_x: bool,
+    log_y: bool,
+) -> Answer:
+    """Plot one column over another, or the slowest layers, as table and picture.
+
+    \b
+    hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
+    hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
+    hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
+    """
+    from hpcsweep.analysis import output
+
+    if out:
+        extras.need("plot", "--out")
+        output.check_picture(out)
+    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    columns = [name.strip() for text in by for name in text.split(",")]
+    look = output.Look(width, height, font)
+    if layers:
+        from hpcsweep.analysis import layers as slowest
+
+        _no_axes(x=x, baseline=baseline, log_y=log_y)
+        kind = columns[0] if columns else "layer"
+        table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=everything)
+        views = [table]
+    else:
+        from hpcsweep.analysis.plot import read
+
+        found = read(one, x, y or "median_ms", by=columns, where=where, baseline=baseline)
+        views = found.views()
+    if out and layers:
+        from hpcsweep.analysis import layers_chart
+
+        layers_chart.draw(table, out, log=log_x, look=look)
+    elif out:
+        from hpcsweep.analysis import plot_chart
+
+        plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
+    if summary:
+        output.write_csv(summary, views[0].rows())
+    return tables(views, form, (out, summary))
+
+
+def _no_axes(**options: object) -> None:
+    """Raise `UsageError` for options of axes that a picture of layers does not have."""
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"--layers has no --{name.replace('_', '-')}")
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[SWEEP|EXPORT...]")
+@click.option(
+    "--gpu", metavar="NAME", help="Take the peaks of this GPU: v100, l40, h200, ... (dense)."
+)
+@click.option(
+    "--peak-compute", type=_POSITIVE, metavar="TFLOP/s", help="Take this peak instead of the GPU's."
+)
+@click.option(
+    "--peak-bw", type=_POSITIVE, metavar="GB/s", help="Take this bandwidth instead of the GPU's."
+)
+@click.option(
+    "--measure-cpu",
+    is_flag=True,
+    help="Measure the peaks of this machine's processor, in float32; takes seconds.",
+)
+@click.option("--label", help="Set the title of text and picture.")
+@_look_options
+@_out
+@_summary
+@click.option("--by-name", is_flag=True, help="Sum launches by kernel, layer calls by layer.")
+@click.option("--layers", is_flag=True, help="Show the layer calls of a sweep, not its points.")
+@where_option
+@click.option("--sample", is_flag=True, help="Use the example export (computed, not measured).")
+@click.option(
+    "--metrics",
+    type=click.Choice(["ncu", "rocprof"]),
+    help="Print the metrics that this profiler has to collect.",
+)
+@click.pass_obj
+def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
+    results: Path,
+    sources: tuple[str, ...],
+    gpu: str | None,
+    peak_compute: float | None,
+    peak_bw: float | None,
+    label: str | None,
+    width: float,
+    height: float | None,
+    font: float,
+    out: Path | None,
+    summary: Path | None,
+    where: str,
+    metrics: str | None,
+    *,
+    measure_cpu: bool,
+    by_name: bool,
+    layers: bool,
+    sample: bool,
+) -> Answer:
+    """Draw a roofline from a sweep or a profiler export.
+
+    \b
+    hpcsweep roofline --sample --out roofline.png
+    hpcsweep roofline kernels.csv --gpu l40 --out roofline.png --summary kernels_summary.csv
+    hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
+    hpcsweep roofline resnet152_gemm --layers
+    """
+    from hpcsweep.analysis import output
+    from hpcsweep.analysis.roofline import model
+
+    if metrics:
+        if metrics == "ncu":
+            note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
+        wanted = model.wanted(metrics)
+        return Answer(record=lambda: {"metrics": wanted}, text=lambda: wanted)
+    if out:
+        extras.need("plot", "--out")
+        output.check_picture(out)
+    source = "the command line"
+    if measure_cpu:
+        if gpu or peak_compute or peak_bw:
+            raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
+        extras.need("measure", "--measure-cpu")
+        from hpcsweep.measure.machine import peaks
+
+        (peak_compute, peak_bw), source = peaks.measured(), "this machine's processor, measured"
+    found = model.read(
+        [model.sample()] if sample else _sources(results, sources),
+        gpu=gpu,
+        peak_compute=peak_compute,
+        peak_bw=peak_bw,
+        label=label,
+        layers=layers,
+        where=where,
+        source=source,
+    )
+    if summary:
+        output.write_csv(summary, found.records(grouped=by_name))
+    if out:
+        from hpcsweep.analysis.roofline import chart
+
+        look = output.Look(width, height, font)
+        chart.draw(found, out, grouped=by_name, look=look)
+    return Answer(
+        record=found.to_json,
+        text=found.text,
+        files=(out, summary),
+        code=Implausible.exit_code if found.above else 0,
+    )
+
+
+def _sources(results: Path, names: Sequence[str]) -> list[Path]:
+    """Return the files that are named, or the folder of the sweep that is named."""
+    if names and (Path(names[0]).is_file() or Path(names[0]).suffix in {".csv", ".ncu-rep"}):
+        return [Path(name) for name in names]
+    (one,) = runs(results, names[:1], single=True)
+    if len(names) > 1:
+        raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
+    return [one.path]
