@@ -85,7 +85,7 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
     assert empty()
     assert not desk.results.exists()
     assert "s on v100: 12 points in 1 chunk," in done.stdout
-    assert re.search(r"expected: \d+ s on v100 \(", done.stdout)
+    assert re.search(r"expected: \d+ s on v100\n  12 from the length", done.stdout)
     assert "Slurm would accept this job: partition gpu, nodes v100n1" in done.stdout
     draft = Path(re.search(r"submit would send the files in (.*)", done.stdout)[1])
     submission = submitted(cluster, desk, rows=0)

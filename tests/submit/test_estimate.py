@@ -7,85 +7,159 @@ import json
 import pytest
 
 import resultsfolder
-from hpcsweep import catalog
+import timedrows
+from hpcsweep.catalog import columns
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import cost, estimate, request
-from hpcsweep.submit.estimate import modelled
+from hpcsweep.submit import cost, estimate, prepare, request
+from hpcsweep.submit.estimate import Basis
 from localruns import Desk
+from timedrows import Law
 
-AXES = {
-    **catalog.axis_defaults("training"),
-    "model": "resnet18",
-    "gpu": "v100",
-    "batch_size": 128,
-    "input_size": 32,
-    "steps_per_epoch": 100,
-}
-BARE = {"warmup": 0, "iterations": 0, "layers": False, "validation": False}
-
-
-def _seconds(measure=BARE, **axes):
-    return modelled("training", AXES | axes, measure)
+LAW = Law()
+SIZES = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18, vgg11]
+  input_size: {start: 64, stop: 256, num: 13}
+  algorithm: [gemm, winograd]
+"""
 
 
-def test_a_training_lasts_epochs_times_steps():
-    """Beyond what every point costs, it is proportional to both."""
-    once = _seconds() - 0.5
-    assert _seconds(epochs=7) - 0.5 == pytest.approx(7 * once)
-    assert _seconds(steps_per_epoch=300) - 0.5 == pytest.approx(3 * once)
+def asked_of(path, text=SIZES, cluster="local"):
+    """Return the request for a sweep."""
+    (path / "demo.yaml").write_text(text)
+    return request.make(sweep_file.load(path / "demo.yaml"), profile.load(cluster))
 
 
-def test_an_epoch_without_a_number_of_steps_is_the_data_set():
-    """50,000 images of CIFAR-10 are 390 full batches of 128; synthetic data has 20 batches."""
-    assert _seconds(steps_per_epoch=None, dataset="cifar10") == _seconds(steps_per_epoch=390)
-    assert _seconds(steps_per_epoch=None) == _seconds(steps_per_epoch=20)
+def after(path, measured, law=LAW, text=SIZES):
+    """Return an estimator, the folder, and the request after some points were measured."""
+    folder, asked = resultsfolder.make(path, text), asked_of(path, text)
+    chosen = [point for point in folder.points if measured(point)]
+    timedrows.measure(folder, folder.submit("20260101-000000-local").id, chosen, law)
+    return estimate.estimator(folder.run, asked), folder, asked
 
 
-def test_a_step_is_three_forward_passes_and_validation_is_one_of_fewer_images():
-    """Of a fifth of the images, before training and after each epoch."""
-    forward = modelled("inference", AXES, {"warmup": 0, "iterations": 1, "layers": False}) - 0.5
-    one = forward / 5  # one pass and four of evidence, numerics and shapes
-    assert _seconds(steps_per_epoch=1) - 0.5 == pytest.approx(3 * one)
-    validated = _seconds({**BARE, "validation": True}) - _seconds()
-    assert validated == pytest.approx(2 * 20 * one)
+def off(seconds_of, points, law=LAW):
+    """Return by how much each estimate is off, without the making of networks."""
+    wrong, model = [], None
+    for point in points:
+        made = law.network if model not in {None, point.axes["model"]} else 0.0
+        model = point.axes["model"]
+        wrong.append(seconds_of(point) / law.wall_s(point, made) - 1)
+    return wrong
 
 
-def test_a_small_stem_keeps_all_pixels():
-    """Sixteen times the work."""
-    assert _seconds(stem="cifar") > 4 * _seconds()
+def test_a_few_sizes_tell_the_others(tmp_path):
+    """Four of thirteen, by network and algorithm; beyond the largest, too."""
+    seconds_of, folder, _ = after(
+        tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192}
+    )
+    assert max(map(abs, off(seconds_of, folder.points))) < 0.01
+    assert set(seconds_of.counts) == {Basis.MEASURED}
+    assert (seconds_of.is_firm, seconds_of.is_calibrated) == (True, False)
+    assert seconds_of.start == pytest.approx(LAW.worker, rel=0.01)
 
 
-def test_the_rows_of_a_training_correct_the_model():
-    """Held against the steps that were taken, whatever the sweep file said."""
-    taken = {**AXES, "workload": "training", "epochs": "2", "steps_per_epoch": ""}
-    row = {
-        **taken, "wall_s": "", "warmup_n": "0", "layer_rows": "0", "steps": "200",
-        "phase_steps": "0", "val_loss_after": "",
-    }  # fmt: skip
-    row["wall_s"] = str(3 * _seconds(epochs=2))
-    assert estimate._ratio(row) == pytest.approx(3)
+def test_a_batch_is_as_much_work_as_its_images(tmp_path):
+    """One axis of work for both."""
+    text = SIZES.replace("  algorithm", "  batch_size: [1, 2, 4]\n  algorithm")
+    seconds_of, folder, _ = after(
+        tmp_path, lambda p: p.axes["batch_size"] != 2 and p.axes["input_size"] < 200, text=text
+    )
+    assert max(map(abs, off(seconds_of, folder.points))) < 0.02
 
 
-def test_rows_of_a_noop_correct_nothing(tmp_path):
+def test_an_algorithm_that_was_not_measured_rests_on_the_others(tmp_path):
+    """That is no firm ground: a factor of three, where nothing says better."""
+    seconds_of, folder, _ = after(tmp_path, lambda point: point.axes["algorithm"] == "gemm")
+    wrong = off(seconds_of, [p for p in folder.points if p.axes["algorithm"] == "winograd"])
+    assert max(map(abs, wrong)) < 1
+    assert set(seconds_of.counts) == {Basis.OTHERS}
+    assert (seconds_of.is_firm, seconds_of.is_calibrated) == (False, False)
+    assert seconds_of.width == 3.0
+
+
+def test_predicted_passes_serve_where_no_such_point_was_measured(tmp_path):
+    """With what measured points took beside their passes; and with their interval."""
+    _, folder, asked = after(tmp_path, lambda point: point.axes["model"] == "resnet18")
+    names = ["gpu", "status", "median_ms", "predicted_hi_ms", *columns.OVERALL_COLUMNS[:5]]
+    lines = [",".join(names)]
+    for point in (point for point in folder.points if point.axes["model"] == "vgg11"):
+        ms = 1000 * LAW.pass_s(point)
+        values = {**point.axes, "status": "predicted", "median_ms": ms, "predicted_hi_ms": 1.4 * ms}
+        lines.append(",".join(columns.cell(values.get(name)) for name in names))
+    (folder.run.path / "predicted.csv").write_text("\n".join(lines))
+    seconds_of = estimate.estimator(folder.run, asked)
+    *_, most, network = sorted(map(abs, off(seconds_of, folder.points)))
+    assert most < 0.02 < network  # no row tells what it takes to make a second network
+    assert seconds_of.counts == {Basis.MEASURED: 26, Basis.PREDICTED: 26}
+    assert seconds_of.width == pytest.approx(1.4, rel=1e-3)
+
+
+def test_without_rows_a_table_of_peaks_serves(tmp_path):
+    """Longer for larger images, slower algorithms and slower devices."""
+    folder = resultsfolder.make(tmp_path, SIZES)
+    seconds_of = estimate.estimator(folder.run, asked_of(tmp_path))
+    first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
+    assert seconds_of(first) < seconds_of(last)
+    assert set(seconds_of.counts) == {Basis.PEAKS}
+
+
+def test_a_map_of_algorithms_has_a_time_too(tmp_path):
+    """It is no name that one could look up."""
+    text = SIZES.replace("[gemm, winograd]", "[{layer1.0.conv1: gemm, default: auto}]")
+    folder, asked = resultsfolder.make(tmp_path, text), asked_of(tmp_path, text)
+    assert all(estimate.estimator(folder.run, asked)(point) > 0 for point in folder.points)
+
+
+def test_rows_of_a_noop_teach_nothing(tmp_path):
     """It lasts as long as the sweep says, however many rows there are already."""
     desk = Desk(tmp_path)
     desk.spec(
         "workload: noop\naxes: {model: [a], input_size: [1, 2, 3, 4]}\nmeasure: {sleep_ms: 300}\n"
     )
     assert desk.run("submit", "sweep.yaml", "--cluster", "local", "--sample", "1").returncode == 0
-    (told,) = json.loads(desk.run_process("estimate", "sweep.yaml", "--json").stdout)["estimates"]
-    assert told["points"] == 3
+    (told,) = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)["estimates"]
+    assert (told["points"], told["rests_on"]) == (3, {"given": 3})
     assert sum(told["gpu_hours"].values()) * 3600 == pytest.approx(0.9, abs=0.1)
 
 
 def test_an_estimate_says_what_it_rests_on(tmp_path):
-    """First on the catalogue alone, then on rows of the same model and algorithm."""
-    folder = resultsfolder.make(tmp_path)
-    asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
-    assert "rough estimate: no measurements" in cost.of(tmp_path / "results", asked).text()
-    submission = folder.submit("20260101-000000-local")
-    cells = {"wall_s": 1.0, "warmup_n": 10, "n": 20, "layer_rows": 2}
-    folder.measure(folder.shard(submission.id), list(asked.points())[:1], **cells)
-    told = cost.of(tmp_path / "results", asked).text()
-    assert "7 points in 1 chunk, 1 measured already" in told
-    assert "43 % of the points estimated from measurements of the same model" in told
+    """First on the catalogue alone, then on rows; with what holds nine times in ten."""
+    folder, asked = resultsfolder.make(tmp_path, SIZES), asked_of(tmp_path)
+    bare = cost.of(folder.run.path.parent, asked)
+    assert bare.share_from_rows == 0
+    assert "52 from the table of peaks: nothing was measured on this device yet" in bare.text()
+    half = [point for point in folder.points if point.axes["model"] == "resnet18"]
+    half = [point for point in half if point.axes["input_size"] % 32 == 0]
+    timedrows.measure(folder, folder.submit("20260101-000000-local").id, half, LAW)
+    told = cost.of(folder.run.path.parent, asked)
+    assert "38 points in 1 chunk, 14 measured already" in told.text()
+    assert "12 from measured points of the same network and algorithm (14 of demo)" in told.text()
+    assert "26 from measured points of other networks or algorithms (14 of demo)" in told.text()
+    assert told.share_from_rows == pytest.approx(12 / 38)
+    assert (told.width, bare.width) == (None, None)  # one network cannot tell of others
+
+
+def test_points_that_were_left_out_say_how_far_an_estimate_may_be_off(tmp_path):
+    """Nine times in ten the true time is below the upper end."""
+    law = Law(noise=0.3)
+    seconds_of, folder, asked = after(tmp_path, lambda p: p.axes["input_size"] % 32 == 0, law)
+    told = cost.of(folder.run.path.parent, asked)
+    assert 1.05 < told.width < 2
+    assert "(nine times in ten below " in told.text()
+    left = [point for point in folder.points if point.axes["input_size"] % 32]
+    held = [1 / (1 + wrong) < told.width for wrong in off(seconds_of, left, law)]
+    assert sum(held) > 0.8 * len(held)
+
+
+def test_packing_uses_the_same_seconds(tmp_path):
+    """The chunks of a submission last as long as the estimate says, with a start each."""
+    _, folder, asked = after(tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192})
+    expected = cost.of(folder.run.path.parent, asked)
+    ready = prepare.prepare(folder.run, asked)
+    assert ready.seconds == pytest.approx(sum(expected.seconds.values()))
+    left = [point for point in folder.points if point.axes["input_size"] not in {64, 128, 192}]
+    true = LAW.worker + LAW.network + sum(LAW.wall_s(point) for point in left)
+    assert ready.seconds == pytest.approx(true, rel=0.01)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LAYOUT: Final = 1
 _LATER: Final = {
     "maps": {}, "search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": [],
+    "time_limit": "",
 }  # fmt: skip
 _MOST_CHUNKS: Final = 10_000_000  # what says more is damaged
 _REMEDY: Final = (
@@ -84,6 +85,7 @@ class Manifest:
     chunks: int = 0
     points: int = 0
     seconds: float = 0.0  # expected, of all chunks together
+    time_limit: str = ""  # of its jobs, as Slurm writes it; empty: the profile's
 
     @property
     def is_local(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.store import rundir
 from hpcsweep.submit import estimate, prepare
+from hpcsweep.submit.estimate import Basis
+from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
 from hpcsweep.tracking import journal
 
@@ -19,19 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Points, chunks and expected seconds by GPU; `measured` points are estimated from rows."""
+    """Points, chunks and expected seconds by GPU; `counts` say what the points' times rest on."""
 
     sweep: str
     profile: str
     points: int
     chunks: int
     settled: int
-    measured: int
     seconds: Mapping[str, float]
+    width: float | None = None  # the factor that they may be too low by, nine times in ten
+    counts: Mapping[Basis, int] = field(default_factory=dict)
+    basis: str = ""
+    time_limit: str = ""  # that jobs ask for, if it is shorter than the profile's
 
     @property
     def share_from_rows(self) -> float:
-        return self.measured / self.points if self.points else 0.0
+        return self.counts.get(Basis.MEASURED, 0) / self.points if self.points else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -42,39 +47,53 @@ class Cost:
             "chunks": self.chunks,
             "already_measured": self.settled,
             "gpu_hours": {gpu: seconds / 3600 for gpu, seconds in self.seconds.items()},
+            "upper_factor": self.width,
             "share_from_rows": self.share_from_rows,
+            "rests_on": {str(basis): number for basis, number in self.counts.items()},
+            "time_limit": self.time_limit or None,
         }
 
     def text(self) -> str:
-        """Return two lines: the counts, and the time."""
+        """Return the counts, the time, and what that rests on."""
         head = (
             f"{self.sweep} on {self.profile}: {count(self.points, 'point')} in "
             f"{count(self.chunks, 'chunk')}, {self.settled:,} measured already"
         )
-        times = [f"{duration(seconds)} on {gpu}" for gpu, seconds in self.seconds.items()]
-        return f"{head}\nexpected: {', '.join(times)} ({self._basis()})" if times else head
+        if not self.points:
+            return head
+        times = [f"{duration(seconds)} on {gpu}{self._upper(seconds)}"
+                 for gpu, seconds in self.seconds.items()]  # fmt: skip
+        lines = [head, f"expected: {', '.join(times)}", f"  {self.basis}"]
+        if self.time_limit:
+            lines.append(f"  jobs would ask for {self.time_limit}, less than the profile's `time`")
+        return "\n".join(lines)
 
-    def _basis(self) -> str:
-        share = 100 * self.share_from_rows
-        if not self.measured:
-            return "rough estimate: no measurements of these models yet"
-        return f"{share:.0f} % of the points estimated from measurements of the same model"
+    def _upper(self, seconds: float) -> str:
+        upper = duration((self.width or 1.0) * seconds)
+        return f" (nine times in ten below {upper})" if upper != duration(seconds) else ""
 
 
 def of(results: Path, asked: Request) -> Cost:
     """Return what a request is expected to cost, without writing anything."""
     run = rundir.RunDir(results / asked.sweep.name)
-    seconds_of = estimate.estimator(run, asked.device)
+    seconds_of = estimate.estimator(run, asked)
     settled: dict[str, int] = {}
     known = prepare.known(run, asked, journal.ask(run.submissions()).live_chunks)
+    limit = TimeLimit(run, asked)
     # a million points would fill the memory; their seconds do not
-    each = [seconds_of(point) for point in prepare.unmeasured(asked, known, settled)]
+    points = limit.watch(prepare.unmeasured(asked, known, settled))
+    each = [seconds_of(point) for point in points]
+    packed = limit.measure(prepare.chunks(asked, each, float, seconds_of.start))
+    chunks = [chunk.seconds for chunk in packed]
     return Cost(
         sweep=asked.sweep.name,
         profile=asked.profile.name,
         points=len(each),
-        chunks=sum(1 for _chunk in prepare.chunks(asked, each, float)),
+        chunks=len(chunks),
         settled=sum(settled.values()),
-        measured=seconds_of.measured,
-        seconds=dict(seconds_of.by_gpu),
+        seconds={asked.device: sum(chunks)} if chunks else {},
+        width=seconds_of.width if seconds_of.is_calibrated else None,
+        counts=dict(seconds_of.counts),
+        basis=seconds_of.basis(),
+        time_limit=limit.of(seconds_of),
     )

@@ -25,6 +25,7 @@ from hpcsweep.submit import (
     prepare,
     progress,
     script,
+    time_limit,
 )
 from hpcsweep.submit.launchers import arrays, local
 from hpcsweep.tracking import bad_nodes, journal
@@ -66,7 +67,8 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
         return
     prepare.tell_templates(draft, say)
     tasks = min(ready.chunks, arrays.max_size())
-    profile = bad_nodes.avoiding(asked.profile, bad_nodes.current(sweep, queue))
+    profile = time_limit.applied(asked.profile, draft.read_manifest())
+    profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
     shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file
     file.parent.mkdir(exist_ok=True)

@@ -1,162 +1,169 @@
-"""Estimates how long a point will take, by a model that the sweep's rows correct.
+"""Estimates how long points will take: from rows where there are some, else from a table of peaks.
 
-The model: floating-point operations of the network (from the catalogue, scaled by area and batch),
-divided by the rate that such a device reaches, times the passes of the point, plus a fixed cost. A
-training step counts as three forward passes. The correction is the median of measured over modelled
-seconds: of the same model and algorithm if there are such rows, else of the same algorithm, else of
-all rows of the device.
+A point takes what its passes take, and something beside them: evidence, numerics, shapes. The first
+point of a job waits for a worker, too, and the first of a network until that is built. All of this
+is learnt from rows. The time of a pass comes from measured points of the same network, algorithm
+and settings; else from what `hpcsweep predict` wrote for the sweep; else from the operations of the
+network and the peak of the device, corrected by what other networks and algorithms took there.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog.gpus import GPUS
-from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
-from hpcsweep.store import shards
-from hpcsweep.store.state import PointStatus
+from hpcsweep.catalog import axis_defaults
+from hpcsweep.submit import learnt, passes, took
+from hpcsweep.text import Word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
+    from hpcsweep.submit.learnt import Learnt
+    from hpcsweep.submit.request import Request
 
-# Share of the dense float32 peak that a convolutional network reaches; a planning figure.
-_EFFICIENCY: Final = 0.25
-_CPU_FLOPS: Final = 60e9
-_POINT_OVERHEAD: Final = 0.5
-_LAUNCH_SECONDS: Final = 0.004
-_UNKNOWN_GFLOPS: Final = 10.0
-# Reference families on a CPU against its own library, from the tables of docs/measuring.md.
-_CPU_FACTOR: Final[Mapping[str, float]] = {
-    "gemm": 3, "implicit_gemm": 3, "implicit_precomp_gemm": 4, "fft": 20, "fft_tiling": 20,
-    "winograd": 6, "winograd_nonfused": 6,
+_CACHED: Final = 100_000
+
+
+class Basis(Word):
+    """What the estimate of a point rests on, the firmest first."""
+
+    GIVEN = "given", "the length that the sweep gives"
+    MEASURED = "measured", "measured points of the same network and algorithm"
+    PREDICTED = "predicted", "what `hpcsweep predict` wrote"
+    OTHERS = "others", "measured points of other networks or algorithms"
+    PEAKS = "peaks", "the table of peaks: nothing was measured on this device yet"
+
+
+FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
+# how far a time may be too low, nine times in ten, where that cannot be found out
+_GUESSED: Final = {
+    Basis.GIVEN: 1.0, Basis.MEASURED: 1.5, Basis.PREDICTED: 2.0, Basis.OTHERS: 3.0,
+    Basis.PEAKS: 5.0,
 }  # fmt: skip
-# Images of a training epoch, where they are known before the data set is opened.
-_DATASETS: Final[Mapping[str, float]] = {"cifar10": 50_000, "cifar100": 50_000}
-_SYNTHETIC_STEPS: Final = 20.0
-_VALIDATION_SHARE: Final = 0.2
-_CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
-_MAX_ROWS: Final = 20_000
 
 
 @dataclass
 class Estimates:
-    """Estimates seconds per point; counts the points with rows of their model and algorithm."""
+    """Estimates seconds per point, asked in the order of the sweep; counts what they rest on."""
 
-    corrections: Mapping[tuple[str, ...], float]
-    measured: int = 0
-    by_gpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    workload: str
+    measure: Mapping[str, Any]
+    learnt: Learnt
+    counts: Counter[Basis] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        names = took.names_of_kind(self.workload)
+        amounts = [name for name in took.AMOUNTS if name in axis_defaults(self.workload)]
+        self._names, self._key = names, itemgetter(*names, *amounts)
+        self._known: dict[object, tuple[float, Basis]] = {}
+        self._corrections: dict[tuple[str, str], float | None] = {}
+        self._model: object = None
 
     def __call__(self, point: Point) -> float:
-        """Return the expected seconds of one point."""
-        seconds = modelled(point.workload, point.axes, point.measure)
-        for key in _keys(point.axes) if self.corrections else ():
-            if key in self.corrections:
-                self.measured += len(key) > 1
-                seconds *= self.corrections[key]
-                break
-        self.by_gpu[str(point.axes.get("gpu"))] += seconds
-        return seconds
+        """Return the expected seconds of a point that follows the one before."""
+        axes = point.axes
+        key = None if isinstance(axes["algorithm"], dict) else self._key(axes)
+        found = self._known.get(key)
+        if found is None or key is None:
+            found = self._seconds(point)
+            if len(self._known) < _CACHED:
+                self._known[key] = found
+        seconds, basis = found
+        self.counts[basis] += 1
+        before, self._model = self._model, axes["model"]
+        anew = before is not None and before != self._model and basis is not Basis.GIVEN
+        return seconds + self.learnt.beside.network if anew else seconds
+
+    @property
+    def start(self) -> float:
+        """Return the seconds until a job has a worker and the first network."""
+        return 0.0 if self.workload == "noop" else self.learnt.beside.worker
+
+    @property
+    def width(self) -> float:
+        """Return the factor by which times may be too low, nine times in ten, or a guess."""
+        return max((self._found(basis) or _GUESSED[basis] for basis in self.counts), default=1.0)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Say whether `width` was found out, by points that were left out."""
+        return None not in {self._found(basis) for basis in self.counts}
+
+    @property
+    def is_firm(self) -> bool:
+        """Say whether every point so far rests on measured or predicted times of its own kind."""
+        return bool(self.counts) and FIRM.issuperset(self.counts)
+
+    def basis(self) -> str:
+        """Return what the times rest on, as a person reads it."""
+        told = [f"{self.counts[basis]:,} from {self._says(basis)}"
+                for basis in Basis if self.counts[basis]]  # fmt: skip
+        return "; ".join(told)
+
+    def _says(self, basis: Basis) -> str:
+        """Return the words for a basis, and which sweeps its measured points are of."""
+        if basis not in {Basis.MEASURED, Basis.OTHERS}:
+            return basis.says
+        sources = self.learnt.sources
+        have = ", ".join(f"{number:,} of {name}" for name, number in sources.most_common())
+        return f"{basis.says} ({have})"
+
+    def _found(self, basis: Basis) -> float | None:
+        """Return the width that points which were left out show."""
+        if basis is Basis.MEASURED:
+            typical = self._passes(axis_defaults(self.workload))
+            return self.learnt.width_of_measured(typical)
+        if basis is Basis.PREDICTED:
+            return self.learnt.width_of_predicted
+        if basis is Basis.OTHERS:
+            return self.learnt.width_of_others()
+        return 1.0 if basis is Basis.GIVEN else None
+
+    def _seconds(self, point: Point) -> tuple[float, Basis]:
+        if point.workload == "noop":
+            return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000, Basis.GIVEN
+        axes, known = point.axes, self.learnt
+        kind, work = took.kind_of(self._names, axes), passes.work(axes)
+        number = self._passes(axes)
+        if kind in known.pass_s:
+            one = known.pass_s[kind].at(work)
+            extra = known.extra_s.get(kind)
+            beside = extra.at(work) if extra else known.beside.at(one)
+            return beside + number * one, Basis.MEASURED
+        basis = Basis.PREDICTED
+        if kind in known.predicted:
+            one = known.predicted[kind].at(work)
+        else:
+            correction = self._correction(kind[0], kind[1])
+            basis = Basis.OTHERS if correction else Basis.PEAKS
+            one = passes.by_table(axes) * (correction or 1.0)
+        return known.beside.at(one) + number * one, basis
+
+    def _correction(self, model: str, algorithm: str) -> float | None:
+        if (model, algorithm) not in self._corrections:
+            found = self.learnt.correction(model, algorithm)
+            self._corrections[model, algorithm] = found
+        return self._corrections[model, algorithm]
+
+    def _passes(self, axes: Mapping[str, Any]) -> float:
+        beside = self.learnt.beside
+        return passes.of_point(
+            self.workload,
+            axes,
+            self.measure,
+            layer_factor=beside.layer_factor,
+            adaptive=beside.n,
+        )
 
 
-def estimator(run: RunDir, device: str) -> Estimates:
-    """Return an estimator for points on a device, corrected by the sweep's rows so far."""
-    ratios: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for row in _rows(run):
-        if row["status"] != PointStatus.OK or row.get("gpu") != device:
-            continue
-        ratio = _ratio(row)
-        if ratio:
-            for key in _keys(row):
-                ratios[key].append(ratio)
-    return Estimates({key: statistics.median(values) for key, values in ratios.items()})
-
-
-def modelled(workload: str, axes: Mapping[str, Any], measure: Mapping[str, Any]) -> float:
-    """Return the model's seconds for a point."""
-    if workload == "noop":
-        return 0.001 + float(measure.get("sleep_ms") or 0) / 1000
-    passes = _training_passes(axes, measure) if workload == "training" else _passes(measure)
-    size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
-    stem, algorithm = axes.get("stem"), str(axes.get("algorithm"))
-    image = _image(str(axes.get("model")), str(axes.get("gpu")), algorithm, stem == "cifar")
-    one = image * (size / REFERENCE_SIZE) ** 2 * batch + _LAUNCH_SECONDS
-    return _POINT_OVERHEAD + passes * one
-
-
-def _passes(measure: Mapping[str, Any]) -> float:
-    timed = float(measure.get("iterations", 20))
-    if measure.get("stop") == "adaptive":
-        timed = 3.0 * float(measure.get("min_iterations", 30))
-    layers = 2.0 if measure.get("layers", True) else 1.0
-    return float(measure.get("warmup", 10)) + layers * timed + 4.0
-
-
-def _training_passes(axes: Mapping[str, Any], measure: Mapping[str, Any]) -> float:
-    """Return the forward passes that a training point costs; a step costs three."""
-    batch = float(axes.get("batch_size") or 1)
-    images = _DATASETS.get(str(axes.get("dataset")), _SYNTHETIC_STEPS * batch)
-    epoch = float(axes.get("steps_per_epoch") or max(1.0, images // batch))
-    epochs = float(axes.get("epochs") or 1)
-    instrumented = float(measure.get("iterations", 20)) * (
-        3.0 if measure.get("layers", True) else 1
-    )
-    steps = epochs * epoch + float(measure.get("warmup", 10)) + instrumented
-    validation = (epochs + 1) * epoch * _VALIDATION_SHARE if measure.get("validation", True) else 0
-    return 3.0 * steps + validation
-
-
-@lru_cache
-def _image(model: str, gpu: str, algorithm: str, for_cifar: bool) -> float:  # noqa: FBT001
-    """Return the seconds of one image of the reference size."""
-    gflops = MODELS[model].gflops if model in MODELS else _UNKNOWN_GFLOPS
-    rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
-    if gpu in GPUS:
-        rate = GPUS[gpu].fp32_tflops * 1e12 * _EFFICIENCY
-    return gflops * 1e9 * (_CIFAR_STEM if for_cifar else 1.0) / rate
-
-
-def _keys(axes: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    algorithm = str(axes.get("algorithm"))
-    yield (str(axes.get("model")), algorithm)
-    yield (algorithm,)
-    yield ()
-
-
-def _rows(run: RunDir) -> Iterator[dict[str, Any]]:
-    count = 0
-    for shard in reversed(run.shards()):
-        for row in shards.read(shard).rows:
-            yield row
-            count += 1
-        if count > _MAX_ROWS:
-            return
-
-
-def _ratio(row: Mapping[str, Any]) -> float | None:
-    """Return measured over modelled seconds of a row, with the passes that it took.
-
-    None for a no-op: it lasts as long as the sweep says, and no row repeats that.
-    """
-    if row.get("workload") == "noop":
-        return None
-    try:
-        wall, warmup = float(row["wall_s"]), float(row["warmup_n"] or 0)
-        measure = {"warmup": warmup, "layers": int(row["layer_rows"] or 0) > 0}
-        if row.get("workload") == "training":
-            axes = {**row, "steps_per_epoch": float(row["steps"]) / float(row["epochs"])}
-            measure |= {
-                "iterations": float(row["phase_steps"]),
-                "validation": bool(row["val_loss_after"]),
-            }
-            return wall / modelled("training", axes, measure)
-        measure["iterations"] = float(row["n"])
-    except (KeyError, ValueError):
-        return None
-    return wall / modelled(str(row.get("workload")), row, measure)
+def estimator(run: RunDir, asked: Request) -> Estimates:
+    """Return an estimator of a request's points, which learns from the rows so far."""
+    workload, device = asked.sweep.workload, asked.device
+    rows = took.measured(run, workload, device) if workload != "noop" else []
+    predicted = took.predicted(run, workload, device)
+    return Estimates(workload, asked.sweep.measure, learnt.learn(rows, predicted))

@@ -18,30 +18,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a chunk may become: expected seconds, and points."""
+    """How large a chunk may become: expected seconds, and points.
+
+    `start` seconds of each chunk go by before its first point.
+    """
 
     seconds: float
     points: int
+    start: float = 0.0
 
 
 def pack(
     points: Iterable[Any], seconds_of: Callable[[Any], float], limits: Limits
 ) -> Iterator[Chunk]:
     """Cut a stream of points into chunks, in order; a point over the limit gets its own chunk."""
-    index, total = 0, 0.0
+    index, total = 0, limits.start
     batch: list[Any] = []
     for point in points:
         seconds = seconds_of(point)
         if batch and (total + seconds > limits.seconds or len(batch) >= limits.points):
             yield Chunk(index, tuple(batch), total)
-            index, batch, total = index + 1, [], 0.0
+            index, batch, total = index + 1, [], limits.start
         batch.append(point)
         total += seconds
     if batch:
         yield Chunk(index, tuple(batch), total)
 
 
-def share(points: Iterable[Any], seconds_of: Callable[[Any], float], workers: int) -> list[Chunk]:
+def share(
+    points: Iterable[Any], seconds_of: Callable[[Any], float], workers: int, start: float = 0.0
+) -> list[Chunk]:
     """Split points over `workers` of one machine: contiguous runs of about equal time."""
     listed = list(points)
     costs = [seconds_of(point) for point in listed]
@@ -52,6 +58,6 @@ def share(points: Iterable[Any], seconds_of: Callable[[Any], float], workers: in
         total, passed = total + cost, passed + cost
         left_workers = workers - len(chunks) - 1
         if end == len(costs) or (left_workers > 0 and passed >= target * (len(chunks) + 1)):
-            chunks.append(Chunk(len(chunks), tuple(listed[begin:end]), total))
+            chunks.append(Chunk(len(chunks), tuple(listed[begin:end]), start + total))
             begin, total = end, 0.0
     return chunks

@@ -24,6 +24,7 @@ from hpcsweep.store import chunk_file, ledger, rundir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, packing
+from hpcsweep.submit.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ class Prepared:
     points: int = 0
     chunks: int = 0
     seconds: float = 0.0
+    time_limit: str = ""  # of its jobs, where it is shorter than the profile's
+    basis: str = ""  # what `seconds` rest on
     settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
     live: Sequence[str] = ()  # the submissions that hold the live points
 
@@ -67,18 +70,19 @@ def prepare(
     """
     before = known(run, request, queue)
     settled: dict[str, int] = {}
-    left = unmeasured(request, before, settled)
+    limit = TimeLimit(run, request)
+    left = limit.watch(unmeasured(request, before, settled))
     first = next(left, None)
     if first is None:
         if into is None and run.submissions_dir.is_dir():
             _keep_sweep(run, request)
         on_their_way = {before.live.get(point.point_id) for point in request.points()}
         return Prepared(settled=settled, live=sorted(filter(None, on_their_way)))
-    number = run.next_round()
+    number, seconds_of = run.next_round(), estimate.estimator(run, request)
     submission = rundir.new_submission(into or run, request.profile.name)
     with _discarded_on_failure(submission):
-        packed = chunks(request, chain([first], left), estimate.estimator(run, request.device))
-        count, points, seconds = chunk_file.write_chunks(submission.chunks, packed)
+        packed = chunks(request, chain([first], left), seconds_of, seconds_of.start)
+        count, points, seconds = chunk_file.write_chunks(submission.chunks, limit.measure(packed))
         check_budget(seconds, request.options.max_gpu_hours)
         manifest = Manifest(
             id=submission.id,
@@ -87,12 +91,19 @@ def prepare(
             chunks=count,
             points=points,
             seconds=round(seconds, 3),
+            time_limit=limit.of(seconds_of),
             **_provenance(request, submission),
         )
         submission.write_manifest(manifest)
         _keep_sweep(into or run, request)
     return Prepared(
-        submission=submission, points=points, chunks=count, seconds=seconds, settled=settled
+        submission=submission,
+        points=points,
+        chunks=count,
+        seconds=seconds,
+        time_limit=manifest.time_limit,
+        basis=seconds_of.basis(),
+        settled=settled,
     )
 
 
@@ -207,18 +218,20 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
 
 
 def chunks(
-    request: Request, points: Iterable[Any], seconds_of: Callable[[Any], float]
+    request: Request, points: Iterable[Any], seconds_of: Callable[[Any], float], start: float
 ) -> Iterable[chunk_file.Chunk]:
     """Return points in chunks: one for each worker here, or within the profile's limits.
 
-    An estimate gives seconds that stand for points.
+    Each has `start` seconds before its first point. An estimate gives seconds that stand for
+    points.
     """
     profile = request.profile
     if not profile.in_slurm:
-        return packing.share(points, seconds_of, request.workers)
+        return packing.share(points, seconds_of, request.workers, start)
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
-    return packing.pack(points, seconds_of, packing.Limits(seconds, profile.max_points_per_chunk))
+    limits = packing.Limits(seconds, profile.max_points_per_chunk, start)
+    return packing.pack(points, seconds_of, limits)
 
 
 def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.store import attempt
-from hpcsweep.submit import launchers
+from hpcsweep.submit import launchers, time_limit
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def send(
 
     """
     name, told = submission.run.name, ", ".join(map(str, bad))
+    profile = time_limit.applied(profile, submission.read_manifest())
     wary = bad_nodes.avoiding(profile, bad)
     try:
         ids = launchers.slurm(wary).send(submission, wary)

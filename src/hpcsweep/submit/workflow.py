@@ -138,6 +138,9 @@ def _check_and_send(job: _Submit) -> None:
             precheck.check(job.asked.profile, job.submission.path, job.say)
         ids = to_slurm.send(job.submission, job.asked.profile, job.bad_nodes, job.say)
     job.say(_headline(job))
+    if job.ready.time_limit:
+        asked_for = f"jobs ask for {job.ready.time_limit} instead of {job.asked.profile.time}"
+        job.say(f"{asked_for}: points {job.ready.basis}")
     sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
     job.say(f"{sent}; you can log out")
 

@@ -1,0 +1,132 @@
+"""How many passes a point makes, by its settings or by its row, and how long one should take.
+
+A step of a training counts as three forward passes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Cells = Mapping[str, Any]
+
+OF_A_STEP: Final = 3.0
+# Images of a training epoch, where they are known before the data set is opened.
+_DATASETS: Final[Mapping[str, float]] = {"cifar10": 50_000, "cifar100": 50_000}
+_SYNTHETIC_STEPS: Final = 20.0
+_VALIDATION_SHARE: Final = 0.2
+_LAYER_LANES: Final = 3.0  # of a training: phases, layers, and the clean steps beside them
+# Share of the dense float32 peak that a convolutional network reaches; a planning figure.
+_EFFICIENCY: Final = 0.25
+_CPU_FLOPS: Final = 60e9
+_LAUNCH_SECONDS: Final = 0.004
+_UNKNOWN_GFLOPS: Final = 10.0
+# Reference families on a CPU against its own library, from the tables of docs/measuring.md.
+_CPU_FACTOR: Final[Mapping[str, float]] = {
+    "gemm": 3, "implicit_gemm": 3, "implicit_precomp_gemm": 4, "fft": 20, "fft_tiling": 20,
+    "winograd": 6, "winograd_nonfused": 6,
+}  # fmt: skip
+_CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
+
+
+def of_point(
+    workload: str, axes: Cells, measure: Cells, *, layer_factor: float = 1.0, adaptive: float = 0.0
+) -> float:
+    """Return the timed and warm-up passes of a point.
+
+    `layer_factor` is how much longer a pass with layer timers takes, `adaptive` how many passes
+    usually satisfy `stop: adaptive`; 0: unknown.
+    """
+    warmup, timed = float(measure.get("warmup", 10)), float(measure.get("iterations", 20))
+    layers = measure.get("layers", True)
+    if workload == "training":
+        epochs = float(axes.get("epochs") or 1)
+        lanes = timed * (_LAYER_LANES if layers else 1.0)
+        steps, validates = epochs * _epoch(axes), bool(measure.get("validation", True))
+        return _training(epochs, steps, warmup + lanes, validates=validates)
+    if measure.get("stop") == "adaptive":
+        timed = adaptive or 3.0 * float(measure.get("min_iterations", 30))
+    return warmup + timed * (1.0 + (layer_factor if layers else 0.0))
+
+
+def of_row(workload: str, row: Cells) -> float:
+    """Return the same of a row; NaN where it does not tell."""
+    warmup = _number(row, "warmup_n", 0.0)
+    if workload == "training":
+        lanes = _number(row, "phase_steps", 0.0) * (
+            _LAYER_LANES if _number(row, "layer_rows", 0.0) else 1.0
+        )
+        validates = bool(row.get("val_loss_after"))
+        epochs, steps = _number(row, "epochs", 1.0), _number(row, "steps")
+        return _training(epochs, steps, warmup + lanes, validates=validates)
+    return warmup + _number(row, "n") * (1.0 + (layer_factor(row) or 0.0))
+
+
+def layer_factor(row: Cells) -> float | None:
+    """Return how much longer than a clean pass all the passes that time layers once took."""
+    found = _number(row, "layer_pass_mean_ms") / _mean_ms(row)
+    return None if math.isnan(found) else found * _number(row, "layer_pass_parts", 1.0)
+
+
+def work(axes: Cells) -> float:
+    """Return the pixels of a pass, in images of the reference size."""
+    size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
+    return (size / REFERENCE_SIZE) ** 2 * batch
+
+
+def by_table(axes: Cells) -> float:
+    """Return the seconds of a pass by its operations and the peak of the device."""
+    image = _image(str(axes.get("model")), str(axes.get("gpu")), str(axes.get("algorithm")))
+    stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
+    return _LAUNCH_SECONDS + stem * image * work(axes)
+
+
+@lru_cache
+def _image(model: str, gpu: str, algorithm: str) -> float:
+    """Return the seconds of one image of the reference size."""
+    gflops = MODELS[model].gflops if model in MODELS else _UNKNOWN_GFLOPS
+    rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
+    if gpu in GPUS:
+        rate = GPUS[gpu].fp32_tflops * 1e12 * _EFFICIENCY
+    return gflops * 1e9 / rate
+
+
+def pass_seconds(workload: str, row: Cells) -> float:
+    """Return the mean seconds of a forward pass; NaN where the row has no time."""
+    return _mean_ms(row) / 1000 / (OF_A_STEP if workload == "training" else 1.0)
+
+
+def wall_seconds(row: Cells) -> float:
+    """Return the seconds of the whole point; NaN where the row has none."""
+    return _number(row, "wall_s")
+
+
+def _mean_ms(row: Cells) -> float:
+    return _number(row, "mean_ms", _number(row, "median_ms"))
+
+
+def _training(epochs: float, steps: float, instrumented: float, *, validates: bool) -> float:
+    validation = (epochs + 1) * steps / epochs * _VALIDATION_SHARE if validates else 0.0
+    return OF_A_STEP * (steps + instrumented) + validation
+
+
+def _epoch(axes: Cells) -> float:
+    batch = float(axes.get("batch_size") or 1)
+    images = _DATASETS.get(str(axes.get("dataset")), _SYNTHETIC_STEPS * batch)
+    return float(axes.get("steps_per_epoch") or max(1.0, images // batch))
+
+
+def _number(row: Cells, name: str, missing: float = math.nan) -> float:
+    """Return a positive cell as a number."""
+    try:
+        found = float(row.get(name) or missing)
+    except ValueError:
+        return missing
+    return found if found > 0 else missing

@@ -1,0 +1,84 @@
+"""What rows tell of how long points took."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import resultsfolder
+import timedrows
+from hpcsweep.predict import sweep as predicting
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.submit import took
+from timedrows import Law
+
+LAW = Law()
+TWO = resultsfolder.SWEEP.replace("[resnet18]", "[resnet18, vgg11]")
+
+
+def measured(path, points=None, text=TWO):
+    """Return a folder with one attempt under the law."""
+    folder = resultsfolder.make(path, text)
+    timedrows.measure(
+        folder, folder.submit("20260101-000000-local").id, points or folder.points, LAW
+    )
+    return folder
+
+
+def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
+    """The first row of an attempt waited for a worker, the first of a network for that."""
+    folder = measured(tmp_path)
+    rows = took.measured(folder.run, "inference", "cpu")
+    assert [row.fresh for row in rows] == ["worker", *[""] * 7, "network", *[""] * 7]
+    for row, point in zip(rows, folder.points, strict=True):
+        more = {"worker": LAW.worker, "network": LAW.network, "": 0.0}[row.fresh]
+        assert row.pass_s == pytest.approx(LAW.pass_s(point), rel=1e-4)
+        assert row.extra_s == pytest.approx(more + LAW.fixed + LAW.slope * row.pass_s, rel=1e-3)
+        assert row.layer_factor == pytest.approx(LAW.layer_factor, rel=1e-4)
+
+
+def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
+    """They say nothing of this one."""
+    folder = measured(tmp_path)
+    assert took.measured(folder.run, "inference", "h100") == []
+    assert took.measured(folder.run, "training", "cpu") == []
+    shard = folder.shard(folder.submit("20260102-000000-local").id)
+    folder.measure(shard, folder.points[:3], status="timeout", workload="inference", wall_s=600.0)
+    assert len(took.measured(folder.run, "inference", "cpu")) == 16
+
+
+def test_other_sweeps_of_the_folder_count_too_after_this_one(tmp_path):
+    """A sweep that was never run learns from those beside it."""
+    folder = measured(tmp_path)
+    new = RunDir(folder.run.path.parent / "new")
+    assert {row.sweep for row in took.measured(new, "inference", "cpu")} == {"demo"}
+
+
+def test_what_differs_only_in_amount_or_numbers_is_of_one_kind(tmp_path):
+    """Size and batch, seeds and weights; not the layout."""
+    (one, *_) = resultsfolder.points_of(tmp_path)
+    names = took.names_of_kind("inference")
+    kind = took.kind_of(names, one.axes)
+    more = {"input_size": 9, "batch_size": 7, "seed": 3, "gpu": "l40"}
+    assert took.kind_of(names, {**one.axes, **more}) == kind
+    assert took.kind_of(names, {**one.axes, "memory_format": "nhwc"}) != kind
+    assert took.kind_of(names, {"model": "resnet18", "algorithm": "gemm"}) == kind
+
+
+def test_what_predict_wrote_is_of_the_same_kinds(tmp_path):
+    """Its table is that of pandas."""
+    points = resultsfolder.points_of(tmp_path)
+    run = RunDir(tmp_path / "results" / "demo")
+    rows = [
+        {**row, "status": "predicted", "predicted_lo_ms": 8.0, "predicted_hi_ms": 15.0}
+        for row in (
+            {**resultsfolder.row_of(p, resultsfolder.Folder(run, points).shard("x")),
+             "median_ms": 10.0} for p in points
+        )
+    ]  # fmt: skip
+    predicting.Predicted("demo", rows, pd.DataFrame(), {}).write(run.path)
+    found = took.predicted(run, "inference", "cpu")
+    names = took.names_of_kind("inference")
+    assert [row.kind for row in found] == [took.kind_of(names, point.axes) for point in points]
+    assert {(row.pass_s, row.width, row.extra_s) for row in found} == {(0.01, 1.5, None)}
+    assert took.predicted(run, "inference", "h100") == []
