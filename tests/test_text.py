@@ -59,3 +59,30 @@ def test_a_cell_that_a_spreadsheet_would_compute_gets_a_quote(cell):
 def test_other_cells_stay_as_they_are(cell):
     """Numbers above all."""
     assert harmless(cell) == cell
+
+
+def test_a_table_fits_a_terminal_in_blocks():
+    """Heads are broken at `_` first; what is left over follows, with the names again."""
+    rows = [["model", "implicit_gemm", "gemm"], ["resnet18", "1.5", "12.5"]]
+    assert text.fitted(rows, 1, None) == text.fitted(rows, 1, 29) == text.aligned(rows, 1)
+    assert text.fitted(rows, 1, 25) == [
+        "          implicit_",
+        "model          gemm  gemm",
+        "resnet18        1.5  12.5",
+    ]
+    assert text.fitted(rows, 1, 20) == [
+        "          implicit_",
+        "model          gemm",
+        "resnet18        1.5",
+        "",
+        "model     gemm",
+        "resnet18  12.5",
+    ]
+
+
+def test_lines_are_folded_or_cut_to_a_width():
+    """Where there is one; a word that is longer stays whole."""
+    assert text.folded(["aa bb cc", "d"], 6) == ["aa bb", "   cc", "d"]
+    assert text.folded(["   /a/long/path"], 6) == ["   /a/long/path"]
+    assert text.folded(["aa bb cc"], None) == ["aa bb cc"]
+    assert (text.cut("123456789", 8), text.cut("12345678", 8)) == ("12345...", "12345678")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -84,6 +85,61 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [in_columns(row, widths, left) for row in rows]
+
+
+def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[str]:
+    """Return the lines of `aligned`, none longer than `width` where there is one.
+
+    Heads are broken at `_` first; then the columns that are left over follow in blocks of their
+    own, each with the first `left` columns.
+    """
+    lines = aligned(rows, left)
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    names, *body = rows
+    parts = [_parts(name) if place >= left else [name] for place, name in enumerate(names)]
+    deep = max(map(len, parts))
+    padded = [[*[""] * (deep - len(part)), *part] for part in parts]
+    broken = [*map(list, zip(*padded, strict=True)), *body]
+    widths = [max(map(len, column)) for column in zip(*broken, strict=True)]
+    keys, blocks = [*range(left)], list[list[int]]()
+    for place in range(left, len(widths)):
+        taken = [*keys, *(blocks[-1] if blocks else []), place]
+        if blocks and sum(widths[one] + 2 for one in taken) - 2 <= width:
+            blocks[-1].append(place)
+        else:
+            blocks.append([place])
+    found: list[str] = []
+    for block in blocks:
+        shown = [[row[one] for one in [*keys, *block]] for row in broken]
+        found += ["", *aligned([row for row in shown if any(row)], left)]
+    return found[1:]
+
+
+def _parts(name: str) -> list[str]:
+    return re.findall(r"[^_]+_*|_+", name) or [name]
+
+
+def cut(line: str, width: int | None) -> str:
+    """Return a line that ends with ... where it would be longer than `width`."""
+    return line if width is None or len(line) <= width else f"{line[: width - 3]}..."
+
+
+def folded(lines: Iterable[str], width: int | None) -> list[str]:
+    """Return lines of which none is longer than `width`, where there is one and words allow it."""
+    if width is None:
+        return [*lines]
+    found: list[str] = []
+    for line in lines:
+        begin = " " * (len(line) - len(line.lstrip()))
+        found += textwrap.wrap(
+            line.lstrip(),
+            width,
+            initial_indent=begin,
+            subsequent_indent="   ",
+            break_long_words=False,
+        ) or [line]
+    return found
 
 
 def in_columns(row: Sequence[str], widths: Sequence[int], left: int | None = None) -> str:

@@ -7,11 +7,13 @@ import os
 import pty
 import re
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
 
+import layeredsweep
 import oldtables
 from hpcsweep.cli import answer, main
 from localruns import COMMAND, Desk
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
+LONG = "all_algorithms_of_a_network_with_quite_a_long_name"
 SMALL = "workload: inference\naxes: {model: [squeezenet1_1], input_size: [64], algorithm: [gemm]}\n"
 
 # Arguments with which a command does its work, and the exit code; `demo` is measured
@@ -143,28 +146,46 @@ def test_verbose_tells_what_is_read_and_started(desk):
 def test_no_color_is_obeyed(desk):
     """A bar on a terminal has colours, unless NO_COLOR says no."""
     desk.spec(NOOP)
-    shown = {no: _on_terminal(desk, no) for no in ("", "1")}
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]")
-    assert colour.search(shown[""])
-    assert not colour.search(shown["1"])
+    for no_color in ("", "1"):
+        words = ("--results", f"results{no_color}", "submit", "sweep.yaml", "--cluster", "local")
+        shown = _on_terminal(desk, *words, NO_COLOR=no_color)
+        assert bool(colour.search(shown)) is not bool(no_color)
 
 
-def _on_terminal(desk: Desk, no_color: str) -> str:
-    """Return what a submit shows on a terminal."""
+@pytest.mark.parametrize("words", ["status", f"show {LONG}", "report demo", "layers demo"])
+def test_tables_fit_a_terminal_and_only_a_terminal(wide, words):
+    """Pipes and files get whole lines, whatever COLUMNS is."""
+    shown = _on_terminal(wide, *words.split(), COLUMNS="80")
+    assert max(map(len, shown.splitlines())) <= 80, shown
+    assert max(map(len, wide.run(*words.split(), COLUMNS="80").stdout.splitlines())) > 80
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory) -> Desk:
+    """Return the folder of a sweep whose tables are too wide for a terminal."""
+    folder = tmp_path_factory.mktemp("wide")
+    algorithms = "auto, gemm, winograd, implicit_gemm, implicit_precomp_gemm, fft_tiling"
+    sweep = layeredsweep.SWEEP.replace("auto, gemm, winograd", algorithms)
+    layeredsweep.layered(folder, sweep)
+    desk = Desk(folder)
+    desk.spec(f"name: {LONG}\n{NOOP.replace('[a]', f'[{LONG}_{LONG}]')}")
+    assert desk.submit().returncode == 0
+    return desk
+
+
+def _on_terminal(desk: Desk, *words: str, **env: str) -> str:
+    """Return what a command shows on a terminal."""
     ours, theirs = pty.openpty()
-    where = str(desk.folder / f"results{no_color}")
-    env = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": no_color}
     process = subprocess.Popen(
-        [*COMMAND, "--results", where, "submit", "sweep.yaml", "--cluster", "local"],
-        cwd=desk.folder, stdin=theirs, stdout=theirs, stderr=theirs, env=env,
+        [*COMMAND, *words], cwd=desk.folder, stdin=theirs, stdout=theirs, stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", **env},
     )  # fmt: skip
     os.close(theirs)
     shown = b""
-    try:
+    with suppress(OSError):  # Linux: the other end is closed
         while piece := os.read(ours, 4096):
             shown += piece
-    except OSError:  # Linux: the other end is closed
-        pass
     os.close(ours)
     assert process.wait() == 0
     return shown.decode()

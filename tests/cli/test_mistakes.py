@@ -133,6 +133,33 @@ when:
 """
 
 
+TWICE = """\
+workload: inference
+axes:
+  model: [resnet19]
+  batch_size: [1]
+  batch_size: [2]
+axes: {}
+name: !!str x
+"""
+
+
+def test_repeated_keys_are_told_with_the_other_mistakes(desk: Desk) -> None:
+    """The first value is checked; of a profile, too. After an error of grammar nothing is known."""
+    desk.spec(TWICE)
+    lines = answer(desk, "expand", "sweep.yaml").splitlines()
+    told = ["3: axes.model[0]: found 'resnet19'", "5: batch_size: repeated key, first in line 4"]
+    told += ["6: axes: repeated key, first in line 2", "7: tag !!str is not allowed"]
+    assert [words in line for words, line in zip(told, lines, strict=True)] == [True] * 4
+    desk.spec(HEAD)
+    desk.spec("gpu: l40\ngpu: v100\nconda: a\nvenv: b\n", "mine.yaml")
+    first, second = answer(desk, "submit", "sweep.yaml", "--cluster", "mine.yaml").splitlines()
+    assert "2: gpu: repeated key, first in line 1" in first
+    assert "4: venv: `conda` and `venv` exclude each other" in second
+    desk.spec("gpu: l40\ngpu: v100\npartion: x\n", "mine.yaml")
+    assert len(answer(desk, "submit", "sweep.yaml", "--cluster", "mine.yaml").splitlines()) == 2
+
+
 def test_all_mistakes_of_a_file_are_told_at_once(desk: Desk) -> None:
     """A line for each, in the order of the file; first what is misspelt, then what does not fit."""
     desk.spec(FIVE)

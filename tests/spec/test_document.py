@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcsweep.errors import ProfileError, SpecError
-from hpcsweep.spec.document import MAX_ALIASES, MAX_DEPTH, MAX_VALUES, Document, dotted, read, show
+from hpcsweep.spec.document import (
+    MAX_ALIASES,
+    MAX_DEPTH,
+    MAX_VALUES,
+    Complaints,
+    Document,
+    dotted,
+    read,
+    show,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +42,7 @@ def complaint_about(file: Path, content: str | bytes) -> str:
     """Return the complaint's text after the file's name."""
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(SpecError) as caught:
-        read(file, SpecError)
+        Complaints(read(file, SpecError)).tell()
     text = str(caught.value)
     assert text.startswith(str(file))
     assert "\n" not in text

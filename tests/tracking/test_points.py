@@ -53,7 +53,7 @@ def test_a_point_is_shown_with_its_part_of_the_log(failed):
     lines = submission.log(0, 0).read_text().splitlines()
     assert record["point_id"] in lines[record["log_line"] - 1]
     one = json.loads(failed.run("show", "sweep", record["point_id"], "--json").stdout)
-    assert one == record
+    assert one == {**one, **record, "command": "show"}
 
 
 def test_every_line_of_the_log_is_of_a_point(failed):

@@ -56,7 +56,7 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     assert profile.live == profile.remaining > 0
     assert profile.running == 1
     assert profile.seconds_left > 0
-    head, row, chunk, *_ = sweep_status.text([found], 80).splitlines()
+    head, row, chunk, *_ = sweep_status.text([found], 80, at_work=True).splitlines()
     assert max(map(len, (head, row, chunk))) <= 80
     (submission,) = desk.sweep().submissions()
     done = profile.running_done

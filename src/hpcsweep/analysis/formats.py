@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.analysis import dataset, output
-from hpcsweep.text import aligned
+from hpcsweep.text import fitted, folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def written(views: Sequence[View], form: str) -> str:
+def written(views: Sequence[View], form: str, width: int | None = None) -> str:
     """Return tables one below the other; CSV of each that has values of its own."""
     if form == "csv":
         views = [views[0], *(one for one in views if one.frame is not views[0].frame)]
-    return "\n\n".join(view.written(form) for view in views)
+    return "\n\n".join(view.written(form, width) for view in views)
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class View:
     record: Mapping[str, Any] = field(default_factory=dict)  # for JSON, beside the rows
     marks: Sequence[str] = ()  # lines that begin with a mark and say what it means
 
-    def written(self, form: str) -> str:
-        """Return the text as `table`, `csv`, `md` or `latex`."""
+    def written(self, form: str, width: int | None = None) -> str:
+        """Return the text as `table`, `csv`, `md` or `latex`; with a width, a table fits it."""
         forms: dict[str, Callable[[], str]] = {
-            "table": self._table,
+            "table": lambda: self._table(width),
             "csv": self._csv,
             "md": self._markdown,
             "latex": self._latex,
@@ -71,10 +71,10 @@ class View:
     def _lines(self) -> list[list[str]]:
         return [[*map(str, self.texts.columns)], *self.texts.to_numpy().tolist()]
 
-    def _table(self) -> str:
-        lines = aligned(self._lines(), left=self.left)
-        notes = [f"   {note}" for note in self.notes]
-        return "\n".join([self.title, "", *lines, "", *self.marks, *notes]).rstrip()
+    def _table(self, width: int | None) -> str:
+        lines = fitted(self._lines(), self.left, width)
+        notes = folded([*self.marks, *(f"   {note}" for note in self.notes)], width)
+        return "\n".join([*folded([self.title], width), "", *lines, "", *notes]).rstrip()
 
     def _markdown(self) -> str:
         head, *rows = self._lines()

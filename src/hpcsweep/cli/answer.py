@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,11 @@ def note(text: str) -> None:
     """Print a line that is no part of the answer, to stderr."""
     if not mode.quiet:
         show(text, file=sys.stderr, flush=True)
+
+
+def width() -> int | None:
+    """Return the columns of the terminal; a file or a pipe gets whole lines."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def refuse_json(why: str) -> None:

@@ -99,7 +99,11 @@ def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) 
         for path in filter(None, files):
             answer.note(f"   {path}")
         files = ()
-    return Answer(record=views[0].to_json, text=lambda: formats.written(views, form), files=files)
+    return Answer(
+        record=views[0].to_json,
+        text=lambda: formats.written(views, form, answer.width()),
+        files=files,
+    )
 
 
 cluster_option = click.option(

@@ -130,7 +130,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
     found = states.read(results, names)
     return Answer(
         record=lambda: sweep_status.to_json(found),
-        text=lambda: sweep_status.text(found),
+        text=lambda: sweep_status.text(found, answer.width()),
         code=ResultsError.exit_code if any(one.problems for one in found) else 0,
     )
 
@@ -208,8 +208,6 @@ def points(results: Path, sweep: str | None, point: str | None, statuses: str) -
     hpcsweep show quickstart --status error,timeout
     hpcsweep show quickstart 3f2a9c11
     """
-    import shutil
-
     from hpcsweep.tracking import points
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
@@ -219,7 +217,7 @@ def points(results: Path, sweep: str | None, point: str | None, statuses: str) -
         return Answer(record=chosen.to_json, text=chosen.text)
     return Answer(
         record=lambda: {"sweep": one.name, "points": (each.to_json() for each in found)},
-        text=lambda: points.table(one.name, found, shutil.get_terminal_size().columns),
+        text=lambda: points.table(one.name, found, answer.width()),
     )
 
 

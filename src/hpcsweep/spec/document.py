@@ -82,6 +82,7 @@ class Document:
     text: str
     root: yaml.Node
     data: dict[str, Any]
+    faults: Sequence[BadInput] = ()  # that leave data to check: they are told with its mistakes
 
     def line(self, loc: Loc) -> int:
         """Return the line of a key or item; of the nearest one around it that exists."""
@@ -112,7 +113,7 @@ class Complaints:
 
     def __init__(self, doc: Document) -> None:
         self._doc = doc
-        self._found: list[BadInput] = []
+        self._found = [*doc.faults]
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -144,14 +145,19 @@ class Complaints:
 
 
 def read(path: Path, error: type[BadInput]) -> Document:
-    """Read a file whose top level is a map; raise `error` with file and line for anything else."""
+    """Read a file whose top level is a map; raise `error` with file and line for anything else.
+
+    After an error of YAML's grammar nothing can be read. Repeated keys, tags and numbers that are
+    too large are among the `faults`, which `Complaints` tells with what is found later.
+    """
     text = _text(path, error)
     composer = _Composer(path, error)
     root = composer.compose(text)
     data = composer.plain(root)
     if not isinstance(data, dict):
-        raise error(f"{path}:{_line(root)}: found {show(data)}, needs `key: value` lines")
-    return Document(path, error, text, root, data)
+        text = f"{path}:{_line(root)}: found {show(data)}, needs `key: value` lines"
+        raise next(iter(composer.faults), error(text))
+    return Document(path, error, text, root, data, composer.faults)
 
 
 def dotted(loc: Loc) -> str:
@@ -213,6 +219,7 @@ class _Composer:
     def __init__(self, path: Path, error: type[BadInput]) -> None:
         self.path, self.error = path, error
         self.values = 0
+        self.faults: list[BadInput] = []
 
     def compose(self, text: str) -> yaml.Node:
         """Return the root node of the only document in a text."""
@@ -252,7 +259,9 @@ class _Composer:
         """Return a node's value in plain Python types; every use of an alias is a value anew."""
         if node.tag:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:60]
-            raise self._complaint(node, f"tag {tag} is not allowed; plain values only")
+            self.faults.append(
+                self._complaint(node, f"tag {tag} is not allowed; plain values only")
+            )
         if depth > MAX_DEPTH:
             raise self._too_deep(node)
         self.values += 1
@@ -270,11 +279,13 @@ class _Composer:
         found = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag:
-                raise self._complaint(key, "a key must be a plain word")
+                self.faults.append(self._complaint(key, "a key must be a plain word"))
+                continue
             name = key.value
             if name in lines:
                 text = f"{_key(name)}: repeated key, first in line {lines[name]}"
-                raise self._complaint(key, text)
+                self.faults.append(self._complaint(key, text))
+                continue
             lines[name] = _line(key)
             found[name] = self.plain(value, depth + 1)
         return found
@@ -289,7 +300,8 @@ class _Composer:
         if _FLOAT.fullmatch(text):
             number = float(text)
             if math.isinf(number) or (text.lstrip("+-").isdecimal() and len(text) > 18):
-                raise self._complaint(node, f"{text[:30]} is too large a number")
+                self.faults.append(self._complaint(node, f"{text[:30]} is too large a number"))
+                return 1
             return number
         return text
 
@@ -297,7 +309,9 @@ class _Composer:
         return self._complaint(at, f"nested deeper than {MAX_DEPTH} levels")
 
     def _complaint(self, at: yaml.Node | yaml.Event, text: str) -> BadInput:
-        return self.error(f"{self.path}:{_line(at)}: {text}")
+        found = self.error(f"{self.path}:{_line(at)}: {text}")
+        found.line = _line(at)
+        return found
 
 
 def _line(at: yaml.Node | yaml.Event) -> int:

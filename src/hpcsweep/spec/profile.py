@@ -206,6 +206,8 @@ def _with_parents(
 ) -> dict[str, Any]:
     """Return a file's values, merged over those that it extends; each file is checked first."""
     file = check(ProfileFile, doc)
+    if len(chain) > 1:
+        document.Complaints(doc).tell()
     own = {key: getattr(file, key) for key in doc.data}
     for key in own:
         places.setdefault(key, f"{doc.path}:{doc.line((key,))}")

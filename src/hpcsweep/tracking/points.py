@@ -11,7 +11,7 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store import chunk_file, failures
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
-from hpcsweep.text import aligned
+from hpcsweep.text import aligned, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,8 +112,8 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
     return fits[0]
 
 
-def table(name: str, found: Sequence[PointState], width: int) -> str:
-    """Return a line for each point, cut to the width of a terminal."""
+def table(name: str, found: Sequence[PointState], width: int | None) -> str:
+    """Return a line for each point; with a width, it is cut to fit a terminal."""
     counts = Tally()
     for one in found:
         counts.add(one.status, doubts_of(one.row))
@@ -122,7 +122,7 @@ def table(name: str, found: Sequence[PointState], width: int) -> str:
         time, node = one.row.get("median_ms"), str(one.row.get("node") or "")
         shown = f"{float(time):.3f}" if time else ""
         rows.append((one.point_id[:_DIGITS], one.status, one.label, shown, node, one.why))
-    lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in aligned(rows)]
+    lines = [cut(line, width) for line in aligned(rows)]
     return "\n".join([f"{name}: {counts}", "", *lines])
 
 

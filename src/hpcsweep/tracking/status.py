@@ -59,7 +59,9 @@ def watch(root: Path, names: Sequence[str]) -> None:
     found = read(root, names)
 
     def screen() -> Text:
-        return Text(printable(sweep_status.text(found, shutil.get_terminal_size().columns)))
+        return Text(
+            printable(sweep_status.text(found, shutil.get_terminal_size().columns, at_work=True))
+        )
 
     with Live(screen(), auto_refresh=False) as shown:
         while any(profile.live for one in found for profile in one.profiles):

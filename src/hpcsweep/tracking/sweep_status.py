@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.store.tally import VALID, Tally
-from hpcsweep.text import aligned, count, duration, tally
+from hpcsweep.text import aligned, count, cut, duration, folded, tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,19 +161,20 @@ class SweepStatus:
         return [f"{self.sweep}: {line}" for line in lines]
 
 
-def text(found: Sequence[SweepStatus], width: int | None = None) -> str:
-    """Return a table for a terminal; with a width, it fits, and each chunk that runs is told."""
+def text(found: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False) -> str:
+    """Return a table; with a width, it fits a terminal; `at_work`: each chunk that runs is told."""
     if not found:
         return "no results yet; `hpcsweep submit SPEC` makes some"
     head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
     rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
-    lines = aligned(_fitted(rows, width) if width else rows)
-    if width:
+    lines = [cut(line, width) for line in aligned(_fitted(rows, width) if width else rows)]
+    if at_work:
         profiles = [(one.sweep, profile) for one in found for profile in one.profiles]
         lines += [f"{name}: {line}" for name, p in profiles for line in p.at_work[:_CHUNKS]]
     lines += [line for one in found for line in one.words()]
     unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
-    return "\n".join([*lines, *([f"not asked: {'; '.join(unanswered)}"] if unanswered else [])])
+    lines += [f"not asked: {'; '.join(unanswered)}"] if unanswered else []
+    return "\n".join(folded(lines, width))
 
 
 def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
