@@ -18,6 +18,7 @@ PACKAGE = ROOT / "src/hpcsweep"
 # Modules whose tests stand with those of another one, since each is asked for through that one.
 TESTED_WITH = {
     "__init__": "test_api",
+    "adaptive/summary": "adaptive/test_workflow",
     "analysis/page/figures": "analysis/page/test_write",
     "analysis/page/sections": "analysis/page/test_write",
     "cli/machine": "preflight/test_doctor",

@@ -42,7 +42,8 @@ EXTRAS: Final[Mapping[str, Extra]] = {
         packages={"altair": "altair", "vl_convert": "vl-convert-python"}, serves="report --html"
     ),
     "predict": Extra(
-        packages={"sklearn": "scikit-learn", "threadpoolctl": "threadpoolctl"}, serves="predict"
+        packages={"sklearn": "scikit-learn", "threadpoolctl": "threadpoolctl"},
+        serves="predict, submit --until-error",
     ),
     "parquet": Extra(packages={"pyarrow": "pyarrow"}, serves="collect --parquet"),
     "submitit": Extra(packages={"submitit": "submitit"}, serves="profiles with launcher: submitit"),

@@ -62,6 +62,16 @@ COMMANDS = [
     ("submit quickstart --cluster locl", "locl: no such name", "did you mean 'local'?"),
     ("submit quickstart --clustre local", "No such option", "--cluster"),
     ("submit quickstart --workers 0", "Invalid value for '--workers'", "x>=1"),
+    (
+        "submit quickstart --until-error 3",
+        "--until-error 3: the percent sign is",
+        "--until-error 3%",
+    ),
+    ("submit quickstart --until-error abc", "abc: needs a percentage above 0", "--until-error 3%"),
+    ("submit quickstart --until-error 0%", "0%: needs a percentage above 0", "--until-error 3%"),
+    ("submit quickstart --until-error -3%", "-3%: needs a percentage above 0", "--until-error 3%"),
+    ("submit quickstart --until-error 3% --dry-run", "what it measures", "leave out --dry-run"),
+    ("submit quickstart --watch", "--watch goes with --until-error", "status SWEEP --watch"),
     ("status nothing", "no results", "nothing"),
     ("logs", "no results yet", "hpcsweep submit SPEC"),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from dataclasses import replace
@@ -134,6 +135,20 @@ check_option = click.option(
     flag_value=False,
     help="Do not check the profile against its cluster first.",
 )
+
+
+def percentage(option: str, text: str) -> float:
+    """Return ``3%`` as 0.03; `UsageError` for what is no percentage between 0 and 100."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        share = float(number) / 100
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise UsageError(f"{option} {text}: needs a percentage above 0, such as {option} 3%")
+    if not text.strip().endswith("%"):
+        raise UsageError(f"{option} {text}: the percent sign is missing; write {option} {number}%")
+    return share
 
 
 def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcsweep import extras
 from hpcsweep.cli import answer, common, streams
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import (
@@ -22,9 +23,13 @@ from hpcsweep.cli.common import (
     told_damage,
     workers_option,
 )
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hpcsweep.store.rundir import RunDir
+    from hpcsweep.submit.request import Request, Say
 
 
 @click.command()
@@ -42,7 +47,15 @@ if TYPE_CHECKING:
     "--max-gpu-hours",
     type=click.FloatRange(min=0),
     metavar="H",
-    help="Abort if the estimate exceeds H GPU-hours.",
+    help="Abort if the estimate exceeds H GPU-hours; with --until-error, measure no longer.",
+)
+@click.option(
+    "--until-error",
+    metavar="X%",
+    help="Measure only as many sizes and batches as it takes to predict the others within X %.",
+)
+@click.option(
+    "--watch", is_flag=True, help="With --until-error: wait for each round, and send the next."
 )
 @click.option(
     "--allow-node",
@@ -67,8 +80,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     workers: int | None,
     sample: int | None,
     max_gpu_hours: float | None,
+    until_error: str | None,
     nodes: tuple[str, ...],
     *,
+    watch: bool,
     dry: bool,
     skip_dominated: bool,
     check: bool,
@@ -79,12 +94,14 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     \b
     hpcsweep submit sweeps/quickstart.yaml --cluster local
     hpcsweep submit resnet152_gemm --cluster local --sample 1
+    hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.store import rundir
     from hpcsweep.submit import dry_run, workflow
     from hpcsweep.submit.request import Options
 
+    target = _target(until_error, watch=watch, dry=dry)
     sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
         answer.note(f"note: {doubt}")
@@ -100,13 +117,39 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         skip_dominated=skip_dominated,
         check=check,
     )
-    action = dry_run.run if dry else workflow.submit
+    action: Callable[[Path, Request, Say], int] = dry_run.run if dry else workflow.submit
     requests = [request_of(sweep, name, options) for name in meant_for(sweep, clusters)]
+    if target is not None:
+        action = _adaptive(requests, target, watch=watch)
     if len(requests) > 1 and not dry:
         requests = workflow.check_all(results, requests, say)
     for request in requests:
         code = max(code, action(results, request, say))
     return _ran(rundir.RunDir(results / sweep.name), code)
+
+
+def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
+    """Return the target of --until-error; `UsageError` for what does not go with it."""
+    if until_error is None:
+        if watch:
+            raise UsageError("--watch goes with --until-error; else: hpcsweep status SWEEP --watch")
+        return None
+    share = common.percentage("--until-error", until_error)
+    if dry:
+        raise UsageError("--until-error chooses from what it measures; leave out --dry-run")
+    extras.need("predict", "submit --until-error")
+    return share
+
+
+def _adaptive(
+    requests: Sequence[Request], target: float, *, watch: bool
+) -> Callable[[Path, Request, Say], int]:
+    """Return `submit` in rounds; `UsageError` for several profiles."""
+    from hpcsweep.adaptive import workflow as adaptive
+
+    if len(requests) > 1:
+        raise UsageError("--until-error takes one --cluster: run the command once for each")
+    return lambda results, asked, say: adaptive.submit(results, asked, target, say, watch=watch)
 
 
 @click.command()

@@ -50,14 +50,17 @@ def calibrate(left: Left | None, without: str | None = None) -> Widths:
         return Widths()
     kinds = calls.groupby("multiplies")
     return Widths(
-        _factor(points["total_ms"], points[OWN]),
-        {bool(kind): _factor(rows["ms"], rows[OWN]) for kind, rows in kinds},
+        factor(points["total_ms"].to_numpy(float), points[OWN].to_numpy(float)),
+        {
+            bool(kind): factor(rows["ms"].to_numpy(float), rows[OWN].to_numpy(float))
+            for kind, rows in kinds
+        },
     )
 
 
-def _factor(true: pd.Series[float], said: pd.Series[float]) -> float:
+def factor(true: Floats, said: Floats) -> float:
     """Return the quantile of the errors, as conformal prediction takes it."""
-    errors = np.abs(np.log(true.to_numpy(float) / said.to_numpy(float)))
+    errors = np.abs(np.log(true / said))
     level = min(1.0, LEVEL * (1.0 + 1.0 / len(errors)))
     return float(np.exp(np.quantile(errors, level)))
 

@@ -33,7 +33,8 @@ _FOLDS: Final = 6
 class Basis(Word):
     """What a prediction rests on, the firmest first: the column `basis`."""
 
-    MEASURED = "measured", "this point was measured (only with --fill)"
+    MEASURED = "measured", "this point was measured (only with --fill and --until-error)"
+    LINES = "lines", "straight lines between measured points of this network (--until-error)"
     SIZES = "sizes", "smaller and larger sizes or batches of this network, with this algorithm"
     NETWORKS = "networks", "layers of other networks, or sizes on one side only"
     ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
@@ -217,10 +218,14 @@ def _layers(said: pd.DataFrame, factor: Any) -> pd.DataFrame:  # noqa: ANN401 - 
 def _row(
     point: Point, table: pd.DataFrame, widths: Mapping[Basis, float], work: pd.DataFrame
 ) -> dict[str, Any]:
-    """Return the row of a point, in the columns of measured ones."""
     found, amount = table.loc[point.point_id], work.loc[point.point_id]
-    basis, ms = found["basis"], float(found["total_ms"])
-    factor = widths[basis]
+    basis = found["basis"]
+    cells = row(point, basis, float(found["total_ms"]), widths[basis], found["source"])
+    return cells | {name: int(amount[name]) for name in ("flops", "bytes_min", "params")}
+
+
+def row(point: Point, basis: Basis, ms: float, factor: float, source: str) -> dict[str, Any]:
+    """Return the row of a point, in the columns of measured ones."""
     return {
         **columns.axis_cells(point.axes),
         "point_id": point.point_id,
@@ -228,9 +233,8 @@ def _row(
         "status": "ok" if basis == Basis.MEASURED else PREDICTED,
         "median_ms": ms,
         "throughput_ips": 1000 * point.axes["batch_size"] / ms,
-        **{name: int(amount[name]) for name in ("flops", "bytes_min", "params")},
         "predicted_lo_ms": ms / factor,
         "predicted_hi_ms": ms * factor,
         "basis": str(basis),
-        "source": found["source"],
+        "source": source,
     }

@@ -7,6 +7,7 @@
         submissions/<id>/              manifest.json  chunks.jsonl  jobs.jsonl  job.sbatch  logs/
                                        (with submitit no job.sbatch, but logs/submitit/)
         shards/<id>/                   <chunk>.<attempt>.{overall,layers,samples}.csv  .env.json
+        nodes.json  until.json         nodes to avoid; rounds of `submit --until-error`
         overall.csv  layers.csv        written by collect only
 
 Files that are read by others while they may be rewritten (manifest, tables) are written aside,
@@ -64,6 +65,7 @@ class RunDir:
     samples = _File("samples.csv")
     collect_index = _File(".collect.json")  # so that collect reads what grew; may be deleted
     bad_nodes = _File("nodes.json")
+    until = _File("until.json")  # rounds of `submit --until-error`
     lock = _File(".lock")  # of submit and collect; jobs never touch it
     submissions_dir = _File("submissions")
     shards_dir = _File("shards")

@@ -42,10 +42,17 @@ class Counts:
         self._took: list[float] = []
         self._clock = clock
         self._began = self._last = clock()
+        self._first: float | None = None
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
         self._label = label
+        if self._first is None:
+            self._first = self._clock()
+
+    def measures_since(self) -> float:
+        """Return for how many seconds points have been measured."""
+        return 0.0 if self._first is None else self._clock() - self._first
 
     def point(self, status: str) -> None:
         """Count one more row."""

@@ -29,6 +29,8 @@ class Options:
     workers: int | None = None  # None: as the profile says
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
+    stop_after: float | None = None  # seconds of measuring on this machine
+    is_round: bool = False  # of several: who asked goes on by itself
     check: bool = True  # compare the profile with its cluster first
     quiet: bool = False  # no progress while points are measured
     argv: tuple[str, ...] = ()

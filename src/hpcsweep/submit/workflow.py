@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 _LOCKED_BY: Final = "hpcsweep submit"
 
 
+class OutOfTime(Refused):
+    """The seconds of `Options.stop_after` are over; the current points were finished."""
+
+
 @dataclass
 class _Submit:
     """What the steps of one `submit` share."""
@@ -170,7 +174,8 @@ def _run_here(job: _Submit) -> int:
     launcher = launchers.here(job.asked.profile)
     try:
         with progress.shown(job.ready.points, quiet=job.asked.options.quiet) as shown:
-            result = launcher.run(job.submission, job.asked.profile, shown)
+            limit = job.asked.options.stop_after
+            result = launcher.run(job.submission, job.asked.profile, shown, limit)
     finally:
         ledger.note_end(job.submission)
     for why in result.refusals:
@@ -179,11 +184,14 @@ def _run_here(job: _Submit) -> int:
     if result.interrupted:
         job.say(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
+    if result.out_of_time:
+        raise OutOfTime(f"{measured}; the time for it is over")
     if result.tally.statuses.keys() - failures.WELL:
         for failure in failures.of(job.run.shards_of(job.submission.id), job.asked.sweep.maps):
             job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
-    job.say(f"{measured}; next: {job.run.command('collect')}{hint}")
+    then = "" if job.asked.options.is_round else f"; next: {job.run.command('collect')}"
+    job.say(f"{measured}{then}{hint}")
     return result.exit_code or _exit_code(job)
 
 

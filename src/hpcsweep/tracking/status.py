@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, damage, failures, ledger, rundir, shards, tally
+from hpcsweep.store import chunk_file, damage, failures, ledger, rounds, rundir, shards, tally
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.store.manifest import Manifest
+    from hpcsweep.store.rounds import Until
     from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
     from hpcsweep.tracking.chunk_state import Standing
     from hpcsweep.tracking.journal import Answer, Sent
@@ -140,6 +141,11 @@ def _sweep(
         avoided = bad_nodes.current(run, answer, [shard for one in found for shard in one.rowless])
     except ResultsError as error:
         avoided, problems = [], [*problems, str(error)]
+    until: list[Until] = []
+    try:
+        until = [*rounds.read(run).values()]
+    except ResultsError as error:
+        problems = [*problems, str(error)]
     in_slurm = any(one.in_slurm for one in found)
     return SweepStatus(
         sweep=run.name,
@@ -149,6 +155,7 @@ def _sweep(
         in_slurm=in_slurm,
         unanswered=[str(missing) for missing in answer.unanswered if in_slurm],
         artifacts=run.artifacts(),
+        until=until,
     )
 
 

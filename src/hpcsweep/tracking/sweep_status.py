@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.store.failures import Failure
+    from hpcsweep.store.rounds import Until
     from hpcsweep.tracking.bad_nodes import BadNode
 
 _TROUBLES: Final = 10  # lines
@@ -135,6 +136,7 @@ class SweepStatus:
     in_slurm: bool  # some of its chunks may be in the queue
     unanswered: list[str]
     artifacts: list[Path]
+    until: list[Until] = field(default_factory=list)  # of `submit --until-error`, by device
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -145,11 +147,13 @@ class SweepStatus:
             "avoided_nodes": [asdict(node) for node in self.avoided],
             "not_asked": self.unanswered,
             "artifacts": [str(path) for path in self.artifacts],
+            "until_error": [one.to_json() for one in self.until],
         }
 
     def words(self) -> list[str]:
         """Return the lines below the table."""
         lines = [*self.problems, *(line for p in self.profiles for line in p.words())]
+        lines += [f"{one.device}: {one.text()}" for one in self.until]
         if self.avoided:
             told = ", ".join(map(str, self.avoided))
             lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")

@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.submit import request, workflow
 from localruns import COMMAND, FORTY_SLOW, TEN
 
 
@@ -30,6 +32,17 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     assert desk.submit().returncode == 0
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 40
+
+
+def test_when_its_time_is_over_a_run_ends_with_the_current_point(desk):
+    """The clock starts with the first point; what is left can be submitted again."""
+    spec = sweep_file.load(desk.spec(FORTY_SLOW))
+    asked = request.make(spec, profile.load("local"), request.Options(stop_after=0.5))
+    with pytest.raises(workflow.OutOfTime, match=r"measured [1-9][0-9]? ok; the time"):
+        workflow.submit(desk.results, asked, lambda _line: None)
+    assert 1 <= len(desk.rows()) < 40
+    assert desk.submit().returncode == 0
+    assert len({row["point_id"] for row in desk.rows()}) == len(desk.rows()) == 40
 
 
 def test_a_disk_that_fills_up_keeps_every_complete_row(desk):

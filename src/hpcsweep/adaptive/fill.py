@@ -1,0 +1,113 @@
+"""The whole sweep at the end: what was measured, and the rest as predicted (`predicted.csv`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from hpcsweep.adaptive import lines
+from hpcsweep.errors import UsageError
+from hpcsweep.predict import intervals, model, sweep, tables
+from hpcsweep.predict.sweep import Basis, Predicted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hpcsweep.adaptive.judge import Judged
+    from hpcsweep.adaptive.measured import Known
+    from hpcsweep.point import Point
+    from hpcsweep.predict.tables import Measured
+    from hpcsweep.store.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Predicts networks from the layer rows of some points of the same sweep."""
+
+    measured: Measured
+
+    def __call__(self, before: Sequence[str], test: Sequence[str]) -> Mapping[str, float]:
+        """Return what a fit of the points `before` says of others."""
+        points = self.measured.points
+        seen, wanted = (points[points.index.isin(ids)] for ids in (before, test))
+        if seen.empty or wanted.empty:
+            return {}
+        learnt, rest = model.fit(self.measured.of(seen)), self.measured.of(wanted)
+        totals = learnt.totals(rest.points, learnt.times(rest.calls))
+        return dict(zip(rest.points.index, totals, strict=True))
+
+
+def layers_of(run: RunDir) -> Layers | None:
+    """Return what the collected layer rows of a sweep teach; None where there are none."""
+    try:
+        return Layers(tables.read([run]))
+    except UsageError:
+        return None
+
+
+def filled(
+    name: str, judged: Sequence[Judged], known: Known, layers: Layers | None = None
+) -> Predicted:
+    """Return the points of all groups, measured or predicted; those that failed are left out."""
+    widths = {one.basis: one.factor for one in judged}
+    by_layers = _by_layers(name, judged, known, layers)
+    said = {row["point_id"]: row for row in by_layers.rows} if by_layers else {}
+    rows = [row for one in judged for row in _rows(name, one, known, said)]
+    calls = by_layers.layers if by_layers else pd.DataFrame()
+    return Predicted(name, rows, calls, widths)
+
+
+def _by_layers(
+    name: str, judged: Sequence[Judged], known: Known, layers: Layers | None
+) -> Predicted | None:
+    """Return what layers say of the points without a time; None where they do not serve."""
+    points = [p for one in judged for p in one.group.points if p.point_id not in _done(known)]
+    if layers is None or not points:
+        return None
+    try:
+        return sweep.predict(name, points, layers.measured, fill=False)
+    except UsageError:  # what no layer of these networks speaks of, such as a map of algorithms
+        return None
+
+
+def _done(known: Known) -> set[str]:
+    return {*known.ms, *known.failed}
+
+
+def _rows(
+    name: str, one: Judged, known: Known, by_layers: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a group in order, each from the basis that was the better one."""
+    points = one.group.points
+    left = [point for point in points if point.point_id not in _done(known)]
+    lined = _lined(one, known, left)
+    for point in points:
+        if (ms := known.ms.get(point.point_id)) is not None:
+            yield sweep.row(point, Basis.MEASURED, ms, 1.0, name)
+        elif one.basis != Basis.LINES and point.point_id in by_layers:
+            row = by_layers[point.point_id]
+            low, high = row["median_ms"] / one.factor, row["median_ms"] * one.factor
+            yield {**row, "predicted_lo_ms": low, "predicted_hi_ms": high}
+        elif point.point_id in lined:
+            ms, factor = lined[point.point_id]
+            yield sweep.row(point, Basis.LINES, ms, factor, sweep.PREDICTED)
+
+
+def _lined(one: Judged, known: Known, left: Sequence[Point]) -> Mapping[str, tuple[float, float]]:
+    """Return the time of each point and its interval's factor; wide beyond all measured points."""
+    group = one.group
+    seen = [point_id for point_id in group.ids if point_id in known.ms]
+    if not seen or not left:
+        return {}
+    ids = [point.point_id for point in left]
+    places, wanted = group.places_of(seen), group.places_of(ids)
+    ms = lines.between(places, np.array([known.ms[point_id] for point_id in seen]), wanted)
+    factor = one.factor if one.basis == Basis.LINES else intervals.UNKNOWN
+    wide = np.where(lines.outside(places, wanted), max(factor, intervals.UNKNOWN), factor)
+    return {
+        point_id: (float(time), float(width))
+        for point_id, time, width in zip(ids, ms, wide, strict=True)
+    }

@@ -1,0 +1,86 @@
+"""Points that differ in sizes and batches alone: what can be predicted between measured points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from hpcsweep.point import LABEL, NO_MAPS, algorithm_name, canonical_json
+from hpcsweep.spec.expansion import SAMPLED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from hpcsweep.point import Point
+
+    Floats = NDArray[np.float64]
+
+_REPEATS: Final = "seed"  # its values are repetitions of one thing
+_PER_OCTAVE: Final = {"input_size": 2.0, "batch_size": 1.0}  # of work: a size counts twice
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points of one algorithm, network and GPU, and how large they are."""
+
+    name: str
+    points: Sequence[Point]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        return [point.point_id for point in self.points]
+
+    @cached_property
+    def places(self) -> Floats:
+        """The binary logarithms of pixels and batch of each point; only of what varies."""
+        columns = [
+            np.array([_PER_OCTAVE[name] * np.log2(point.axes[name]) for point in self.points])
+            for name in SAMPLED
+            if len({point.axes.get(name) for point in self.points}) > 1
+        ]
+        return np.column_stack(columns) if columns else np.zeros((len(self.points), 0))
+
+    def places_of(self, ids: Iterable[str]) -> Floats:
+        """Return the places of some points."""
+        return self.places[[self._rows[point_id] for point_id in ids]]
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {point_id: row for row, point_id in enumerate(self.ids)}
+
+    def corners(self) -> list[int]:
+        """Return the points at the ends and in the middle of each axis, each once."""
+        places = self.places
+        lows, highs = places.min(axis=0), places.max(axis=0)
+        wanted = [*product(*zip(lows, highs, strict=True)), (lows + highs) / 2]
+        near = [int(np.argmin(np.abs(places - np.array(place)).sum(axis=1))) for place in wanted]
+        return list(dict.fromkeys(near))
+
+
+def of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group]:
+    """Return the groups of a sweep's points, in order; `maps` are those of `Point.label`."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        rest = {k: v for k, v in point.axes.items() if k not in {*SAMPLED, _REPEATS}}
+        found.setdefault(canonical_json(rest), []).append(point)
+    first = [members[0].axes for members in found.values()]
+    names = [
+        name
+        for name in (first[0] if first else ())
+        if name not in {*SAMPLED, _REPEATS}
+        and (name in LABEL or len({canonical_json(axes[name]) for axes in first}) > 1)
+    ]
+    return [Group(_name(members[0].axes, names, maps), members) for members in found.values()]
+
+
+def _name(axes: Mapping[str, Any], names: Iterable[str], maps: Mapping[str, str]) -> str:
+    values = {name: axes[name] for name in names}
+    if "algorithm" in values:
+        values["algorithm"] = algorithm_name(values["algorithm"], maps)
+    return " ".join(map(str, values.values()))

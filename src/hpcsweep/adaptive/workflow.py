@@ -1,0 +1,209 @@
+"""`hpcsweep submit --until-error`: rounds of ordinary submissions, until the rest can be predicted.
+
+Each round is planned from the rows that there are, under the lock of the folder, and written to
+`until.json` before it is sent. So a kill at any moment costs nothing: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep.adaptive import fill, groups, measured, planning, summary
+from hpcsweep.adaptive.judge import Why
+from hpcsweep.collect import workflow as collecting
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, UsageError
+from hpcsweep.spec.expansion import SAMPLED
+from hpcsweep.store import ledger, locks, rounds
+from hpcsweep.store.rounds import Round, Until
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.submit import estimate, prepare, workflow
+from hpcsweep.tracking import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hpcsweep.adaptive.groups import Group
+    from hpcsweep.adaptive.measured import Known
+    from hpcsweep.adaptive.planning import Plan
+    from hpcsweep.submit.request import Request, Say
+
+_LOCKED_BY: Final = "hpcsweep submit --until-error"
+_LOOK_SECONDS: Final = 1.0  # for rows
+_ASK_SECONDS: Final = 10.0  # slurmctld has better things to do
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all rounds share."""
+
+    run: RunDir
+    asked: Request
+    target: float
+    say: Say
+
+    @cached_property
+    def groups(self) -> Sequence[Group]:
+        return groups.of(self.asked.points(), self.asked.sweep.maps)
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        return frozenset(point_id for group in self.groups for point_id in group.ids)
+
+    @property
+    def has_layers(self) -> bool:
+        return bool(self.asked.sweep.measure.get("layers")) and self.asked.sweep.workload != "noop"
+
+
+def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
+    """Measure in rounds until the median error at held-out points is at most `target`.
+
+    Returns 0, or the exit code for points that failed, are missing, or were too expensive. Without
+    `watch` a round in Slurm's queue is not waited for.
+
+    Raises:
+        Refused: the first round would cost more than `max_gpu_hours`.
+        UsageError: there are no sizes or batches between which something could be predicted.
+
+    """
+    job = _Job(RunDir(results / asked.sweep.name), asked, target, say)
+    _check(job)
+    worst, over, fruitless = 0, False, 0
+    while True:
+        plan, known, until = _planned(job, over=over)
+        if not plan.points:
+            return max(worst, _finish(job, plan, known, until))
+        try:
+            code = _send(job, plan, until, known)
+        except workflow.OutOfTime as gone:
+            say(str(gone))
+            over = True
+            continue
+        if asked.profile.in_slurm and watch and not code:
+            fruitless = 0 if _waited(job, until, known) else fruitless + 1
+            code = Incomplete.exit_code if fruitless > 1 else 0
+        elif asked.profile.in_slurm or code not in {0, PointsFailed.exit_code}:
+            return _left(job, until, code)
+        if code == Incomplete.exit_code:
+            return _left(job, until, code)
+        worst = max(worst, code)
+
+
+def _check(job: _Job) -> None:
+    """Raise `UsageError` for a sweep in which nothing could be predicted."""
+    asked = job.asked
+    if asked.sweep.workload == "training":
+        raise UsageError("--until-error predicts inference; leave it out for a training sweep")
+    if not any(group.places.shape[1] for group in job.groups):
+        axes = " or ".join(SAMPLED)
+        raise UsageError(
+            f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
+            "algorithm, network and GPU has several of them; leave it out to measure every point"
+        )
+
+
+def _planned(job: _Job, *, over: bool) -> tuple[Plan, Known, Until]:
+    """Return what comes next, and write it down."""
+    layers = None
+    if job.has_layers and job.run.shards():
+        collecting.collect(job.run)
+        layers = fill.layers_of(job.run)
+    with locks.held(job.run, _LOCKED_BY):
+        every = rounds.read(job.run)
+        device, options = job.asked.device, job.asked.options
+        before = every.get(device, Until(device=device, target=job.target))
+        until = replace(
+            before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
+        )
+        sent = [one.points for one in until.rounds]
+        known = measured.read(job.run, job.ids, {name for one in sent for name in one})
+        left = 0.0 if over or _is_over(before, until) else _seconds(until) - known.seconds
+        plan = planning.plan(
+            job.groups,
+            known,
+            sent,
+            target=job.target,
+            seconds_left=left,
+            seconds=estimate.estimator(job.run, job.asked),
+            layers=layers,
+        )
+        if not sent:
+            prepare.check_budget(plan.wanted, options.max_gpu_hours)
+        until = _with(until, plan)
+        rounds.write(job.run, every, until)
+    return plan, known, until
+
+
+def _seconds(until: Until) -> float:
+    return math.inf if until.max_gpu_hours is None else 3600 * until.max_gpu_hours
+
+
+def _is_over(before: Until, now: Until) -> bool:
+    """Say whether the same budget, or a larger one, was used up before."""
+    return before.outcome == Why.BUDGET.says and _seconds(now) <= _seconds(before)
+
+
+def _with(until: Until, plan: Plan) -> Until:
+    """Return the record with the error of the last round, and the round that comes now."""
+    if plan.missing:
+        return replace(until, outcome="")
+    done = until.rounds
+    if done and plan.error is not None:
+        last = replace(done[-1], error=plan.error, held_out=plan.held_out)
+        done = (*done[:-1], last)
+    if plan.new:
+        new = Round(points=tuple(one.point_id for one in plan.new))
+        return replace(until, rounds=(*done, new), outcome="")
+    return replace(until, rounds=done, outcome=summary.outcome(plan))
+
+
+def _send(job: _Job, plan: Plan, until: Until, known: Known) -> int:
+    """Submit the points of a round as any others; return the exit code of that."""
+    asked, here = job.asked, not job.asked.profile.in_slurm
+    left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
+    stop_after = left if here and left < math.inf else None
+    options = replace(asked.options, max_gpu_hours=None, stop_after=stop_after, is_round=True)
+    job.say(f"{job.run.name}: {until.text()}")
+    one = replace(asked, only=frozenset(plan.points), options=options)
+    return workflow.submit(job.run.path.parent, one, job.say)
+
+
+def _waited(job: _Job, until: Until, before: Known) -> bool:
+    """Wait until nothing of a round is queued or running; say whether it brought new rows."""
+    round_ = set(until.rounds[-1].points) & job.ids
+    asked_at = -math.inf
+    while True:
+        if round_ <= ledger.statuses(job.run).keys():
+            return True
+        if time.monotonic() - asked_at >= _ASK_SECONDS:
+            queue = journal.ask(job.run.submissions())
+            if not round_ & ledger.read(job.run, queue.live_chunks).live.keys():
+                return len(job.ids & ledger.statuses(job.run).keys()) > len(before.settled)
+            asked_at = time.monotonic()
+        time.sleep(_LOOK_SECONDS)
+
+
+def _left(job: _Job, until: Until, code: int) -> int:
+    """Say how to go on; return the exit code of a round that is not through."""
+    if code == EXIT_INTERRUPTED:
+        return code
+    again = "the same command again judges this round and sends the next; --watch does it alone"
+    how = again if job.asked.profile.in_slurm else "the same command again goes on"
+    job.say(f"{job.run.name}: {until.error_text()}; {how}")
+    return code
+
+
+def _finish(job: _Job, plan: Plan, known: Known, until: Until) -> int:
+    """Fill in the rest, and tell how it went."""
+    layers = fill.layers_of(job.run) if job.has_layers else None
+    found = fill.filled(job.run.name, plan.judged, known, layers)
+    overall, *_ = found.write(job.run.path)
+    for line in summary.lines(job.run.name, plan, known, until):
+        job.say(line)
+    job.say(f"   {overall}")
+    job.say(f"next: {job.run.command('collect')}")
+    return Incomplete.exit_code if Why.BUDGET in plan.why.values() else 0

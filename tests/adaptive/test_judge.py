@@ -1,0 +1,112 @@
+"""What predictions were wrong by at points that the fit had not seen, and when that is enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sizes
+from hpcsweep.adaptive import groups
+from hpcsweep.adaptive.judge import HeldOut, Judged, Why, judge
+from hpcsweep.adaptive.measured import Known
+from hpcsweep.predict import intervals
+from hpcsweep.predict.sweep import Basis
+
+(GROUP,) = groups.of(sizes.points([32, 64, 128, 256, 512]))
+ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1"]]
+
+
+def known(**changes):
+    """Return times that grow with the pixels, of all points."""
+    ms = {point.point_id: point.axes["input_size"] ** 2 / 1000 for point in GROUP.points}
+    return Known(ms | changes)
+
+
+def rounds(*errors, basis=Basis.LINES):
+    """Return rounds of four points each, in which every prediction is off by so much."""
+    true = np.full(4, 10.0)
+    return [HeldOut(true, {basis: true * (1 + error)}) for error in errors]
+
+
+def test_each_round_is_predicted_from_those_before_it_alone():
+    """A point that was measured wrong spoils what is said of later rounds, not of its own."""
+    judged = judge(GROUP, known(**{"auto-128-1": 32.768}), ROUNDS)
+    first, last = (one.errors(Basis.LINES) for one in judged.rounds)
+    assert first == pytest.approx([0.5])  # 16.384 was expected of it
+    assert last == pytest.approx([2**0.5 - 1] * 2)
+
+
+def test_rows_of_before_the_first_round_are_what_it_is_predicted_from():
+    """As after a submit of a sample."""
+    judged = judge(GROUP, known(), [["auto-128-1"]])
+    assert len(judged.rounds) == 1
+    assert judged.errors == pytest.approx([0.0], abs=1e-9)
+
+
+def test_too_few_points_say_nothing():
+    """The first round alone, or one with three points."""
+    assert judge(GROUP, known(), [GROUP.ids]).error is None
+    few = judge(GROUP, known(), ROUNDS)
+    assert (few.error, few.why(0.5), few.factor) == (None, None, intervals.UNKNOWN)
+
+
+def test_a_round_with_too_few_points_is_judged_with_the_one_before():
+    """Three of four points were not valid, say."""
+    early, late = rounds(0.2, 0.02)
+    late = HeldOut(late.true[:1], {Basis.LINES: late.said[Basis.LINES][:1]})
+    judged = Judged(GROUP, [early, late])
+    assert judged.error == pytest.approx(0.2)
+    assert len(judged.errors) == 5
+
+
+def test_the_basis_with_the_smaller_error_counts():
+    """Layers where they are better, and lines where there are no layers."""
+    true = np.full(4, 10.0)
+    both = HeldOut(true, {Basis.LINES: true * 1.1, Basis.SIZES: true * 0.98})
+    assert (Judged(GROUP, [both]).basis, Judged(GROUP, [both]).error) == (
+        Basis.SIZES,
+        pytest.approx(0.02),
+    )
+    assert Judged(GROUP, rounds(0.1)).basis is Basis.LINES
+    assert Judged(GROUP, []).basis is Basis.LINES
+
+
+def test_what_layers_say_is_asked_for_the_last_rounds_only():
+    """With the points before; a fit of many layers takes long."""
+    asked = []
+
+    def layers(before, test):
+        asked.append((list(before), list(test)))
+        return dict.fromkeys(test, 1.0)
+
+    judged = judge(GROUP, known(), [["auto-32-1"], GROUP.ids[1:]], layers)
+    assert asked == [(["auto-32-1"], GROUP.ids[1:])]
+    assert set(judged.rounds[0].said) == {Basis.LINES, Basis.SIZES}
+    more, asked[:] = [["auto-32-1"], ["auto-64-1"], GROUP.ids[2:]], []
+    judge(GROUP, known(), more, layers)
+    assert [test for _, test in asked] == [GROUP.ids[2:], ["auto-64-1"]]  # 3 are not enough
+
+
+@pytest.mark.parametrize(
+    ("errors", "noise", "why"),
+    [
+        ([0.2, 0.029], 0.0, Why.REACHED),
+        ([0.2, 0.05], 0.0, None),
+        ([0.2, 0.05], 0.06, Why.NOISE),
+        ([0.1, 0.09], 0.0, None),
+        ([0.1, 0.09, 0.085], 0.0, Why.STUCK),
+        ([0.1, 0.09, 0.04], 0.0, None),
+        ([0.1, 0.04, 0.05], 0.0, None),  # the round before the last had helped
+        ([0.1, 0.04, 0.05, 0.04], 0.0, Why.STUCK),
+    ],
+)
+def test_when_no_more_points_are_measured(errors, noise, why):
+    """The target, the noise of single points, or rounds that did not help."""
+    assert Judged(GROUP, rounds(*errors), noise).why(0.03) is why
+
+
+def test_an_interval_is_as_wide_as_the_errors_of_the_last_nine_points():
+    """Fewer have no 90 % quantile, so their largest error counts."""
+    judged = Judged(GROUP, rounds(5.0, 0.3, 0.1, 0.05))
+    assert judged.factor == pytest.approx(1.3)
+    assert Judged(GROUP, rounds(0.05)).factor == pytest.approx(1.05)

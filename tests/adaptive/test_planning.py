@@ -1,0 +1,91 @@
+"""The next round, from what is measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sizes
+from hpcsweep.adaptive import groups
+from hpcsweep.adaptive.judge import Why
+
+HUNDRED = [*range(32, 232, 2)]
+
+
+def measuring(**changes):
+    """Return an adaptive run of 100 sizes and two algorithms."""
+    return sizes.Measuring(groups.of(sizes.points(HUNDRED, (1,), ("auto", "gemm"))), **changes)
+
+
+def test_a_smooth_curve_needs_few_points():
+    """Three, four, and what lies between is known within the target."""
+    run = measuring()
+    plan = run.go()
+    assert [len(one) for one in run.rounds[:2]] == [6, 8]
+    assert set(plan.why.values()) == {Why.REACHED}
+    assert all(one.error <= 0.03 for one in plan.judged)
+    assert len(run.ms) <= 30
+
+
+def test_steps_need_more_points_or_are_told():
+    """Time that jumps by half every 24 sizes, as with tiles: the interval covers it."""
+
+    def law(point):
+        return 1.5 ** (point.axes["input_size"] // 24)
+
+    run = measuring(law=law, target=0.01)
+    (one, _) = run.go().judged
+    assert one.factor > 1.1
+    assert len(run.ms) > 30
+
+
+def test_noise_ends_it_with_the_noise_as_the_reason():
+    """Errors of 10 % where the passes of each point differ by 15 %."""
+    chance = np.random.default_rng(1)
+    run = measuring(law=lambda p: sizes.smooth(p) * np.exp(chance.normal(0, 0.1)), noise=0.15)
+    plan = run.go()
+    assert set(plan.why.values()) <= {Why.NOISE, Why.REACHED}
+    assert len(run.ms) <= 30
+
+
+def test_what_is_missing_of_a_round_comes_before_anything_new():
+    """As after a kill."""
+    run = measuring()
+    run.go(most=4)
+    plan = run.plan()
+    assert (len(plan.missing), plan.new) == (2, ())
+
+
+def test_points_measured_before_count_as_known():
+    """Here the first set, by an ordinary submit; the first round is judged."""
+    run = measuring()
+    run.ms = {name: 1.0 for g in run.groups for name in g.ids}
+    assert run.plan().why == {g.name: Why.COMPLETE for g in run.groups}
+    run.ms = {g.ids[place]: 3.0 for g in run.groups for place in g.corners()}
+    plan = run.plan()
+    assert len(plan.new) == 8
+
+
+def test_where_the_budget_is_short_the_worthiest_of_all_groups_come():
+    """And when none fits, that is the reason."""
+    run = measuring(target=1e-9, budget=2.5)
+    plan = run.go()
+    assert set(plan.why.values()) == {Why.BUDGET}
+    assert run.spent <= 2.5
+
+
+def test_points_that_fail_are_not_asked_for_again():
+    """Large ones run out of memory; the others are predicted."""
+    run = measuring(fails=lambda point: point.axes["input_size"] > 180)
+    plan = run.go()
+    asked = [point_id for one in run.rounds for point_id in one]
+    assert len(asked) == len(set(asked))
+    assert set(plan.why.values()) <= {Why.REACHED, Why.STUCK, Why.COMPLETE}
+
+
+def test_a_sweep_of_sizes_and_batches():
+    """Both together, on a plane: the corners first."""
+    run = sizes.Measuring(groups.of(sizes.points(range(32, 256, 16), (1, 2, 4, 8, 16, 32))))
+    (one,) = run.go().judged
+    assert one.error == pytest.approx(0, abs=0.03)
+    assert len(run.ms) < 40  # of 84

@@ -1,0 +1,158 @@
+"""`submit --until-error` as a person types it, with points that sleep."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hpcsweep.store import rounds
+
+if TYPE_CHECKING:
+    from localruns import Desk
+
+SLEEPING = """\
+workload: noop
+axes: {model: [a, b], input_size: {start: 10, stop: 200, num: 39}}
+measure: {sleep_ms: 40}
+"""
+
+
+def until(desk: Desk, *more: str, target: str = "90%"):
+    """Type the command."""
+    return desk.submit("--until-error", target, *more)
+
+
+def table(desk: Desk) -> list[dict[str, str]]:
+    """Return the rows of predicted.csv."""
+    with (desk.sweep().path / "predicted.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_it_runs_through_and_fills_in_the_rest(desk: Desk):
+    """Every measured point is an ordinary row; the summary says how good the others are."""
+    desk.spec(SLEEPING)
+    told = until(desk)
+    assert told.returncode == 0, told.stderr
+    assert "measured 14 of 78 points" in told.stdout
+    assert "(median of 8 points), target 90 %: target reached" in told.stdout
+    assert "64 points predicted" in told.stdout
+    assert len(desk.rows()) == len({row["point_id"] for row in desk.rows()}) == 14
+    rows = table(desk)
+    assert Counter((row["status"], row["basis"]) for row in rows) == {
+        ("ok", "measured"): 14,
+        ("predicted", "lines"): 64,
+    }
+    assert [row["input_size"] for row in rows[:3]] == ["10", "15", "20"]
+    for row in rows:
+        low, said, high = (
+            float(row[name]) for name in ("predicted_lo_ms", "median_ms", "predicted_hi_ms")
+        )
+        assert low <= said <= high
+        assert said > 40
+    again = until(desk)
+    assert again.returncode == 0
+    assert "measured 14 of 78 points" in again.stdout
+    assert "target reached" in desk.run("status").stdout
+    (record,) = json.loads(desk.run("status", "--json").stdout)["sweeps"]
+    counts = [(one["points"], one["held_out"]) for one in record["until_error"][0]["rounds"]]
+    assert counts == [(6, 0), (8, 8)]
+
+
+def test_a_second_command_measures_nothing_twice_and_ctrl_c_is_resumed(desk: Desk):
+    """The second one says where the points are; the point in work is finished."""
+    desk.spec(SLEEPING.replace("40}", "400}"))
+    process = desk.start("submit", "sweep.yaml", "--cluster", "local", "--until-error", "90%")
+    desk.wait_for_rows(1)
+    told = until(desk)
+    assert told.returncode == 4
+    assert "already queued or running" in told.stdout
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: run the same command again to resume" in out
+    assert until(desk).returncode == 0
+    ids = [row["point_id"] for row in desk.rows()]
+    assert len(ids) == len(set(ids)) == 14
+    assert [len(one.points) for one in rounds.read(desk.sweep())["cpu"].rounds] == [6, 8]
+
+
+def test_killed_between_rounds_it_goes_on(desk: Desk):
+    """SIGKILL while the second round is measured."""
+    desk.spec(SLEEPING.replace("40}", "200}"))
+    process = desk.start("submit", "sweep.yaml", "--cluster", "local", "--until-error", "90%")
+    desk.wait_for_rows(8)
+    process.kill()
+    process.communicate(timeout=60)
+    until_gone = time.monotonic() + 20
+    while until(desk).returncode:  # its supervisor ends when it notices
+        assert time.monotonic() < until_gone
+    assert {len(one.points) for one in rounds.read(desk.sweep())["cpu"].rounds} == {6, 8}
+    assert len({row["point_id"] for row in desk.rows()}) == 14
+
+
+def test_the_budget_ends_it_and_the_same_command_measures_nothing_more(desk: Desk):
+    """Two seconds are six points of 0.3 s each; the target cannot be reached with them."""
+    spec = "workload: noop\naxes: {model: [a], input_size: {start: 1, stop: 40, num: 40}}\n"
+    desk.spec(spec + "measure: {sleep_ms: 300}\n")
+    for _ in range(2):
+        told = until(desk, "--max-gpu-hours", str(2.0 / 3600), target="0.0001%")
+        assert told.returncode == 4, told.stderr
+        assert "the budget is gone" in told.stdout
+        assert 1 <= len(desk.rows()) <= 6
+    assert "the budget is gone" in desk.run("status").stdout
+
+
+def test_a_first_round_beyond_the_budget_measures_nothing(desk: Desk):
+    """It says what it would cost."""
+    desk.spec(SLEEPING)
+    told = until(desk, "--max-gpu-hours", "0.00001")
+    assert told.returncode == 5
+    assert "exceeds --max-gpu-hours" in told.stderr
+    assert not desk.rows()
+
+
+def test_points_of_a_sample_that_was_measured_before_are_used(desk: Desk):
+    """They are rows as any others; only the middle of each network was not among them."""
+    desk.spec(SLEEPING)
+    assert desk.submit("--sample", "3").returncode == 0
+    assert until(desk).returncode == 0
+    assert [len(one.points) for one in rounds.read(desk.sweep())["cpu"].rounds] == [2, 8]
+    assert len(desk.rows()) == 16
+
+
+def test_without_the_file_of_rounds_the_rows_count_as_one_round(desk: Desk):
+    """Nothing that was measured is lost; a damaged file is named."""
+    desk.spec(SLEEPING)
+    assert until(desk).returncode == 0
+    path = desk.sweep().until
+    for damage in ("[]", '{"cpu": {"rounds": 3}}'):
+        path.write_text(damage)
+        told = until(desk)
+        assert told.returncode == 6
+        assert "until.json: " in told.stderr
+        assert "remove it" in told.stderr
+        assert "until.json: " in desk.run("status").stdout
+    path.unlink()
+    told = until(desk)
+    assert told.returncode == 0
+    assert len(desk.rows()) == 22  # 14, and a round to be judged
+
+
+def test_several_profiles_and_what_cannot_be_predicted_are_refused(desk: Desk):
+    """Before anything is measured."""
+    desk.spec("workload: noop\naxes: {model: [a, b]}\n")
+    told = until(desk)
+    assert told.returncode == 2
+    assert "between values of input_size or batch_size" in told.stderr
+    assert not desk.results.exists()
+    desk.spec(SLEEPING)
+    told = until(desk, "--cluster", "local")
+    assert (told.returncode, "one --cluster" in told.stderr) == (2, True)
+    training = "axes: {model: [resnet18], input_size: [32, 64]}\n"
+    desk.spec(f"workload: training\n{training}")
+    told = until(desk)
+    assert (told.returncode, "training" in told.stderr) == (2, True)

@@ -1,0 +1,77 @@
+"""Measuring in rounds on a real Slurm: a submission for each."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.store import rounds
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SPEC = """\
+name: s
+workload: noop
+axes: {model: [resnet18], input_size: {start: 10, stop: 200, num: 39}}
+measure: {sleep_ms: 40}
+"""
+SITE = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\npython: {python}\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep and a profile."""
+    (tmp_path / "cluster_profiles").mkdir()
+    text = SITE.format(python=sys.executable) + "time: 30\n"
+    (tmp_path / "cluster_profiles/v100.yaml").write_text(text)
+    desk = Desk(tmp_path)
+    desk.spec(SPEC, "s.yaml")
+    return desk
+
+
+def _until(desk: Desk, *more: str):
+    return desk.run("submit", "s.yaml", "--cluster", "v100", "--until-error", "90%", *more)
+
+
+def _empty() -> bool:
+    return all(job.state.over for job in slurm.queue())
+
+
+def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster: Lab, desk: Desk):
+    """While one is queued nothing is sent; then `status` and the command say how far it is."""
+    told = _until(desk)
+    assert told.returncode == 0, told.stderr
+    assert "3 points on v100" in told.stdout
+    assert "the same command again judges this round" in told.stdout
+    assert len(desk.sweep("s").submissions()) == 1
+    again = _until(desk)
+    assert again.returncode == 0
+    assert len(desk.sweep("s").submissions()) + ("queued or running" in again.stdout) == 2
+    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    assert "held-out error not known yet, target 90 %" in desk.run("status", "s").stdout
+    told = _until(desk, "--watch")
+    assert told.returncode == 0, told.stderr
+    assert "measured 7 of 39 points" in told.stdout
+    assert "(median of 4 points), target 90 %: target reached" in told.stdout
+    assert "32 points predicted" in told.stdout
+    ids = [row["point_id"] for row in desk.rows("s")]
+    assert len(ids) == len(set(ids)) == 7
+    assert [len(one.points) for one in rounds.read(desk.sweep("s"))["v100"].rounds] == [3, 4]
+
+
+@pytest.mark.slow
+def test_jobs_that_end_without_rows_are_not_sent_for_ever(cluster: Lab, desk: Desk):
+    """A setup that fails: two submissions, and then the exit code for missing points."""
+    profile = desk.folder / "cluster_profiles/v100.yaml"
+    profile.write_text(profile.read_text() + "setup: ['exit 7']\n")
+    told = _until(desk, "--watch")
+    assert told.returncode == 4, told.stdout + told.stderr
+    assert len(desk.sweep("s").submissions()) == 2
+    assert "the same command again" in told.stdout
