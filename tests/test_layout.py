@@ -21,6 +21,7 @@ TESTED_WITH = {
     "adaptive/summary": "adaptive/test_workflow",
     "analysis/page/figures": "analysis/page/test_write",
     "analysis/page/sections": "analysis/page/test_write",
+    "cli/configuration": "cli/test_settings",
     "cli/machine": "preflight/test_doctor",
     "cli/sweeps": "cli/test_common",
     "preflight/findings": "preflight/test_checks",

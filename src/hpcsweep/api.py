@@ -13,9 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import environment
 from hpcsweep.analysis import dataset
-from hpcsweep.cli import common
+from hpcsweep.cli import common, settings
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Results:
 def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:
     """Return the collected tables of a sweep, given by its name, its file or its results folder.
 
-    `results` is the folder of all results; by default HPCSWEEP_RESULTS, else ``results``.
+    `results` is the folder of all results; by default as for the commands.
 
     Raises:
         UsageError: there is no such sweep. A table that was not collected raises it, too.
@@ -66,9 +65,7 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
-    (run,) = common.runs(
-        named.parent if inside else environment.results_folder(results), [str(sweep)]
-    )
+    (run,) = common.runs(named.parent if inside else settings.results_folder(results), [str(sweep)])
     return Results(run)
 
 
@@ -97,10 +94,10 @@ def run(
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as found:
         asked = common.request_of(found, "local", options)
-        code = workflow.submit(environment.results_folder(results), asked, lambda _line: None)
+        code = workflow.submit(settings.results_folder(results), asked, lambda _line: None)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    folder = rundir.open_run(environment.results_folder(results), found.name)
+    folder = rundir.open_run(settings.results_folder(results), found.name)
     if error := collecting.collect(folder).error():
         raise error
     return Results(folder)

@@ -24,6 +24,7 @@ THREADS: Final = "HPCSWEEP_THREADS"  # of each of several workers on one machine
 # set by users
 CLUSTER: Final = "HPCSWEEP_CLUSTER"  # as --cluster of submit and estimate
 RESULTS: Final = "HPCSWEEP_RESULTS"  # as --results
+DEBUG: Final = "HPCSWEEP_DEBUG"  # as --debug
 DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn
 MIOPEN: Final = "HPCSWEEP_MIOPEN"  # path of another libMIOpen

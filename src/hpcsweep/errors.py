@@ -6,6 +6,7 @@ The tree (exit code in brackets)::
     |-- BadInput [2]              a file or an argument is wrong; nothing was started
     |   |-- SpecError             a sweep file
     |   |-- ProfileError          a cluster profile
+    |   |-- ConfigError           a configuration file
     |   `-- UsageError            arguments that do not go together, names that do not exist
     |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
     |-- Implausible [3]           the command worked, some figures cannot be right
@@ -59,6 +60,10 @@ class SpecError(BadInput):
 
 class ProfileError(BadInput):
     """A cluster profile is wrong."""
+
+
+class ConfigError(BadInput):
+    """A configuration file is wrong."""
 
 
 class UsageError(BadInput):

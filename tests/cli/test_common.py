@@ -86,7 +86,9 @@ def test_no_sweep_is_measured_on_a_login_node_by_accident(desk):
         why = "the sweep asks for gpu: v100, l40; this machine has: cpu. Name a profile (base, "
         assert done.returncode == 2
         assert done.stderr.startswith(f"hpcsweep: gpus: --cluster is missing: {why}")
-        assert done.stderr.endswith("local measures here), or set HPCSWEEP_CLUSTER\n")
+        assert done.stderr.endswith(
+            "local measures here), or set `cluster` with `hpcsweep init` or HPCSWEEP_CLUSTER\n"
+        )
         done = desk.run(*command, "sweep.yaml", **{**nothing, "PATH": str(sbatch.parent)})
         assert done.returncode == 2
         assert "this machine has sbatch, so it may be a login node" in done.stderr

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `--help` is instant.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -15,11 +16,13 @@ from hpcsweep import __version__, environment
 from hpcsweep.cli import (
     answer,
     completion,
+    configuration,
     decisions,
     machine,
     pictures,
     planning,
     prediction,
+    settings,
     streams,
     sweeps,
     tables,
@@ -30,7 +33,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
-    debug = "--debug" in sys.argv
+    debug = "--debug" in sys.argv or bool(os.environ.get(environment.DEBUG))
     streams.reopen_closed()
     try:
         sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
@@ -97,13 +100,16 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
           hpcsweep collect quickstart
           hpcsweep report quickstart
     """
-    ctx.obj = results
     answer.reset(quiet=quiet)
-    if verbose:
+    settings.apply(ctx)
+    ctx.obj = ctx.params["results"]
+    answer.reset(quiet=ctx.params["quiet"])
+    if ctx.params["verbose"]:
         ctx.with_resource(streams.verbose())
 
 
 for _command in (  # as one uses them
+    *(configuration.config,),
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
     *(tables.collect, tables.import_, tables.report),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
@@ -114,3 +120,4 @@ for _command in (  # as one uses them
     main.add_command(_command)
 answer.everywhere(main)
 completion.complete_in(main)
+settings.bind(main)

@@ -138,8 +138,9 @@ def everywhere(group: click.Group) -> None:
 
 
 def _json_option() -> click.Option:
-    def wanted(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
-        mode.json = value
+    def wanted(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+        if not ctx.resilient_parsing:  # as `hpcsweep config` looks at every command
+            mode.json = value
 
     return click.Option(
         ["--json"],

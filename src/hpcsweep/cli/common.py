@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -162,13 +161,8 @@ def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
     return asked
 
 
-def default_cluster() -> str:
-    """Return the profile that a person has set for commands without --cluster, or nothing."""
-    return os.environ.get(environment.CLUSTER, "")
-
-
 def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the profiles to submit to: those named, the default, or `local`.
+    """Return the profiles to submit to: those that are named or configured, or `local`.
 
     Raises:
         UsageError: none is named, and this machine may be a login node or has none of the GPUs.
@@ -178,8 +172,8 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     from hpcsweep.spec import profile
     from hpcsweep.submit import request
 
-    if clusters or default_cluster():
-        return clusters or (default_cluster(),)
+    if clusters:
+        return clusters
     gpus = request.gpus(sweep)
     if gpus and (here := local_device.local_device()) not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
@@ -189,7 +183,7 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
         return ("local",)
     raise UsageError(
         f"{sweep.name}: --cluster is missing: {why}. Name a profile ({', '.join(profile.names())}; "
-        f"local measures here), or set {environment.CLUSTER}"
+        f"local measures here), or set `cluster` with `hpcsweep init` or {environment.CLUSTER}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from hpcsweep import environment
+from hpcsweep.cli.settings import Names, results_folder
 from hpcsweep.errors import HpcsweepError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
 
 
-class _Name(click.types.StringParamType):
+class _Name(Names):
     """Text that is completed to one of the names that are known when TAB is pressed."""
 
     def __init__(self, known: Callable[[click.Context], Iterable[str]], *, files: bool) -> None:
@@ -82,7 +82,7 @@ def _runs(ctx: click.Context) -> list[RunDir]:
     from hpcsweep.store import rundir
 
     given = ctx.find_root().params.get("results") or ""
-    return rundir.all_runs(environment.results_folder(given))
+    return rundir.all_runs(results_folder(given))
 
 
 _KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {

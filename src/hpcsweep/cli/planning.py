@@ -13,7 +13,6 @@ from hpcsweep.catalog.columns import cell
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.common import (
     cluster_option,
-    default_cluster,
     request_of,
     sample_option,
 )
@@ -99,8 +98,7 @@ def estimate(results: Path, spec: str, clusters: tuple[str, ...], sample: int | 
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    names = clusters or (default_cluster() or "local",)
-    asked = [request_of(sweep, name, Options(sample=sample)) for name in names]
+    asked = [request_of(sweep, name, Options(sample=sample)) for name in clusters or ("local",)]
     found = [cost.of(results, one) for one in asked]
     return Answer(
         record=lambda: {"estimates": [one.to_json() for one in found]},

@@ -150,7 +150,7 @@ def read(path: Path, error: type[BadInput]) -> Document:
     After an error of YAML's grammar nothing can be read. Repeated keys, tags and numbers that are
     too large are among the `faults`, which `Complaints` tells with what is found later.
     """
-    text = _text(path, error)
+    text = read_text(path, error)
     composer = _Composer(path, error)
     root = composer.compose(text)
     data = composer.plain(root)
@@ -185,7 +185,7 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _text(path: Path, error: type[BadInput]) -> str:
+def read_text(path: Path, error: type[BadInput]) -> str:
     """Return a file's text once it is known to be text."""
     try:
         if path.is_dir():

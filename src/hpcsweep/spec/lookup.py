@@ -30,9 +30,14 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 def folders(kind: str) -> list[Path]:
     """Return the existing folders of a kind, in the order of the search."""
-    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    roots = (Path(), Path(config).expanduser() / "hpcsweep", shipped())
+    roots = (Path(), config_folder(), shipped())
     return [root / kind for root in roots if (root / kind).is_dir()]
+
+
+def config_folder() -> Path:
+    """Return the folder of the user's own configuration."""
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(config).expanduser() / "hpcsweep"
 
 
 def shipped() -> Path:

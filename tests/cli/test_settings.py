@@ -1,0 +1,172 @@
+"""Configuration: files and variables set options, mistakes are told with their line."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from hpcsweep import environment
+from hpcsweep.cli import main, settings
+
+NOOP = "name: s\nworkload: noop\naxes: {model: [a, b]}\n"
+# A line of a configuration file, and what is told of it.
+MISTAKES = [
+    ("resluts = 'x'", "resluts: unknown key, allowed are ", "did you mean 'results'?"),
+    ("sample = 3", "sample: unknown key", "; it belongs below [expand] or [estimate] or [submit]"),
+    ("submit = 3", "submit: found 3, needs a table: [submit]", ""),
+    ("cluster = 3", "cluster: found 3, needs text", ""),
+    ("[sumbit]", "sumbit: unknown key", "did you mean 'submit'?"),
+    ("submit.sampel = 3", "submit.sampel: unknown key", "did you mean 'sample'?"),
+    ("submit.sample = 0", "submit.sample: found 0, ", "x>=1"),
+    ("submit.sample = 'few'", "submit.sample: found 'few', needs a whole number", ""),
+    ("submit.sample = true", "submit.sample: found true, needs a whole number", ""),
+    ("submit.max_gpu_hours = '1'", "submit.max_gpu_hours: found '1', needs a number", ""),
+    ("submit.check = 'no'", "submit.check: found 'no', needs true or false", ""),
+    ("submit.cluster = [1]", "submit.cluster: found a list, needs text", ""),
+    ("layers.format = 'pdf'", "layers.format: found 'pdf', 'pdf' is not one of", "md"),
+    ("data.get.too = 'x'", "data.get.too: unknown key", "did you mean 'to'?"),
+    ("results = ", "not TOML: ", ""),
+]
+
+
+@pytest.fixture
+def config(desk, tmp_path_factory, monkeypatch):
+    """Write the user's file, which no other test sees; no variable is set."""
+    home = tmp_path_factory.mktemp("config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.delenv("HPCSWEEP_CLUSTER")
+
+    def write(text):
+        path = home / "hpcsweep" / "config.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def shown(desk, *words, **env):
+    """Return value and source of each option that `config` shows."""
+    done = desk.run(*words, "--json", **env)
+    assert done.returncode == 0, done.stderr
+    return {one["name"]: (one["value"], one["from"]) for one in json.loads(done.stdout)["settings"]}
+
+
+@pytest.mark.parametrize(("line", "told", "advice"), MISTAKES, ids=lambda text: text[:20])
+def test_a_mistake_is_told_with_file_line_key_and_suggestion(desk, config, line, told, advice):
+    """As in sweeps; nothing is run."""
+    desk.spec(f"# ours\n{line}\n", "hpcsweep.toml")
+    done = desk.run("status")
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"hpcsweep: hpcsweep.toml:2: {told}")
+    assert advice in said
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(desk, config):
+    """A line for each, with the path of the user's file."""
+    path = config("resluts = 'x'\n[submit]\nsampel = 1\nsample = 'x'\n")
+    lines = desk.run("status").stderr.removeprefix("hpcsweep: ").splitlines()
+    assert [line.split(": ")[0] for line in lines] == [f"{path}:{line}" for line in (1, 3, 4)]
+
+
+def test_help_needs_no_right_file(desk, config):
+    """Nor does the version."""
+    config("resluts = 'x'\n")
+    assert desk.run("--help").returncode == desk.run("--version").returncode == 0
+
+
+def test_each_source_goes_before_the_one_below_it(desk, config):
+    """Command line, variable, project, user, default."""
+    path = config("results = 'user'\n[submit]\nsample = 2\nworkers = 2\n")
+    desk.spec("[tool.other]\nx = 1\n[tool.hpcsweep]\nsubmit.workers = 3\n", "pyproject.toml")
+    found = shown(desk, "config", HPCSWEEP_SUBMIT_ALLOW_NODE="n1,n2")
+    assert found["results"] == (str(path.parent / "user"), f"{path}:1")
+    assert found["submit.sample"] == (2, f"{path}:3")
+    assert found["submit.workers"] == (3, "pyproject.toml:4")
+    assert found["submit.allow_node"] == (
+        ["n1", "n2"], "environment: HPCSWEEP_SUBMIT_ALLOW_NODE",
+    )  # fmt: skip
+    assert "submit.check" not in found
+    assert shown(desk, "config", "submit")["submit.check"] == (True, "default")
+    found = shown(desk, "--results", "mine", "config", HPCSWEEP_SUBMIT_WORKERS="4")
+    assert found["results"] == ("mine", "command line")
+    assert found["submit.workers"] == (4, "environment: HPCSWEEP_SUBMIT_WORKERS")
+
+
+def test_the_nearest_folder_above_has_the_project_file(desk, config):
+    """Its paths are relative to it, so results are found from any folder below."""
+    (desk.folder / "below").mkdir()
+    desk.spec("results = 'out'\n", "hpcsweep.toml")
+    desk.spec(NOOP)
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    assert (desk.folder / "out" / "s").is_dir()
+    below = type(desk)(desk.folder / "below")
+    assert "2 ok" in below.run("status", "s").stdout + below.run("show", "s").stdout
+
+
+def test_commands_take_what_the_files_say(desk, config):
+    """A default profile, a flag, a form, a list."""
+    config("cluster = 'mine.yaml'\n[estimate]\nsample = 1\n")
+    (desk.folder / "hpcsweep.toml").write_text("cluster = 'local'\n")
+    desk.spec(NOOP)
+    (told,) = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)["estimates"]
+    assert told["profile"] == "local"
+    assert desk.run("submit", "sweep.yaml").returncode == 0
+    desk.spec("[submit]\ncluster = ['local', 'nowhere']\n", "hpcsweep.toml")
+    assert "nowhere: no such name" in desk.run("submit", "sweep.yaml").stderr
+
+
+def test_a_profile_by_its_path_is_relative_to_the_file(desk, config):
+    """As paths in profiles are."""
+    path = config("cluster = 'here/mine.yaml'\n")
+    found = shown(desk, "config")
+    assert found["submit.cluster"] == ([str(path.parent / "here/mine.yaml")], f"{path}:1")
+
+
+def test_a_form_of_output_is_one_option(layered_desk, config, monkeypatch):
+    """`--json` on the command line still goes before it."""
+    config("[layers]\nformat = 'csv'\n")
+    assert "," in layered_desk.run("layers", "demo").stdout.splitlines()[0]
+    assert json.loads(layered_desk.run("layers", "demo", "--json").stdout)
+    assert json.loads(layered_desk.run("layers", "demo", HPCSWEEP_LAYERS_FORMAT="json").stdout)
+
+
+def test_every_option_has_a_variable_of_its_own():
+    """None is one that hpcsweep uses for something else."""
+    found = [settings.variable(loc) for loc, _ in settings.options(main)]
+    assert len(found) == len(set(found)) > 60
+    others = {one for one in vars(environment).values() if isinstance(one, str)}
+    assert set(found) & others == {environment.RESULTS, environment.DEBUG}
+
+
+def test_a_misspelt_variable_is_noted(desk, config):
+    """By `config`; other commands do not look."""
+    done = desk.run("config", HPCSWEEP_SUBMIT_SAMPEL="3")
+    assert "HPCSWEEP_SUBMIT_SAMPEL: no such variable; did you mean" in done.stderr
+
+
+def test_the_table_names_the_files(desk, config):
+    """And says where there is none."""
+    assert "files: none" in desk.run("config").stdout
+    path = config("cluster = 'local'\n")
+    told = desk.run("config").stdout
+    assert ["submit.cluster", "local", f"{path}:1"] in [line.split() for line in told.splitlines()]
+    assert told.splitlines()[-1] == f"files: {path}"
+
+
+def test_a_command_that_has_no_options_is_refused(desk, config):
+    """With the nearest one that has."""
+    done = desk.run("config", "sumbit")
+    assert (done.returncode, "did you mean 'submit'?" in done.stderr) == (2, True)
+
+
+def test_a_folder_that_is_gone_has_no_project_file(desk, config, monkeypatch):
+    """Such as one that another window removed."""
+    gone = desk.folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    os.rmdir(gone)  # noqa: PTH106
+    assert list(settings.files()) == []
