@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -93,6 +93,17 @@ def pytest_unconfigure() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Return a worker per core, and one per lane of Slurm's tests, which mostly wait."""
     return min(os.cpu_count() or 1, 6) + len(lanes.LANES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process which tests it collects."""
+    node.workerinput["share"] = lanes.share(node.config, node.gateway.id)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no tests that other processes run."""
+    return lanes.is_left_out(collection_path, config) or None
 
 
 @pytest.hookimpl(optionalhook=True)

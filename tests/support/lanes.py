@@ -2,16 +2,21 @@
 
 A process takes one module after the other, so that a module's fixtures are made once. The tests on
 a real Slurm are three lanes, each for one process with a cluster of its own: they mostly wait.
+These processes import no other tests, and the others none of Slurm's, which saves torch thrice.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from xdist.workermanage import WorkerController
 
 # The modules of tests/on_slurm by lane: about the same time for each; what is not named is in the
 # last one.
@@ -35,6 +40,7 @@ LONG = (
     "tests/tracking/",
     "tests/conv/",
 )
+SLURM, OTHERS = "slurm", "others"
 
 
 def rank(nodeid: str) -> int:
@@ -42,13 +48,59 @@ def rank(nodeid: str) -> int:
     return next((n for n, path in enumerate(LONG) if nodeid.startswith(path)), len(LONG))
 
 
-class Scheduler(LoadScopeScheduling):
-    """Hands out modules in the order of the collection, and a lane of Slurm's tests as one."""
+def share(config: pytest.Config, worker: str) -> str | None:
+    """Return which tests a process collects; None stands for all.
 
-    def __init__(self, config: pytest.Config, log: object) -> None:
-        """Keep the order."""
-        config.option.loadscopereorder = False
-        super().__init__(config, log)
+    The suite as a whole is shared so; named tests, few processes and a process that replaces one
+    that died are not.
+    """
+    number, processes = int(worker.removeprefix("gw")), int(config.getoption("numprocesses") or 0)
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    chosen = any(map(config.getoption, ("keyword", "markexpr", "lf")))
+    if not whole or chosen or processes <= len(LANES) or number >= processes:
+        return None
+    return SLURM if number < len(LANES) else OTHERS
+
+
+def is_left_out(path: Path, config: pytest.Config) -> bool:
+    """Say whether this process leaves a folder or module of tests to the other processes."""
+    mine = getattr(config, "workerinput", {}).get("share")
+    folder = config.rootpath / "tests" / "on_slurm"
+    if mine == OTHERS:
+        return path == folder
+    return mine == SLURM and not (path.is_relative_to(folder) or folder.is_relative_to(path))
+
+
+class Scheduler(LoadScopeScheduling):
+    """Hands out modules by rank to the processes that have them; a lane of Slurm's tests as one."""
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        """Note what a process can run: not the same for all."""
+        self.registered_collections[node] = list(collection)
+
+    def schedule(self) -> None:
+        """Give every process its first modules."""
+        if self.collection is None:
+            collections = self.registered_collections.values()
+            every = dict.fromkeys(nodeid for ids in collections for nodeid in ids)
+            self.collection = sorted(every, key=rank)
+            for nodeid in self.collection:
+                self.workqueue.setdefault(self._split_scope(nodeid), {})[nodeid] = False
+            session: Any = self.config.pluginmanager.get_plugin("session")
+            session.testscollected = len(self.collection)
+        for node in self.nodes * 2:  # a second module, so that none waits for the next one
+            self._reschedule(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node.shutting_down or self._pending_of(self.assigned_work[node]) > 2:
+            return
+        own = set(self.registered_collections[node])
+        scopes = (scope for scope, unit in self.workqueue.items() if own.issuperset(unit))
+        if scope := next(scopes, None):
+            self.workqueue.move_to_end(scope, last=False)
+            self._assign_work_unit(node)
+        else:
+            node.shutdown()
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
