@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,12 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.store import damage, ledger
 from hpcsweep.store.jobs_file import Queued, Sending, Started
 from hpcsweep.tracking import journal
+from localruns import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpcsweep.store.rundir import SubmissionDir
-    from localruns import Desk
 
 SPEC = "workload: noop\naxes: {{model: [a], input_size: {sizes}}}\n"
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -75,12 +76,19 @@ DAMAGES = {
 }
 
 
-@pytest.fixture
-def two(desk: Desk) -> Desk:
-    """Return a sweep with two submissions of two points each; the first one will break."""
+@pytest.fixture(scope="module")
+def _two_once(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    desk = Desk(tmp_path_factory.mktemp("two"))
     for sizes in ([1, 2], [1, 2, 3, 4]):
         desk.spec(SPEC.format(sizes=sizes))
         assert desk.run("submit", "sweep.yaml").returncode == 0
+    return desk
+
+
+@pytest.fixture
+def two(desk: Desk, _two_once: Desk) -> Desk:
+    """Return a sweep with two submissions of two points each; the first one will break."""
+    shutil.copytree(_two_once.folder, desk.folder, dirs_exist_ok=True)
     return desk
 
 

@@ -67,6 +67,7 @@ def test_steps_measure_without_any_package_but_torch(tmp_path):
     assert b"rehearsed" in summary.stdout
 
 
+@pytest.mark.slow
 def test_a_step_that_is_killed_keeps_what_it_found_and_goes_on_from_there(tmp_path):
     """SIGKILL in the middle: the file says what is missing, and the step run again finds that."""
     out = tmp_path / "out"
