@@ -137,3 +137,28 @@ def test_numerics_that_training_ignores_are_told_while_planning(desk):
     desk.spec("workload: training\naxes: {model: [resnet18]}\nmeasure: {numerics: layers}\n")
     told = "note: numerics: layers is for inference; a training point compares its output only"
     assert told in desk.run("expand", "sweep.yaml").stdout
+
+
+def test_points_are_spread_over_nodes_when_asked(desk):
+    """300 points are one chunk by themselves; here they would be side by side."""
+    desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 300, num: 300}"))
+    desk.spec("gpu: any\ntime: 60\n", "site.yaml")
+    for more, chunks in (((), 1), (("--nodes", "4"), 4)):
+        done = desk.run("estimate", "sweep.yaml", "--cluster", "site.yaml", *more, "--json")
+        assert json.loads(done.stdout)["estimates"][0]["chunks"] == chunks, done.stderr
+    refused = desk.run("submit", "sweep.yaml", "--cluster", "local", "--nodes", "2")
+    assert (refused.returncode, "use --workers" in refused.stderr) == (2, True)
+
+
+def test_a_dry_run_that_takes_minutes_is_announced(desk):
+    """Before one types it on a login node; with the point and how long it takes."""
+    slow = "workload: inference\naxes: {model: [vgg19], input_size: [512], algorithm: [fft]}\n"
+    desk.spec(slow + "measure: {iterations: 100}\n")
+    for command in ("expand", "estimate"):
+        done = desk.run(command, "sweep.yaml", "--cluster", "v100")
+        assert "--dry-run` would measure one point here: vgg19 512 1 fft on cpu" in done.stderr
+        assert "which takes about" in done.stderr
+    desk.spec(NOOP)
+    assert desk.run("estimate", "sweep.yaml", "--cluster", "v100").stderr == ""
+    shown = desk.run("submit", "sweep.yaml", "--dry-run", "--cluster", "local").stdout
+    assert "measuring one point here: a 1 1 auto on cpu, about 1 s" in shown

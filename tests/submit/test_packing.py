@@ -72,3 +72,19 @@ def test_equal_points_are_shared_equally() -> None:
 def test_without_limits_there_is_one_chunk() -> None:
     """A profile without a time limit."""
     assert len(list(packing.pack(points([1.0] * 100), cost, packing.Limits(inf, 1000)))) == 1
+
+
+def test_points_are_spread_over_tasks_within_the_limits():
+    """Of about equal time; each point once, in order; more tasks where one would be too large."""
+
+    def cut(number, tasks, seconds=1e9, points=2000):
+        limits = packing.Limits(seconds, points)
+        return list(packing.spread(range(number), lambda _: 1.0, limits, tasks))
+
+    chunks = cut(300, 4)
+    assert [len(chunk.points) for chunk in chunks] == [75] * 4
+    assert [chunk.index for chunk in chunks] == [0, 1, 2, 3]
+    assert [point for chunk in chunks for point in chunk.points] == [*range(300)]
+    assert [len(chunk.points) for chunk in cut(2, 4)] == [1, 1]
+    assert [len(chunk.points) for chunk in cut(300, 2, points=100)] == [100, 50, 100, 50]
+    assert {chunk.seconds for chunk in cut(300, 3, seconds=50.0)} == {50.0}

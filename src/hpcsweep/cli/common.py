@@ -120,6 +120,13 @@ sample_option = click.option(
     help="Take only N evenly spread values of input_size and batch_size for each combination of "
     "the other axes.",
 )
+nodes_option = click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Spread the points over N tasks of Slurm, which may run on N nodes at a time; more tasks "
+    "where one would exceed the limits of the profile.",
+)
 workers_option = click.option(
     "--workers",
     type=click.IntRange(min=1),

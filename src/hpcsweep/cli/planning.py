@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcsweep.catalog.columns import cell
-from hpcsweep.cli.answer import Answer
+from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.common import (
     cluster_option,
+    nodes_option,
     request_of,
     sample_option,
 )
@@ -20,6 +21,7 @@ from hpcsweep.text import count, in_columns
 
 if TYPE_CHECKING:
     from hpcsweep.spec.expansion import Expansion
+    from hpcsweep.submit.request import Request
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 
@@ -29,7 +31,10 @@ _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 @click.option("--all", "show_all", is_flag=True, help="Show every point, not only the first ten.")
 @cluster_option
 @sample_option
-def expand(spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool) -> Answer:
+@click.pass_obj
+def expand(
+    results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool
+) -> Answer:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.submit.request import Options
@@ -40,10 +45,19 @@ def expand(spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all
     if clusters:
         requests = [request_of(sweep, name, Options(sample=sample)) for name in clusters]
         found = [(asked.words(), asked.expansion()) for asked in requests]
+        announce(results, requests)
     return Answer(
         record=lambda: {"expansions": (points.to_json(limit) for _words, points in found)},
         text=lambda: chain.from_iterable(_expansion_lines(*one, limit) for one in found),
     )
+
+
+def announce(results: Path, requests: Iterable[Request]) -> None:
+    """Say on stderr where a dry run would take minutes on this machine."""
+    from hpcsweep.submit import dry_run
+
+    for told in {dry_run.announcement(results, asked) for asked in requests} - {""}:
+        note(told)
 
 
 def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator[str]:
@@ -89,17 +103,22 @@ def _table(found: Expansion, limit: int | None) -> Iterator[str]:
 @click.command()
 @click.argument("spec")
 @cluster_option
+@nodes_option
 @sample_option
 @click.pass_obj
-def estimate(results: Path, spec: str, clusters: tuple[str, ...], sample: int | None) -> Answer:
+def estimate(
+    results: Path, spec: str, clusters: tuple[str, ...], nodes: int | None, sample: int | None
+) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    asked = [request_of(sweep, name, Options(sample=sample)) for name in clusters or ("local",)]
+    options = Options(sample=sample, nodes=nodes)
+    asked = [request_of(sweep, name, options) for name in clusters or ("local",)]
     found = [cost.of(results, one) for one in asked]
+    announce(results, asked)
     return Answer(
         record=lambda: {"estimates": [one.to_json() for one in found]},
         text=lambda: [one.text() for one in found],

@@ -16,6 +16,7 @@ from hpcsweep.cli.common import (
     check_option,
     cluster_option,
     meant_for,
+    nodes_option,
     request_of,
     runs,
     sample_option,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.argument("spec")
 @cluster_option
 @workers_option
+@nodes_option
 @sample_option
 @click.option(
     "--dry-run",
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--allow-node",
-    "nodes",
+    "allowed",
     multiple=True,
     metavar="NODE",
     help="Allow a node that was excluded after a failure; repeatable.",
@@ -79,9 +81,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     clusters: tuple[str, ...],
     workers: int | None,
     sample: int | None,
+    nodes: int | None,
     max_gpu_hours: float | None,
     until_error: str | None,
-    nodes: tuple[str, ...],
+    allowed: tuple[str, ...],
     *,
     watch: bool,
     dry: bool,
@@ -107,12 +110,13 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         answer.note(f"note: {doubt}")
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
-    if nodes:
-        workflow.allow_nodes(results, sweep, nodes)
+    if allowed:
+        workflow.allow_nodes(results, sweep, allowed)
     code = 0
     options = Options(
         sample=sample,
         workers=workers,
+        nodes=nodes,
         max_gpu_hours=max_gpu_hours,
         skip_dominated=skip_dominated,
         check=check,

@@ -10,7 +10,7 @@ import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import extras, slurm
 from hpcsweep.errors import PointsFailed
@@ -19,6 +19,7 @@ from hpcsweep.store import rundir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import (
     cost,
+    estimate,
     launchers,
     own_files,
     precheck,
@@ -28,10 +29,14 @@ from hpcsweep.submit import (
     time_limit,
 )
 from hpcsweep.submit.launchers import arrays, local
+from hpcsweep.text import duration
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
+    from hpcsweep.point import Point
     from hpcsweep.submit.request import Request, Say
+
+_LONG: Final = 60.0  # seconds that are worth a warning
 
 
 def run(results: Path, asked: Request, say: Say) -> int:
@@ -54,7 +59,7 @@ def run(results: Path, asked: Request, say: Say) -> int:
         if asked.options.check:
             precheck.check(asked.profile, sweep.path, say)
         _show(sweep, asked, say)
-    return _rehearse(asked, say)
+    return _rehearse(rundir.RunDir(results / asked.sweep.name), asked, say)
 
 
 def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
@@ -83,23 +88,46 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
         say(f"Slurm would accept this job: partition {answer.partition}, nodes {answer.nodes}")
 
 
-def _rehearse(asked: Request, say: Say) -> int:
+def announcement(results: Path, asked: Request) -> str:
+    """Return a note where the point that a dry run measures here takes a minute or more."""
+    here, point = _here(asked)
+    seconds = _seconds(rundir.RunDir(results / asked.sweep.name), here, point)
+    if seconds < _LONG:
+        return ""
+    label = point.label(asked.sweep.maps)
+    told = f"{label} on {here.device}, which takes about {duration(seconds)}"
+    return f"note: `hpcsweep submit --dry-run` would measure one point here: {told}"
+
+
+def _here(asked: Request) -> tuple[Request, Point]:
+    """Return the request for the one point that is measured on this machine, and the point."""
+    device = local_device.local_device()
+    options = replace(asked.options, workers=1)
+    here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)
+    point = next(here.points())
+    return replace(here, only=frozenset({point.point_id})), point
+
+
+def _seconds(run: rundir.RunDir, here: Request, point: Point) -> float:
+    seconds_of = estimate.estimator(run, here)
+    return seconds_of.start + seconds_of(point)
+
+
+def _rehearse(run: rundir.RunDir, asked: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
     if asked.sweep.workload != "noop" and (lack := extras.lacking("measure")):
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         say(f"dry run: nothing was submitted; {without}")
         return 0
-    device = local_device.local_device()
-    options = replace(asked.options, workers=1)
-    here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)
-    point = next(here.points())
-    here = replace(here, only=frozenset({point.point_id}))
+    here, point = _here(asked)
+    about = duration(_seconds(run, here, point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         submission = prepare.prepare(
             rundir.RunDir(Path(folder) / asked.sweep.name), here
         ).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
-        say(f"measuring one point here: {point.label(asked.sweep.maps)} on {device}")
+        label = point.label(asked.sweep.maps)
+        say(f"measuring one point here: {label} on {here.device}, about {about}")
         result = local.run(submission, asked.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))

@@ -8,6 +8,7 @@ the next point would exceed its limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.store.chunk_file import Chunk
@@ -43,6 +44,20 @@ def pack(
         total += seconds
     if batch:
         yield Chunk(index, tuple(batch), total)
+
+
+def spread(
+    points: Iterable[Any], seconds_of: Callable[[Any], float], limits: Limits, tasks: int
+) -> Iterator[Chunk]:
+    """Split points over so many tasks, of about equal time; more where one would be too large."""
+    listed = [(point, seconds_of(point)) for point in points]
+    cost = itemgetter(1)
+    index = 0
+    for part in share(listed, cost, tasks):
+        for chunk in pack(part.points, cost, limits):
+            pairs: tuple[Any, ...] = chunk.points
+            yield Chunk(index, tuple(point for point, _ in pairs), chunk.seconds)
+            index += 1
 
 
 def share(

@@ -231,6 +231,8 @@ def chunks(
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
     limits = packing.Limits(seconds, profile.max_points_per_chunk, start)
+    if request.options.nodes:
+        return packing.spread(points, seconds_of, limits, request.options.nodes)
     return packing.pack(points, seconds_of, limits)
 
 

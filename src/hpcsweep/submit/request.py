@@ -27,6 +27,7 @@ class Options:
 
     sample: int | None = None
     workers: int | None = None  # None: as the profile says
+    nodes: int | None = None  # spread the points over so many tasks of Slurm
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
     stop_after: float | None = None  # seconds of measuring on this machine
@@ -84,6 +85,8 @@ def make(sweep: Sweep, profile: Profile, options: Options = DEFAULT) -> Request:
     device is none of them, the request is a rehearsal: its points get the device's name, and ids of
     their own.
     """
+    if options.nodes and not profile.in_slurm:
+        raise UsageError(f"--nodes is for Slurm; profile {profile.name} runs here: use --workers")
     device = profile.gpu or local_device.local_device()
     named = gpus(sweep)
     return Request(
