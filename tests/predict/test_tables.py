@@ -35,6 +35,14 @@ def test_doubtful_points_teach_nothing_and_are_counted(run):
     assert "gemm" not in set(found.layers["algorithm"])
 
 
+def test_energies_are_read_where_a_table_has_them(tmp_path):
+    """Other points have none, which is not zero."""
+    found = tables.read([layered(tmp_path, changes={"gemm": {"energy_j": 1.5}})])
+    by_algorithm = found.points.groupby("algorithm")["energy_j"]
+    assert set(by_algorithm.get_group("gemm")) == {1.5}
+    assert found.points.loc[found.points["algorithm"] != "gemm", "energy_j"].isna().all()
+
+
 def test_the_same_sweep_twice_is_the_same_sweep(run):
     """Ids of points tell."""
     once, twice = tables.read([run]), tables.read([run, run])

@@ -13,7 +13,7 @@ from hpcsweep import files
 from hpcsweep.catalog import columns
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.errors import UsageError
-from hpcsweep.predict import intervals, leaving_out, model, shapes, tables
+from hpcsweep.predict import energy, intervals, leaving_out, model, shapes, tables
 from hpcsweep.text import Word, aligned, count
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.point import Point
-    from hpcsweep.predict.intervals import Widths
+    from hpcsweep.predict.leaving_out import Left
     from hpcsweep.predict.tables import Measured
 
 PREDICTED: Final = "predicted"
 _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "basis", "source")
+_OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
 _FOLDS: Final = 6
 
@@ -62,7 +63,7 @@ class Predicted:
     def write(self, folder: Path) -> list[Path]:
         """Write both tables beside those of measured points, and return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        overall = pd.DataFrame(self.rows, columns=[*columns.OVERALL_COLUMNS, *_ADDED])
+        overall = pd.DataFrame(self.rows, columns=[*columns.OVERALL_COLUMNS, *_ADDED, *_OF_ENERGY])
         layers = self.layers.reindex(columns=[*columns.LAYER_COLUMNS, "status", *_ADDED])
         paths = [folder / "predicted.csv", folder / "predicted_layers.csv"]
         for path, table in zip(paths, (overall, layers), strict=True):
@@ -80,6 +81,8 @@ class Predicted:
         lines = [f"{self.name}: {count(len(self.rows), 'point')}, {PREDICTED}"]
         lines += [f"  {counts[basis]:,} from {basis}: {basis.says}{self._width(basis)}"
                   for basis in Basis if counts[basis]]  # fmt: skip
+        if joules := sum("predicted_lo_j" in row for row in self.rows):
+            lines.append(f"  the energy of a pass, too, for {count(joules, 'point')}")
         heads = ["model", "input_size", "batch_size", "algorithm", "ms", "90 % interval", "from"]
         body = [[*(str(row[name]) for name in heads[:4]), f"{row['median_ms']:.3f}",
                  f"{row['predicted_lo_ms']:.3f} to {row['predicted_hi_ms']:.3f}",
@@ -110,11 +113,17 @@ def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: boo
     learnt = model.fit(measured)
     said = learnt.times(calls)
     table = table.assign(
-        total_ms=learnt.totals(table, said), basis=_bases(table, measured), source=PREDICTED
+        total_ms=learnt.totals(table, said),
+        basis=_bases(table, measured),
+        source=PREDICTED,
+        energy_j=np.nan,
     )
     known = _measured(table, measured) if fill else pd.DataFrame()
-    table.loc[known.index, ["total_ms", "basis", "source"]] = known
-    widths = _widths(set(table["basis"]), measured)
+    table.loc[known.index, list(known.columns)] = known
+    left = _left_out(set(table["basis"]), measured)
+    widths = {basis: intervals.calibrate(one) for basis, one in left.items()}
+    if Basis.MEASURED in set(table["basis"]):
+        widths[Basis.MEASURED] = intervals.Widths(1.0)
     of_layers = table["basis"].reindex(said["point_id"]).to_numpy()
     factor = np.ones(len(said))
     for basis, width in widths.items():
@@ -123,7 +132,9 @@ def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: boo
     layers = _layers(said[of_layers != Basis.MEASURED], factor[of_layers != Basis.MEASURED])
     totals = {basis: width.total for basis, width in widths.items()}
     flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
-    return Predicted(name, [_row(point, table, totals, flops) for point in points], layers, totals)
+    joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left)
+    rows = [_row(p, table, totals, flops) | joules.get(p.point_id, {}) for p in points]
+    return Predicted(name, rows, layers, totals)
 
 
 def _refuse(points: Sequence[Point], measured: Measured) -> None:
@@ -189,22 +200,22 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
 
 
 def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
-    """Return the times of the points that were measured, by the id that they have here."""
-    keys = list(tables.POINT)
-    seen = measured.points[[*keys, "total_ms", "sweep"]].astype({"model": str, "algorithm": str})
+    """Return the figures of the points that were measured, by the id that they have here."""
+    keys, figures = list(tables.POINT), ["total_ms", "energy_j"]
+    points = measured.points.reindex(columns=[*keys, *figures, "sweep"])
+    seen = points.astype({"model": str, "algorithm": str})
     joined = table[keys].reset_index().merge(seen, on=keys).set_index("point_id")
     found = joined.rename(columns={"sweep": "source"}).assign(basis=Basis.MEASURED)
-    return found[["total_ms", "basis", "source"]]
+    return found[[*figures, "basis", "source"]]
 
 
-def _widths(bases: set[Basis], measured: Measured) -> dict[Basis, Widths]:
-    """Return the intervals of the bases that occur, by leaving out what they lack."""
-    found = {}
-    for basis in (one for one in Basis if one in bases):
-        kind = _TRIED.get(basis)
-        left = leaving_out.leave_out(measured, kind, most=_FOLDS) if kind else None
-        found[basis] = intervals.calibrate(left)
-    return found | ({Basis.MEASURED: intervals.Widths(1.0)} if Basis.MEASURED in bases else {})
+def _left_out(bases: set[Basis], measured: Measured) -> dict[Basis, Left | None]:
+    """Return, for each basis of a prediction, the points that lacked the same when left out."""
+    kinds = {basis: _TRIED.get(basis) for basis in Basis if basis in bases - {Basis.MEASURED}}
+    return {
+        basis: leaving_out.leave_out(measured, kind, most=_FOLDS) if kind else None
+        for basis, kind in kinds.items()
+    }
 
 
 def _layers(said: pd.DataFrame, factor: Any) -> pd.DataFrame:  # noqa: ANN401 - a column
@@ -221,6 +232,8 @@ def _row(
     found, amount = table.loc[point.point_id], work.loc[point.point_id]
     basis = found["basis"]
     cells = row(point, basis, float(found["total_ms"]), widths[basis], found["source"])
+    if found["energy_j"] > 0:
+        cells["energy_j"] = found["energy_j"]
     return cells | {name: int(amount[name]) for name in ("flops", "bytes_min", "params")}
 
 

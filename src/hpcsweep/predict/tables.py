@@ -5,6 +5,7 @@ Only inference is modelled. Points whose times are in doubt (`valid` is false) t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +43,10 @@ _REPEATED: Final = ["model", "algorithm", "gpu", "dtype", "setting", *_TEXTS]
 
 @dataclass(frozen=True)
 class Measured:
-    """Points (`total_ms`) and layer calls (`ms`), which repeat the cells of their point."""
+    """Points (`total_ms`, perhaps `energy_j`) and layer calls (`ms`).
+
+    Calls repeat the cells of their point.
+    """
 
     points: pd.DataFrame
     layers: pd.DataFrame
@@ -84,8 +88,9 @@ def _once(measured: Measured) -> Measured:
     first = points.groupby(keys, dropna=False)["total_ms"].transform(lambda rows: rows.index[0])
     if (first == points.index).all():
         return measured
-    total = points.groupby(keys, dropna=False)["total_ms"].transform("median")
-    points = points.assign(total_ms=total)[first == points.index]
+    figures = [name for name in ("total_ms", "energy_j") if name in points]
+    medians = points.groupby(keys, dropna=False)[figures].transform("median")
+    points = points.assign(**medians)[first == points.index]
     layers = layers.assign(point_id=layers["point_id"].map(first))
     groups = layers.groupby(["point_id", "call_index"], sort=False)
     ms = groups["ms"].median()
@@ -106,7 +111,10 @@ def _read(run: RunDir) -> Measured:
             "prediction learns from layers (measure: {layers: true})"
         )
     table = points[["model", "input_size", "batch_size", "algorithm", "gpu", "dtype"]].assign(
-        setting=setting(points), total_ms=points["median_ms"].astype(float), sweep=run.name
+        setting=setting(points),
+        total_ms=points["median_ms"].astype(float),
+        energy_j=points["energy_j"].astype(float) if "energy_j" in points else math.nan,
+        sweep=run.name,
     )
     joined = layers.join(
         table[["model", "input_size", "algorithm", "gpu", "dtype", "setting"]], on="point_id"

@@ -1,0 +1,124 @@
+"""Joules of a pass, where rows have them, under a law that is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import knownphysics
+import resultsfolder
+from hpcsweep.predict import energy, leaving_out, sweep
+from knownphysics import Device
+
+TEXT = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [32, 48]
+  algorithm: [auto]
+"""
+WATTS, A_TFLOP, A_GIGABYTE = 60.0, 900.0, 40.0
+
+
+def joules(points, calls):
+    """Return the energy of points by the law: idle power, operations, bytes."""
+    work = calls.groupby("point_id")[["flops", "bytes_min"]].sum().reindex(points.index)
+    dynamic = A_TFLOP * work["flops"] * 1e-12 + A_GIGABYTE * work["bytes_min"] * 1e-9
+    return WATTS * points["total_ms"] * 1e-3 + dynamic
+
+
+def measured(noise=0.0, device=None, **changes):
+    """Return measurements with energies, as `knownphysics` makes those without."""
+    device = device or Device(noise=noise)
+    found = knownphysics.measured(device, **changes)
+    both = (found.points, found.layers)
+    points, layers = (one.assign(setting="nchw,eager,hot,false,") for one in both)
+    chance = np.random.default_rng(1).normal(0, noise, len(points))
+    return type(found)(points.assign(energy_j=joules(points, layers) * np.exp(chance)), layers)
+
+
+def two_networks(noise=0.0):
+    """Return measurements in which one point is missing, but not the shapes of its layers."""
+    networks = {"resnet18": (8, 16, 32, 64), "vgg11": (32, 64, 96)}
+    full = measured(noise, networks=networks, sizes=(32, 48, 64))
+    missing = full.points.eval("model == 'resnet18' and input_size == 48 and algorithm == 'auto'")
+    return full.of(full.points[~missing])
+
+
+def test_the_law_is_found_from_other_networks():
+    """The energy of a network that no row is of."""
+    seen = measured()
+    new = seen.points["model"] == "deep"
+    learnt = energy.fit(seen.points[~new], seen.calls)
+    found = learnt.of(seen.points[new], seen.calls)
+    assert found == pytest.approx(seen.points.loc[new, "energy_j"].to_numpy(), rel=0.05)
+
+
+def test_rows_without_an_energy_do_not_count():
+    """On many points the GPU would mostly have waited, so there is none."""
+    seen = measured()
+    seen.points.loc[seen.points.index[::2], "energy_j"] = np.nan
+    learnt = energy.fit(seen.points, seen.calls)
+    gone = seen.points["energy_j"].isna()
+    true = joules(seen.points[gone], seen.calls).to_numpy()
+    assert learnt.of(seen.points[gone], seen.calls) == pytest.approx(true, rel=0.05)
+
+
+def test_where_too_few_rows_have_one_nothing_is_said():
+    """NaN, not zero; and of a device without rows as well."""
+    seen = measured()
+    seen.points.loc[seen.points.index[4:], "energy_j"] = np.nan
+    assert np.isnan(energy.fit(seen.points, seen.calls).of(seen.points, seen.calls)).all()
+    bare = seen.points.drop(columns="energy_j")
+    assert np.isnan(energy.fit(bare, seen.calls).of(bare, seen.calls)).all()
+    full = measured()
+    elsewhere = full.points.assign(gpu="h100")
+    assert np.isnan(energy.fit(full.points, full.calls).of(elsewhere, full.calls)).all()
+
+
+def test_an_algorithm_without_energies_takes_those_of_the_device():
+    """Better than nothing, since power varies less than time."""
+    seen = measured()
+    learnt = energy.fit(seen.points[seen.points["algorithm"] == "gemm"], seen.calls)
+    auto = seen.points[seen.points["algorithm"] == "auto"]
+    assert learnt.of(auto, seen.calls) == pytest.approx(auto["energy_j"].to_numpy(), rel=0.3)
+
+
+def test_a_width_holds_what_was_left_out():
+    """It has the error of the time in it; a guess where nothing could be left out."""
+    few = {name: knownphysics.NETWORKS[name] for name in ("narrow", "wide", "odd")}
+    seen = [
+        measured(noise, Device(noise=noise, gigaflop={"auto": 10.0}), networks=few)
+        for noise in (0.0, 0.1)
+    ]
+    exact, noisy = (energy.width(leaving_out.leave_out(one, "network")) for one in seen)
+    assert 1.0 <= exact < noisy < 2.0
+    assert energy.width(None) == 4.0
+
+
+def test_predicted_tables_have_energies_where_measured_ones_do(tmp_path):
+    """With an interval of their own; measured points keep theirs."""
+    seen = two_networks(0.02)
+    points = resultsfolder.points_of(tmp_path, TEXT)
+    found = sweep.predict("demo", points, seen, fill=True)
+    assert "the energy of a pass, too, for 1 point\n" in found.text()
+    table = pd.read_csv(found.write(tmp_path)[0]).set_index("input_size")
+    assert table.loc[48, "energy_method"] == "predicted"
+    low, said, high = table.loc[48, ["predicted_lo_j", "energy_j", "predicted_hi_j"]]
+    assert low < said < high
+    power = said / table.loc[48, "median_ms"] * 1000
+    assert WATTS < power < 10 * WATTS
+    true = seen.points.query("model == 'resnet18' and input_size == 32 and algorithm == 'auto'")
+    assert table.loc[32, "energy_j"] == pytest.approx(true["energy_j"].item(), rel=1e-6)
+    assert np.isnan(table.loc[32, "predicted_lo_j"])
+
+
+def test_without_energies_the_cells_stay_empty(tmp_path):
+    """As on a CPU, which has no energy counter."""
+    seen = two_networks()
+    bare = type(seen)(seen.points.drop(columns="energy_j"), seen.layers)
+    points = resultsfolder.points_of(tmp_path, TEXT)
+    rows = sweep.predict("demo", points, bare, fill=True).rows
+    assert not any("energy_j" in row for row in rows)
