@@ -18,6 +18,7 @@ from hpcsweep.cli import (
     completion,
     configuration,
     decisions,
+    init,
     machine,
     pictures,
     planning,
@@ -109,7 +110,7 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
 
 
 for _command in (  # as one uses them
-    *(configuration.config,),
+    *(init.init, configuration.config),
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
     *(tables.collect, tables.import_, tables.report),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),

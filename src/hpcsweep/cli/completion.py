@@ -87,6 +87,7 @@ def _runs(ctx: click.Context) -> list[RunDir]:
 
 _KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {
     "spec": _sweeps,
+    "cluster": _profiles,
     "clusters": _profiles,
     "sweep": _measured,
     "sweeps": _measured,

@@ -1,0 +1,264 @@
+"""The command `init`: from a machine that hpcsweep does not know to one verified point.
+
+Its steps join what other commands do: `cluster discover`, `doctor`, the configuration file, the
+schemas for editors, completion, and `submit` of a sweep of one point. On a terminal it asks one
+question, which profile is the default; elsewhere it takes what it would propose.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hpcsweep import extras, slurm
+from hpcsweep.cli import settings
+from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.common import request_of
+from hpcsweep.errors import (
+    EXIT_INTERRUPTED,
+    Incomplete,
+    PointsFailed,
+    Refused,
+    SchedulerError,
+)
+from hpcsweep.spec import lookup, profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import RunDir
+
+SHELLS: Final = ("bash", "zsh", "fish")
+_SWEEP: Final = "init"
+_POINT: Final = {
+    "inference": "axes: {model: [resnet18], input_size: [64]}\nmeasure: {iterations: 20}\n",
+    "noop": "axes: {model: [nothing]}\n",
+}
+_SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
+_NONE: Final = "none"
+
+
+@click.command()
+@click.option(
+    "--cluster",
+    metavar="NAME|PATH",
+    help="Default profile. Without it you are asked, or the first one that fits is taken.",
+)
+@click.option(
+    "--project",
+    is_flag=True,
+    help="Write into this folder (hpcsweep.toml, cluster_profiles/), not for your account.",
+)
+@click.option(
+    "--shell",
+    type=click.Choice([*SHELLS, _NONE]),
+    help="Shell to complete for. Default: that of $SHELL.",
+)
+@click.option("--noop", is_flag=True, help="Verify with a point that measures nothing.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for the job of that point; 0: submit nothing.",
+)
+@click.pass_obj
+def init(  # noqa: PLR0913 - one argument per option
+    results: Path, cluster: str | None, shell: str | None, wait: float, *, project: bool, noop: bool
+) -> Answer:
+    """Set up hpcsweep on this machine or cluster, and verify it with one point.
+
+    Writes profiles of the cluster's GPUs, checks them, keeps a default profile in the configuration
+    file, writes schemas for editors and completion for the shell, and runs one point to its row.
+    What exists is kept.
+
+    \b
+    hpcsweep init
+    hpcsweep init --cluster l40 --project --shell none
+    """
+    home = Path() if project else lookup.config_folder()
+    found = _profiles(home / lookup.PROFILES, cluster)
+    chosen = _default(results, found, cluster)
+    file = home / ("hpcsweep.toml" if project else settings.USER_FILE)
+    say(_keep_default(file, cluster or chosen.name))
+    for line in (*_schemas(home), *_completion(shell or Path(os.environ.get("SHELL", "")).name)):
+        say(line)
+    row = _verified(results, chosen, wait, noop=noop) if wait else {}
+    return Answer(
+        record=lambda: {"config": str(file), "cluster": chosen.name, "row": row},
+        text=lambda: _told(row, chosen, results) if row else "no point was submitted (--wait 0)",
+    )
+
+
+def _profiles(folder: Path, cluster: str | None) -> list[str]:
+    """Write a profile for each type of GPU here; return their names, or those that stand in."""
+    from hpcsweep.preflight import discover
+
+    if not slurm.available():
+        say("profiles: no sbatch here, so points run on this machine")
+        return ["local"]
+    try:
+        found = discover.ask()
+    except (Refused, SchedulerError) as none:
+        if cluster is None:
+            raise
+        say(f"profiles: {none}")
+        return []
+    for line in discover.write(found, folder, force=False):
+        say(f"profiles: {line}")
+    return [one.name for one in found]
+
+
+def _default(results: Path, names: Sequence[str], cluster: str | None) -> Profile:
+    """Return the default profile: the one that is named, or chosen among those that fit."""
+    from hpcsweep.preflight.doctor import examine
+
+    fits = []
+    told = set[str]()
+    for name in [cluster] if cluster else names:
+        one = profile.load(name)
+        wrong = [each for each in examine(one, results) if each.level in {"fail", "warn"}]
+        for each in wrong:
+            if each.complaint() not in told:  # what is wrong with the machine is so for each
+                say(f"doctor: {one.name}: {each.level}: {each.complaint()}")
+                told.add(each.complaint())
+        if not any(each.level == "fail" for each in wrong):
+            say(f"doctor: {one.name}: fits")
+            fits.append(one)
+    if not fits:
+        raise Refused(f"no profile fits: {', '.join(names)}; mend what doctor says, then run again")
+    if len(fits) == 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return fits[0]
+    choice = click.Choice([one.name for one in fits])
+    named = click.prompt("default profile", type=choice, default=fits[0].name)
+    return next(one for one in fits if one.name == named)
+
+
+def _keep_default(file: Path, cluster: str) -> str:
+    """Set the key `cluster` of a configuration file, and leave the rest of it as it is."""
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    head, table, rest = text.partition("[") if not text.startswith("[") else ("", "[", text[1:])
+    line = f'cluster = "{cluster}"\n'
+    head, times = re.subn(r"(?m)^cluster\s*=.*\n?", line, head, count=1)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{'' if times else line}{head}{table}{rest}", encoding="utf-8")
+    return f"configuration: {file}: {line.strip()}"
+
+
+def _schemas(home: Path) -> Iterator[str]:
+    """Write the JSON Schemas with which editors complete and check sweeps and profiles."""
+    from hpcsweep.spec import sweep_file
+
+    for kind, text in ((lookup.SWEEPS, sweep_file.schema()), (lookup.PROFILES, profile.schema())):
+        path = home / kind / "schema.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        yield f"editor: begin {kind} with  # yaml-language-server: $schema={path.absolute()}"
+
+
+def _completion(shell: str) -> Iterator[str]:
+    """Write the script of a shell where that shell looks for it, or say what would load it."""
+    from click.shell_completion import get_completion_class
+
+    from hpcsweep.cli import main
+
+    if shell == _NONE:
+        return
+    maker = get_completion_class(shell) if shell in SHELLS else None
+    if maker is None:
+        yield f"completion: none for {shell or 'this shell'}; --shell takes {', '.join(SHELLS)}"
+        return
+    data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    path = {
+        "bash": data / "bash-completion" / "completions" / "hpcsweep",
+        "zsh": lookup.config_folder() / "completion.zsh",
+        "fish": lookup.config_folder().parent / "fish" / "completions" / "hpcsweep.fish",
+    }[shell]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(maker(main, {}, "hpcsweep", "_HPCSWEEP_COMPLETE").source(), encoding="utf-8")
+    more = f"; add to ~/.zshrc: source {path}" if shell == "zsh" else " (in new shells)"
+    yield f"completion: {path}{more}"
+
+
+def _verified(results: Path, chosen: Profile, wait: float, *, noop: bool) -> Mapping[str, Any]:
+    """Run a sweep of one point anew, and return its row.
+
+    Raises:
+        Incomplete: the job did not end in time.
+        PointsFailed: it ended without a row, or the point failed.
+
+    """
+    from hpcsweep.collect import workflow as collecting
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.store import failures, rundir
+    from hpcsweep.store.state import PointStatus
+    from hpcsweep.submit import workflow
+    from hpcsweep.submit.request import Options
+
+    workload = "noop" if noop or not _can_measure(chosen) else "inference"
+    run = rundir.RunDir(results / _SWEEP)
+    file = lookup.config_folder() / lookup.SWEEPS / f"{_SWEEP}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"name: {_SWEEP}\nworkload: {workload}\n{_POINT[workload]}", encoding="utf-8")
+    asked = request_of(sweep_file.load(file), str(chosen.path), Options())
+    code = workflow.submit(results, replace(asked, again=frozenset(PointStatus)), say)
+    submissions = run.submissions()
+    if code == EXIT_INTERRUPTED or not submissions:
+        raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
+    trouble = _await_end(results, run, wait)
+    (row,) = failures.rows_of(run.shards_of(submissions[-1].id)).values() or ({},)
+    if row.get("status") != PointStatus.OK:
+        why = row.get("status_reason") or trouble or "its job ended without a row"
+        raise PointsFailed(f"the point was not measured: {why}; see `{run.command('logs')}`")
+    collecting.collect(run)
+    return {name: cell for name, cell in row.items() if cell and isinstance(cell, str)}
+
+
+def _can_measure(chosen: Profile) -> bool:
+    """Say whether a job can measure a network; what it measures instead is told."""
+    lack = [] if chosen.own_python else extras.lacking("measure")
+    if lack:
+        say(f"point: without {lack[0]} it measures nothing (workload noop)")
+    return not lack
+
+
+def _await_end(results: Path, run: RunDir, wait: float) -> str:
+    """Wait until no job of the sweep is queued or running; return what Slurm says went wrong."""
+    from hpcsweep.tracking import status
+
+    until, pause, told = time.monotonic() + wait, 0.5, ""
+    while True:
+        (found,) = status.read(results, [run.name])
+        live = [one for one in found.profiles if one.live]
+        if not live:
+            return next((each.why for one in found.profiles for each in one.troubles[::-1]), "")
+        why = "; ".join(live[0].reasons) or ", ".join(map(str, live[0].chunks))
+        if why != told:
+            say(f"point: {why}")
+            told = why
+        if time.monotonic() > until:
+            watch = run.command("status", "--watch")
+            raise Incomplete(f"the job did not end in {wait:g} s ({why}); `{watch}` waits for it")
+        time.sleep(pause)
+        pause = min(pause * 1.5, _SLOWEST_POLL)
+
+
+def _told(row: Mapping[str, Any], chosen: Profile, results: Path) -> list[str]:
+    time_ms = f", {float(row['median_ms']):.3f} ms" if row.get("median_ms") else ""
+    where = f"{row.get('node') or 'this machine'} ({row['gpu']})"
+    flags = f"; unreliable: {row['flags']}" if row.get("valid") == "false" else ""
+    return [
+        f"verified: point {row['point_id']} is ok on {where}{time_ms}{flags}",
+        f"its row is in {results / _SWEEP / 'overall.csv'}",
+        f"next: hpcsweep submit quickstart --sample 1   (on {chosen.name})",
+    ]

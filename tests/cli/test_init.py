@@ -1,0 +1,113 @@
+"""`init` on a machine without Slurm; tests/on_slurm/test_init.py has it on a cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpcsweep.errors import PointsFailed, Refused
+
+ALONE = {"PATH": "/nowhere"}  # no sbatch
+
+
+@pytest.fixture
+def home(tmp_path_factory, monkeypatch):
+    """Return the configuration folder of a person who begins."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    monkeypatch.delenv("HPCSWEEP_CLUSTER")
+    return folder / "hpcsweep"
+
+
+def test_it_ends_with_the_row_of_a_point(desk, home):
+    """Measured on this machine, anew each time; `submit` then needs no profile."""
+    for times in (1, 2):
+        done = desk.run("init", "--noop", "--shell", "none", "--json", **ALONE)
+        assert done.returncode == 0, done.stderr
+        record = json.loads(done.stdout)
+        assert (record["cluster"], record["row"]["status"]) == ("local", "ok")
+        assert len(desk.rows("init")) == times
+    assert desk.sweep("init").overall.is_file()
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    assert desk.run("submit", "sweep.yaml").returncode == 0
+    told = desk.run("config").stdout
+    assert ["submit.cluster", "local", f"{home}/config.toml:1"] in [
+        line.split() for line in told.splitlines()
+    ]
+
+
+@pytest.mark.slow
+def test_a_network_is_measured_where_torch_is(desk, home):
+    """The row has a time."""
+    done = desk.run("init", "--shell", "none", "--json", **ALONE)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)["row"]
+    assert row["model"] == "resnet18"
+    assert float(row["median_ms"]) > 0
+
+
+def test_what_a_person_configured_is_kept(desk, home):
+    """One key is set, in its place; comments and tables stay."""
+    home.mkdir()
+    before = "# mine\nresults = 'out'\ncluster = 'old'\n\n[submit]\nsample = 3\n"
+    (home / "config.toml").write_text(before)
+    arguments = ("init", "--cluster", "local", "--wait", "0", "--shell", "none")
+    done = desk.run(*arguments, **ALONE)
+    assert done.returncode == 0, done.stderr
+    after = before.replace("'old'", '"local"')
+    assert (home / "config.toml").read_text() == after
+    (home / "config.toml").write_text("[submit]\ncluster = 'x'\n")
+    assert desk.run(*arguments, **ALONE).returncode == 0
+    assert (home / "config.toml").read_text() == "cluster = \"local\"\n[submit]\ncluster = 'x'\n"
+
+
+def test_the_files_of_a_project_lie_in_its_folder(desk, home):
+    """Schemas for editors are those that the program ships."""
+    done = desk.run("init", "--project", "--wait", "0", "--shell", "none", **ALONE)
+    assert done.returncode == 0, done.stderr
+    assert (desk.folder / "hpcsweep.toml").read_text() == 'cluster = "local"\n'
+    shipped = Path(__file__).parents[2] / "sweeps" / "schema.json"
+    assert (desk.folder / "sweeps" / "schema.json").read_text() == shipped.read_text()
+    assert not (home / "config.toml").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_written_where_the_shell_looks(desk, home, shell):
+    """Bash runs it here; the file of another shell is at least its script."""
+    done = desk.run("init", "--cluster", "local", "--wait", "0", SHELL=f"/usr/bin/{shell}")
+    line = next(line for line in done.stdout.splitlines() if line.startswith("completion: "))
+    script = Path(line.split()[1] if shell != "zsh" else line.rsplit(" ", 1)[1])
+    assert "_HPCSWEEP_COMPLETE" in script.read_text()
+    if shell == "bash":
+        assert script.parent.name == "completions"
+        told = subprocess.run(
+            [shutil.which("bash"), "-c", f". '{script}'; complete -p hpcsweep"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "hpcsweep" in told.stdout
+
+
+def test_a_profile_that_does_not_fit_is_no_default(desk, home):
+    """Nothing is written, and what to do is told."""
+    done = desk.run("init", "--cluster", "v100", **ALONE)
+    assert done.returncode == Refused.exit_code
+    assert "no sbatch on this machine's PATH" in done.stdout
+    assert "no profile fits" in done.stderr
+    assert not home.exists()
+    assert not desk.results.exists()
+
+
+@pytest.mark.slow
+def test_a_point_without_a_row_is_told_with_where_to_look(desk, home):
+    """Here the worker refuses the machine; the exit code is that of failed points."""
+    desk.spec("launcher: local\ngpu_name: nothing\n", "odd.yaml")
+    done = desk.run("init", "--cluster", "odd.yaml", "--shell", "none", **ALONE)
+    assert done.returncode == PointsFailed.exit_code, done.stdout
+    assert "hpcsweep logs init" in done.stderr

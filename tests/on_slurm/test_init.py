@@ -1,0 +1,69 @@
+"""`init` on a real Slurm: profiles, a default, and a point that a job measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep import slurm
+from hpcsweep.errors import PointsFailed
+from localruns import COMMAND, Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the configuration folder of a person who begins."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home/data"))
+    monkeypatch.delenv("HPCSWEEP_CLUSTER")
+    return tmp_path / "home/hpcsweep"
+
+
+def test_it_ends_with_a_point_that_a_job_measured(cluster: Lab, desk: Desk, home: Path):
+    """Then a sweep without --cluster goes to the default profile."""
+    done = desk.run("init", "--cluster", "l40s", "--noop", "--shell", "none", "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["cluster"] == "l40s"
+    assert (record["row"]["status"], record["row"]["node"]) == ("ok", "l40sn1")
+    assert {path.stem for path in (home / "cluster_profiles").glob("*.yaml")} == {
+        "l40s", "mi250", "v100",
+    }  # fmt: skip
+    assert (home / "config.toml").read_text() == 'cluster = "l40s"\n'
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    done = desk.run("submit", "sweep.yaml")
+    assert "1 chunk queued" in done.stdout, done.stderr
+
+
+def test_on_a_terminal_the_default_profile_is_asked(cluster: Lab, desk: Desk, home: Path):
+    """One line, with the names that fit; nothing else is asked."""
+    outer, inner = pty.openpty()
+    words = [*COMMAND, "init", "--wait", "0", "--shell", "none"]
+    with subprocess.Popen(
+        words, cwd=desk.folder, stdin=inner, stdout=inner, stderr=subprocess.STDOUT
+    ) as process:
+        os.close(inner)
+        os.write(outer, b"mi250\n")
+        assert process.wait(60) == 0
+    assert "default profile (l40s, mi250, v100)" in os.read(outer, 1 << 16).decode()
+    os.close(outer)
+    assert (home / "config.toml").read_text() == 'cluster = "mi250"\n'
+
+
+@pytest.mark.slow
+def test_a_job_that_finds_no_gpu_is_told_with_its_reason(cluster: Lab, desk: Desk, home: Path):
+    """The GPUs of this cluster are none: the worker says so, and `init` fails."""
+    done = desk.run("init", "--cluster", "v100", "--shell", "none")
+    assert done.returncode == PointsFailed.exit_code, done.stdout
+    assert "hpcsweep logs init" in done.stderr
+    assert all(job.state.over for job in slurm.queue())
