@@ -1,4 +1,4 @@
-"""Draws the pictures of `measuring.md`: one per trap.
+"""Draws the pictures of `measuring.md`, one per trap, and the roofline of `analysis.md`.
 
 ::
 
@@ -19,6 +19,8 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+
+from hpcsweep.analysis.roofline import chart, model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -236,6 +238,14 @@ def sparse_peaks() -> Figure:
     return figure
 
 
+def roofline() -> Figure:
+    """Draw the sample export, as `hpcsweep roofline --sample --out` does."""
+    figure = plt.figure(figsize=(8.5, 6.4), layout="constrained")
+    found = model.read([model.sample()])
+    chart.fill(figure, found, found.export.work)
+    return figure
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     "host-copies": host_copies,
     "waiting": waiting,
@@ -244,6 +254,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "coverage": coverage,
     "modules-and-calls": modules_and_calls,
     "sparse-peaks": sparse_peaks,
+    "roofline": roofline,
 }
 
 

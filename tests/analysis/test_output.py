@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.figure import Figure
 
 from hpcsweep.analysis import output
 from hpcsweep.errors import UsageError
@@ -25,6 +26,22 @@ def test_text_that_a_spreadsheet_would_compute_gets_a_quote(tmp_path):
     path = tmp_path / "x.csv"
     output.write_csv(path, [{"a": "=1+1", "b": -1.5}])
     assert path.read_text() == "a,b\n'=1+1,-1.5\n"
+
+
+@pytest.mark.parametrize(
+    ("ends", "labels"),
+    [((0.012, 0.08), ["0.02", "0.05"]), ((30, 900), ["50", "100", "200", "500"]),
+     ((0.01, 1000), ["0.01", "0.1", "1", "10", "100", "1000"])],
+)  # fmt: skip
+def test_a_logarithmic_axis_has_plain_numbers(ends, labels):
+    """No powers of ten; where there would be one label or none, those of 2 and 5."""
+    axes = Figure().add_subplot()
+    axes.set(yscale="log", ylim=ends)
+    output.plain_numbers(axes.yaxis)
+    axes.figure.draw_without_rendering()
+    ticks = [*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks()]
+    shown = sorted((tick.get_loc(), tick.label1.get_text()) for tick in ticks)
+    assert [text for at, text in shown if text and ends[0] <= at <= ends[1]] == labels
 
 
 @pytest.mark.parametrize(

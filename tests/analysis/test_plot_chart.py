@@ -120,6 +120,18 @@ def test_bars_of_partial_coverage_are_hatched(paper):
     assert "in a part of\nthe convolutions" in words
 
 
+def test_hatches_are_seen_on_every_colour(tmp_path):
+    """Black lines on a black bar would be none."""
+    text = LONG.replace("[64, 65, 66, 128, 224]", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]")
+    found = plot.read(collected(tmp_path, text, paper_cells), "algorithm", by=["input_size"])
+    hatched = [bar for bar in drawn(found).axes[0].patches if bar.get_hatch()]
+    assert len(hatched) == 12
+    for bar in hatched:
+        light = [0.2 * red + 0.7 * green + 0.1 * blue for red, green, blue, _ in
+                 (bar.get_facecolor(), bar.get_edgecolor())]  # fmt: skip
+        assert abs(light[0] - light[1]) > 0.25
+
+
 @pytest.mark.parametrize("x", ["input_size", "algorithm"])
 @pytest.mark.parametrize(("figsize", "font"), [((8.5, 4.8), 10), ((3.4, 3.4), 7)])
 def test_no_label_is_printed_over_another(paper, x, figsize, font):
@@ -133,6 +145,9 @@ def test_no_label_is_printed_over_another(paper, x, figsize, font):
     else:
         assert len(labels) == 4
         assert {label.get_rotation() for label in labels} == {30.0}
+        for label, place in zip(labels, axis.get_ticklocs(), strict=True):
+            tick = axis.axes.transData.transform((place, 0))[0]
+            assert abs(label.get_window_extent().x1 - tick) < 2 * label.get_fontsize()
 
 
 def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper):

@@ -17,7 +17,7 @@ NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
 
 
 def test_parquet_has_the_same_rows_with_types(tmp_path):
-    """As `hpcsweep.load` reads them: every column, every cell, empty ones too; floats in 32 bits."""
+    """As `hpcsweep.load` reads them: every cell, empty ones too; but floats have 32 bits."""
     run = quickstart.collected(tmp_path)
     assert [path.name for path in parquet.write(run)] == [
         "overall.parquet", "layers.parquet", "samples.parquet",

@@ -18,7 +18,8 @@ def drawn(tmp_path_factory):
 
 def test_every_picture_is_shown_and_every_shown_picture_is_drawn(drawn):
     """No picture is left over, none is missing."""
-    shown = set(re.findall(r"]\(pictures/([a-z-]+\.svg)\)", (DOCS / "measuring.md").read_text()))
+    pages = "".join((DOCS / f"{name}.md").read_text() for name in ("measuring", "analysis"))
+    shown = set(re.findall(r"]\(pictures/([a-z-]+\.svg)\)", pages))
     assert {path.name for path in drawn} == shown == {p.name for p in DOCS.glob("pictures/*.svg")}
 
 

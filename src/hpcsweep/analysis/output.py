@@ -116,5 +116,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def plain_numbers(axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis
-    """Label a logarithmic axis 0.1, 1, 10 instead of powers."""
+    """Label a logarithmic axis 0.1, 1, 10 instead of powers; also 2 and 5 on a short one."""
+
+    def minor(value: float, _place: int) -> str:
+        low, high = axis.get_view_interval()
+        leading = f"{value:e}"[0]
+        return f"{value:g}" if high < 100 * low and leading in "25" else ""
+
     axis.set_major_formatter(lambda value, _place: f"{value:g}")
+    axis.set_minor_formatter(minor)

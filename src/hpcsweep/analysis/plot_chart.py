@@ -31,6 +31,7 @@ _TICKS: Final = 12  # so many places have a tick each
 _WIDE: Final = 6.0  # inches; what is narrower has its legend above
 _HEIGHT: Final = 4.8
 _HATCH: Final = "////"
+_DARK: Final = 7  # the first of the colours on which black is not seen
 
 
 def draw(
@@ -121,7 +122,8 @@ def _bars(axes: Any, plot: Plot, index: int, height: Height) -> None:  # noqa: A
         style = {"align": "edge", "facecolor": face, "edgecolor": colour, "linewidth": 1.2}
         style["bottom"] = sum(part.y for part in below if part.x == dot.x)
         if dot.partial:
-            style |= {"hatch": _HATCH, "edgecolor": "black" if face == colour else colour}
+            ink = "white" if index >= _DARK else "black"
+            style |= {"hatch": _HATCH, "edgecolor": ink if face == colour else colour}
         axes.bar(left, top or 0.0, width * 0.92, **style)
         _interval(axes, dot, top or 0.0, left + width * 0.46, "0.2")
     axes.set_xticks(range(len(places)), [str(place) for place in places])
@@ -151,9 +153,7 @@ def _legend(figure: Figure, axes: Any, plot: Plot) -> None:  # noqa: ANN401 - Ax
     if len(plot.lines) > 1 or plot.by:
         handles = [_handle(plot, index) for index in range(len(plot.lines))]
     if doubts := dataset.doubts(plot.rows):
-        hollow = Line2D([], [], marker="o", linestyle="none", color="0.4", markerfacecolor="white")
-        hollow.set_label("unreliable:\n" + ",\n".join(doubts))
-        handles.append(hollow)
+        handles.append(_hollow(plot, "unreliable:\n" + ",\n".join(doubts)))
     if any(dot.partial for line in plot.lines for dot in line.dots):
         handles.append(_partial(plot))
     if not handles:
@@ -177,6 +177,13 @@ def _handle(plot: Plot, index: int) -> Line2D | Patch:
     return Line2D([], [], color=colour, ls=_dash(index), label=label, **marker)
 
 
+def _hollow(plot: Plot, label: str) -> Line2D | Patch:
+    if not plot.numeric:
+        return Patch(facecolor="white", edgecolor="0.4", label=label)
+    style: Any = {"marker": "o", "color": "0.4", "fillstyle": "none", "linestyle": "none"}
+    return Line2D([], [], label=label, **style)
+
+
 def _partial(plot: Plot) -> Line2D | Patch:
     label = "in a part of\nthe convolutions"
     if not plot.numeric:
@@ -190,6 +197,8 @@ def _without_overlap(figure: Figure, axis: Any) -> None:  # noqa: ANN401 - matpl
     for degrees in (0, 30):
         if degrees:
             axis.set_tick_params(labelrotation=degrees)
+            for label in axis.get_ticklabels():  # it ends below its place
+                label.set(ha="right", rotation_mode="anchor")
         figure.draw_without_rendering()
         labels = [label for label in axis.get_ticklabels() if label.get_text()]
         if not _overlapping(labels):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import matplotlib as mpl
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import ncufiles
+from hpcsweep.analysis.output import Look
 from hpcsweep.analysis.roofline import chart, model
 from ncufiles import Launch
 
@@ -54,3 +56,18 @@ def test_the_picture_explains_the_areas_of_its_marks(tmp_path, step):
     assert "area: time" in text
     assert f">{1e3 * longest:.3g} ms<" in text
     assert " us or less<" in text
+
+
+def test_marks_differ_by_name_and_a_paper_has_its_size(tmp_path, step):
+    """Black and white prints and colour-blind readers; the bandwidth stands along its roof."""
+    found = model.read([step], **PEAKS)
+    figure = Figure()
+    chart.fill(figure, found, found.export.work)
+    (legend,) = figure.legends
+    shapes = {mark.get_paths()[0].vertices.tobytes() for mark in legend.legend_handles}
+    assert len(shapes) == len(legend.legend_handles)
+    figure.draw_without_rendering()
+    (bandwidth,) = (text for text in figure.axes[0].texts if "GB/s" in text.get_text())
+    assert 10 < bandwidth.get_rotation() < 80
+    chart.draw(found, tmp_path / "x.svg", look=Look(3.5, 4, 7))
+    assert 'width="252pt" height="288pt"' in (tmp_path / "x.svg").read_text()

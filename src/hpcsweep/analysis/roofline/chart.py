@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from matplotlib.transforms import offset_copy
+
 from hpcsweep.analysis.output import (
     COLOURS,
     LOOK,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 8  # groups with a colour of their own; the rest of the time is grey
 _GAP: Final = 1.08  # between a roof and its label, as a factor
+_REST: Final = MARKERS[-1]
 _HEIGHT: Final = 6.4  # inches
 _SMALLEST, _LARGEST = 20.0, 220.0  # marker areas, points squared
 
@@ -39,12 +42,13 @@ def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = 
         UsageError: the kind of picture is not known, or the file cannot be written.
     """
     pieces = roofline.groups if grouped else roofline.export.work
-    drawn = [piece for piece in pieces if piece.total and piece.bytes]
     with picture(path, look, _HEIGHT) as figure:
-        _fill(figure, roofline, drawn)
+        fill(figure, roofline, pieces)
 
 
-def _fill(figure: Figure, roofline: Roofline, drawn: Sequence[Work]) -> None:
+def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work]) -> None:
+    """Draw pieces of work below their roofs."""
+    drawn = [piece for piece in pieces if piece.total and piece.bytes]
     axes: Any = figure.add_subplot()
     _points(axes, roofline, drawn)
     _roofs(axes, roofline, drawn)
@@ -74,7 +78,9 @@ def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # no
         _scatter(axes, group, longest, label=label, color=COLOURS[index], marker=MARKERS[index])
     if names[named:]:
         others = [piece for piece in sane if piece.name in names[named:]]
-        _scatter(axes, others, longest, label=f"{len(names) - named} others", color="0.6")
+        _scatter(
+            axes, others, longest, label=f"{len(names) - named} others", color="0.6", marker=_REST
+        )
     if wrong := [piece for piece in drawn if roofline.is_above(piece)]:
         label = f"above the roof: a mistake ({len(wrong)})"
         _scatter(axes, wrong, longest, label=label, color="red", marker="x")
@@ -121,10 +127,10 @@ def _roofs(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noq
         axes.text(right, peak * _GAP, text, ha="right", va="bottom", fontsize="small")
     middle = math.sqrt(max(left, bottom / slope) * highest / slope)
     along: Any = {"rotation": math.degrees(math.atan(slope)), "transform_rotates_text": True}
-    axes.annotate(
-        f"{1000 * slope:g} GB/s", (middle, middle * slope), xytext=(-2, 3),
-        textcoords="offset points", ha="center", va="bottom", fontsize="small",
-        rotation_mode="anchor", **along,
+    above = offset_copy(axes.transData, fig=axes.figure, x=-2, y=3, units="points")
+    axes.text(
+        middle, middle * slope, f"{1000 * slope:g} GB/s", transform=above,
+        ha="center", va="bottom", fontsize="small", rotation_mode="anchor", **along,
     )  # fmt: skip
 
 
