@@ -37,7 +37,7 @@ class Site:
     def measure(self, sizes=(64, 224), law=None):
         """Measure some sizes."""
         chosen = [point for point in self.folder.points if point.axes["input_size"] in sizes]
-        submission = self.folder.submit("20260101-000000-v100", chosen, launcher="sbatch")
+        submission = self.folder.submit("20260101-000000-v100", chosen, gpu="v100")
         timedrows.measure(self.folder, submission.id, chosen, law or Law())
 
     def ready(self, site=""):
@@ -132,7 +132,7 @@ def test_a_long_training_gets_time_for_all_its_epochs(tmp_path):
     text = SWEEP.replace("inference", "training") + "  epochs: [1, 8]\nmeasure: {layers: false}\n"
     site = Site(tmp_path, text=text)
     chosen = [point for point in site.folder.points if point.axes["epochs"] == 1]
-    submission = site.folder.submit("20260101-000000-v100", chosen, launcher="sbatch")
+    submission = site.folder.submit("20260101-000000-v100", chosen, gpu="v100")
     shard = site.folder.shard(submission.id)
     cells = {"workload": "training", "wall_s": 30.0, "steps": 20, "phase_steps": 20}
     site.folder.measure(shard, chosen, **cells)

@@ -7,6 +7,7 @@ import pytest
 
 import resultsfolder
 import timedrows
+from hpcsweep.errors import ResultsError
 from hpcsweep.predict import sweep as predicting
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.submit import took
@@ -45,6 +46,32 @@ def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
     shard = folder.shard(folder.submit("20260102-000000-local").id)
     folder.measure(shard, folder.points[:3], status="timeout", workload="inference", wall_s=600.0)
     assert len(took.measured(folder.run, "inference", "cpu")) == 16
+
+
+def test_shards_of_other_devices_are_not_even_read(tmp_path):
+    """A large sweep of a cluster must not slow down an estimate for this machine."""
+    folder = measured(tmp_path)
+    broken = folder.shard(folder.submit("20260102-000000-h100", gpu="h100").id)
+    broken.overall.mkdir()
+    assert len(took.measured(folder.run, "inference", "cpu")) == 16
+    with pytest.raises(ResultsError):
+        took.measured(folder.run, "inference", "h100")
+
+
+def test_another_sweep_that_cannot_be_read_is_left_out(tmp_path):
+    """What it says is a help, no more."""
+    folder = measured(tmp_path)
+    folder.shard("20260101-000000-local").overall.unlink()
+    folder.shard("20260101-000000-local").overall.mkdir()
+    assert took.measured(RunDir(folder.run.path.parent / "new"), "inference", "cpu") == []
+
+
+def test_the_newest_rows_count_where_there_are_many(tmp_path, monkeypatch):
+    """A shard is read whole; older ones are not read when there are enough."""
+    folder = measured(tmp_path)
+    monkeypatch.setattr(took, "_MOST", 3)
+    timedrows.measure(folder, folder.submit("20260102-000000-local").id, folder.points[:4], LAW)
+    assert len(took.measured(folder.run, "inference", "cpu")) == 4
 
 
 def test_other_sweeps_of_the_folder_count_too_after_this_one(tmp_path):

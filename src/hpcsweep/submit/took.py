@@ -23,7 +23,7 @@ from hpcsweep.submit import passes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.rundir import RunDir, ShardPath
 
     Row = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ _NUMBERS: Final = {
     "gpu", "seed", "weights", "input_fill", "lr", "weight_decay", "lr_schedule", "lr_warmup_steps",
     "label_smoothing", "num_classes",
 }  # fmt: skip
-_MOST: Final = 20_000  # rows, of which 5,000 take a second
+_MOST: Final = 5_000  # rows that are read, which takes about a second
 _MOST_OF_OTHERS: Final = 2_000
 _PANDAS: Final = {"True": "true", "False": "false"}
 
@@ -71,10 +71,14 @@ def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:
 
 
 def measured(run: RunDir, workload: str, device: str) -> list[Took]:
-    """Return what was measured on a device, this sweep's first, up to some number of rows."""
-    others = [one for one in rundir.all_runs(run.path.parent) if one.path != run.path]
-    found = (took for one in others for took in _readable(one, workload, device))
-    return [*islice(_of_run(run, workload, device), _MOST), *islice(found, _MOST_OF_OTHERS)]
+    """Return what was measured on a device, this sweep's first: the newest rows of each."""
+    found, left = _of_run(run, workload, device, _MOST), _MOST_OF_OTHERS
+    for other in rundir.all_runs(run.path.parent):
+        if other.path != run.path and left > 0:
+            with suppress(ResultsError):  # another sweep need not be in order
+                more = _of_run(other, workload, device, left)
+                found, left = [*found, *more], left - len(more)
+    return found
 
 
 def predicted(run: RunDir, workload: str, device: str) -> list[Took]:
@@ -82,7 +86,7 @@ def predicted(run: RunDir, workload: str, device: str) -> list[Took]:
     names = names_of_kind(workload)
     try:
         with run.file("predicted.csv").open(newline="", encoding="utf-8") as file:
-            rows = [row for row in islice(csv.DictReader(file), _MOST)
+            rows = [row for row in islice(csv.DictReader(file), 4 * _MOST)
                     if row.get("gpu") == device and row.get("status") == "predicted"]  # fmt: skip
     except OSError:
         return []
@@ -99,32 +103,44 @@ def predicted(run: RunDir, workload: str, device: str) -> list[Took]:
     ]
 
 
-def _readable(run: RunDir, workload: str, device: str) -> Iterator[Took]:
-    """Yield the rows of another sweep, which need not be in order."""
-    with suppress(ResultsError):
-        yield from _of_run(run, workload, device)
-
-
-def _of_run(run: RunDir, workload: str, device: str) -> Iterator[Took]:
-    names = names_of_kind(workload)
-    for shard in reversed(run.shards()):
+def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[Took]:
+    names, found, read = names_of_kind(workload), list[Took](), 0
+    for shard in _shards(run, workload, device):
         before = None
         for row in shards.read(shard).rows:
+            read += 1
             fresh = "worker" if before is None else "" if before == row.get("model") else "network"
             before = row.get("model")
-            pass_s = passes.pass_seconds(workload, row)
             mine = row.get("gpu") == device and row.get("workload") == workload
-            if not mine or row["status"] != PointStatus.OK or math.isnan(pass_s):
-                continue
-            extra = passes.wall_seconds(row) - pass_s * passes.of_row(workload, row)
-            yield Took(
-                sweep=run.name,
-                kind=kind_of(names, row),
-                work=passes.work(row),
-                pass_s=pass_s,
-                by_table=passes.by_table(row),
-                extra_s=None if math.isnan(extra) else max(extra, 0.0),
-                fresh=fresh,
-                n=float(row.get("n") or 0),
-                layer_factor=passes.layer_factor(row),
-            )
+            if mine and row["status"] == PointStatus.OK:
+                found += _took(run.name, names, workload, row, fresh)
+        if read >= most:
+            break
+    return found
+
+
+def _shards(run: RunDir, workload: str, device: str) -> Iterator[ShardPath]:
+    """Yield the shards in which such rows can be, the newest first."""
+    about = {one.id: (one.workload or workload, one.gpu or device) for one in run.manifests()}
+    for shard in reversed(run.shards()):
+        if about.get(shard.submission, (workload, device)) == (workload, device):
+            yield shard
+
+
+def _took(sweep: str, names: Iterable[str], workload: str, row: Row, fresh: str) -> Iterator[Took]:
+    """Yield what a row tells, if it has a time."""
+    pass_s = passes.pass_seconds(workload, row)
+    if math.isnan(pass_s):
+        return
+    extra = passes.wall_seconds(row) - pass_s * passes.of_row(workload, row)
+    yield Took(
+        sweep=sweep,
+        kind=kind_of(names, row),
+        work=passes.work(row),
+        pass_s=pass_s,
+        by_table=passes.by_table(row),
+        extra_s=None if math.isnan(extra) else max(extra, 0.0),
+        fresh=fresh,
+        n=float(row.get("n") or 0),
+        layer_factor=passes.layer_factor(row),
+    )
