@@ -23,6 +23,7 @@ from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
+from hpcsweep.cli import settings as configuration
 from hpcsweep.extras import EXTRAS
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.state import PointStatus
@@ -163,6 +164,21 @@ def extras() -> str:
         (
             (f"`{name}`", ", ".join(dict.fromkeys(extra.packages.values())), extra.serves)
             for name, extra in EXTRAS.items()
+        ),
+    )
+
+
+def options() -> str:
+    """Return the key of every option in a configuration file, its variable and its meaning."""
+    return table(
+        ("key", "variable", "meaning"),
+        (
+            (
+                f"`{'.'.join(loc)}`",
+                f"`{configuration.variable(loc)}`",
+                f"{'`false`: ' * (option.flag_value is False)}{option.help or ''}",
+            )
+            for loc, option in configuration.options(program)
         ),
     )
 
@@ -321,6 +337,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit codes": exit_codes,
     "extras": extras,
+    "options": options,
     "slurm states": slurm_states,
     "sweep keys": sweep_keys,
     "profile keys": profile_keys,

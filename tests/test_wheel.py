@@ -38,6 +38,10 @@ NEEDED = {
     "plot noop": "analysis",
     "roofline --sample": "analysis",
     "predict noop.yaml --from noop": "predict",
+    "submit noop.yaml --cluster local --until-error 5%": "predict",
+    "report noop --html page.html": "page",
+    "plot noop --out plot.png": "plot",
+    "roofline --sample --out roofline.png": "plot",
     "collect noop --parquet": "parquet",
 }
 

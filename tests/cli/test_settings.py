@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+import hpcsweep
 from hpcsweep import environment
 from hpcsweep.cli import main, settings
 
@@ -96,7 +97,7 @@ def test_each_source_goes_before_the_one_below_it(desk, config):
     assert found["submit.workers"] == (4, "environment: HPCSWEEP_SUBMIT_WORKERS")
 
 
-def test_the_nearest_folder_above_has_the_project_file(desk, config):
+def test_the_nearest_folder_above_has_the_project_file(desk, config, monkeypatch):
     """Its paths are relative to it, so results are found from any folder below."""
     (desk.folder / "below").mkdir()
     desk.spec("results = 'out'\n", "hpcsweep.toml")
@@ -104,7 +105,9 @@ def test_the_nearest_folder_above_has_the_project_file(desk, config):
     assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
     assert (desk.folder / "out" / "s").is_dir()
     below = type(desk)(desk.folder / "below")
-    assert "2 ok" in below.run("status", "s").stdout + below.run("show", "s").stdout
+    assert below.run("collect", "s").returncode == 0
+    monkeypatch.chdir(below.folder)
+    assert len(hpcsweep.load("s").overall) == 2
 
 
 def test_commands_take_what_the_files_say(desk, config):
@@ -146,6 +149,15 @@ def test_a_misspelt_variable_is_noted(desk, config):
     """By `config`; other commands do not look."""
     done = desk.run("config", HPCSWEEP_SUBMIT_SAMPEL="3")
     assert "HPCSWEEP_SUBMIT_SAMPEL: no such variable; did you mean" in done.stderr
+
+
+def test_a_wrong_value_of_a_variable_names_it(desk, config):
+    """A person has not typed the option."""
+    said = desk.run("expand", "sweep.yaml", HPCSWEEP_EXPAND_SAMPLE="few").stderr
+    assert "'--sample': 'few' is not a valid" in said
+    assert "(from HPCSWEEP_EXPAND_SAMPLE)" in said
+    said = desk.run("expand", "sweep.yaml", "--sample", "x", HPCSWEEP_EXPAND_SAMPLE="1").stderr
+    assert "HPCSWEEP" not in said
 
 
 def test_the_table_names_the_files(desk, config):

@@ -64,7 +64,7 @@ def _usage(error: click.ClickException) -> str:
     option = getattr(error, "option_name", "")
     if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
         return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
-    text = error.format_message().rstrip(".")
+    text = f"{error.format_message().rstrip('.')}{settings.blamed(getattr(error, 'param', None))}"
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 
 

@@ -106,10 +106,11 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
     hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
     """
+    if out:
+        extras.need("plot", "plot --out")
     from hpcsweep.analysis import output
 
     if out:
-        extras.need("plot", "--out")
         output.check_picture(out)
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     columns = [name.strip() for text in by for name in text.split(",")]
@@ -204,6 +205,8 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
     hpcsweep roofline resnet152_gemm --layers
     """
+    if out:
+        extras.need("plot", "roofline --out")
     from hpcsweep.analysis import output
     from hpcsweep.analysis.roofline import model
 
@@ -213,7 +216,6 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         wanted = model.wanted(metrics)
         return Answer(record=lambda: {"metrics": wanted}, text=lambda: wanted)
     if out:
-        extras.need("plot", "--out")
         output.check_picture(out)
     source = "the command line"
     if measure_cpu:

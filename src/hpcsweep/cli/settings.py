@@ -10,6 +10,7 @@ line goes before variables, these before the project's file, that before the use
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -264,9 +265,20 @@ def _source(
     if source is ParameterSource.COMMANDLINE:
         return "command line"
     if source is ParameterSource.ENVIRONMENT:
-        names = [param.envvar] if isinstance(param.envvar, str) else param.envvar or ()
-        return f"environment: {next(name for name in names if os.environ.get(name))}"
+        return f"environment: {_set_by(param)[0]}"
     return found[loc].where if source is ParameterSource.DEFAULT_MAP else "default"
+
+
+def blamed(param: click.Parameter | None) -> str:
+    """Return `` (from VARIABLE)`` if a wrong value of an option stands in a variable."""
+    if param is None or any(word.partition("=")[0] in param.opts for word in sys.argv):
+        return ""
+    return "".join(f" (from {name})" for name in _set_by(param)[:1])
+
+
+def _set_by(param: click.Parameter) -> list[str]:
+    names = [param.envvar] if isinstance(param.envvar, str) else param.envvar or ()
+    return [name for name in names if os.environ.get(name)]
 
 
 def unknown_variables(group: click.Group) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.common import (
@@ -133,6 +134,8 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep report quickstart --metric throughput_ips --where input_size=224 --format md
     hpcsweep report quickstart --layers --top 5
     """
+    if html:
+        extras.need("page", "report --html")
     from hpcsweep.analysis.report import read
 
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
