@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from hpcsweep.cli.streams import show
 from hpcsweep.errors import HpcsweepError, UsageError
 
 VERSION: Final = 1
+_BLOCK: Final = 1000  # pieces of a document that are printed at once
+_ENCODER: Final = json.JSONEncoder(allow_nan=False)
 
 
 @dataclass
@@ -94,8 +97,9 @@ def _told(text: str, error: BaseException, code: int) -> Mapping[str, Any]:
 def _print(record: Mapping[str, Any], error: Mapping[str, Any] | None) -> None:
     told = {"error": error} if error else {}
     head = {"hpcsweep": VERSION, "command": mode.command, **record, **told}
-    for piece in _encoded(head):
-        show(piece, end="")
+    pieces = _encoded(head)
+    while some := list(islice(pieces, _BLOCK)):
+        show("".join(some), end="")
     show("", flush=True)
     mode.done = True
 
@@ -164,6 +168,14 @@ def _answering(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def _encoded(value: object) -> Iterator[str]:
     """Yield JSON; the elements of an iterator one by one, so that a million are never in memory."""
+    try:
+        yield _ENCODER.encode(value)  # most values are plain, and to look at each is slow
+    except (TypeError, ValueError):
+        yield from _in_pieces(value)
+
+
+def _in_pieces(value: object) -> Iterator[str]:
+    """Yield JSON of what holds iterators, NaN or other kinds of maps."""
     if isinstance(value, Iterator):
         yield "["
         for place, one in enumerate(value):

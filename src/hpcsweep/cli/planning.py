@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hpcsweep.submit.request import Request
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
+_BLOCK: Final = 1000  # points that are printed at once
+_REMEMBERED: Final = 4096  # values of a column
 
 
 @click.command()
@@ -89,15 +92,29 @@ def _table(found: Expansion, limit: int | None) -> Iterator[str]:
     else:
         first = [expansion.flat(point) for point in found.first(limit)]
         values = {name: [point[name] for point in first] for name in first[0]}
-    widths = {}
+    widths, texts_of = {}, {}
     for name, column in values.items():
         texts = [told(name, value) for value in column]
         if name in _ALWAYS or texts.count(texts[0]) < len(texts):
             widths[name] = max(map(len, [name, *texts]))
+            texts_of[name] = _remembering(partial(told, name), widths[name], column)
     yield in_columns(list(widths), list(widths.values()))
-    for point in map(expansion.flat, islice(found, limit)):
-        row = [told(name, point[name]) for name in widths]
-        yield in_columns(row, list(widths.values()))
+    points = map(expansion.flat, islice(found, limit))
+    while some := list(islice(points, _BLOCK)):
+        rows = ([text(point[name]) for name, text in texts_of.items()] for point in some)
+        yield "\n".join("  ".join(row).rstrip() for row in rows)
+
+
+def _remembering(
+    told: Callable[[Any], str], width: int, values: Sequence[Any]
+) -> Callable[[Any], str]:
+    """Return what writes the values of a column, which mostly come again and again."""
+
+    def padded(value: object) -> str:
+        return told(value).ljust(width)
+
+    has_maps = any(isinstance(value, dict) for value in values)  # these have no hash
+    return padded if has_maps else lru_cache(_REMEMBERED)(padded)
 
 
 @click.command()
