@@ -219,3 +219,11 @@ def test_a_picture_too_small_for_its_labels_is_refused(tmp_path, paper):
             plot.read(paper, "algorithm"), tmp_path / "x.png", look=plot_chart.Look(2, 1)
         )
     assert not (tmp_path / "x.png").exists()
+
+
+def test_any_name_can_stand_in_a_picture(tmp_path):
+    """A dollar is no formula; a letter that the font lacks is a box, and no warning."""
+    name = "H100 $x^ 名前 <script>"
+    run = collected(tmp_path, LONG, lambda axes: {**paper_cells(axes), "device_name": name})
+    plot_chart.draw(plot.read(run, "input_size"), tmp_path / "x.svg")
+    assert "H100 $x^ 名前 &lt;script&gt;" in (tmp_path / "x.svg").read_text()

@@ -27,7 +27,8 @@ COLOURS: Final = (
 
 # so many markers differ as there are colours
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
-_TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42}  # text stays text, to search and edit
+# text stays text, to search and edit; a dollar in a name begins no formula
+_TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False}
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
     style = rc_context({"font.size": look.font, "hatch.linewidth": 0.6, **_TEXT})
     with style, warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied")
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = Figure(figsize=(look.width, height), layout="constrained")
         try:
             yield figure
