@@ -66,14 +66,26 @@ def test_what_a_person_configured_is_kept(desk, home):
     assert (home / "config.toml").read_text() == "cluster = \"local\"\n[submit]\ncluster = 'x'\n"
 
 
+def test_the_default_that_is_set_is_kept_unless_another_one_is_named(desk, home):
+    """A profile that is no name of a folder's is kept by its path."""
+    mine = desk.spec("launcher: local\nworkers: 2\n", "mine.yaml")
+    arguments = ("init", "--wait", "0", "--shell", "none")
+    for more in (("--cluster", "mine.yaml"), ()):
+        done = desk.run(*arguments, *more, **ALONE)
+        assert done.returncode == 0, done.stderr
+        assert (home / "config.toml").read_text() == f'cluster = "{mine}"\n'
+    assert desk.run(*arguments, "--cluster", "local", **ALONE).returncode == 0
+    assert (home / "config.toml").read_text() == 'cluster = "local"\n'
+
+
 def test_the_files_of_a_project_lie_in_its_folder(desk, home):
     """Schemas for editors are those that the program ships."""
-    done = desk.run("init", "--project", "--wait", "0", "--shell", "none", **ALONE)
+    done = desk.run("init", "--project", "--noop", "--shell", "none", **ALONE)
     assert done.returncode == 0, done.stderr
     assert (desk.folder / "hpcsweep.toml").read_text() == 'cluster = "local"\n'
     shipped = Path(__file__).parents[2] / "sweeps" / "schema.json"
     assert (desk.folder / "sweeps" / "schema.json").read_text() == shipped.read_text()
-    assert not (home / "config.toml").exists()
+    assert not home.exists()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

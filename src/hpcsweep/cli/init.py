@@ -7,6 +7,7 @@ question, which profile is the default; elsewhere it takes what it would propose
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -72,9 +73,15 @@ _NONE: Final = "none"
     metavar="SECONDS",
     help="Wait so long for the job of that point; 0: submit nothing.",
 )
-@click.pass_obj
+@click.pass_context
 def init(  # noqa: PLR0913 - one argument per option
-    results: Path, cluster: str | None, shell: str | None, wait: float, *, project: bool, noop: bool
+    ctx: click.Context,
+    cluster: str | None,
+    shell: str | None,
+    wait: float,
+    *,
+    project: bool,
+    noop: bool,
 ) -> Answer:
     """Set up hpcsweep on this machine or cluster, and verify it with one point.
 
@@ -86,14 +93,19 @@ def init(  # noqa: PLR0913 - one argument per option
     hpcsweep init
     hpcsweep init --cluster l40 --project --shell none
     """
+    results: Path = ctx.obj
     home = Path() if project else lookup.config_folder()
-    found = _profiles(home / lookup.PROFILES, cluster)
-    chosen = _default(results, found, cluster)
+    found = [*settings.default_clusters(ctx), *_profiles(home / lookup.PROFILES, cluster)]
+    chosen = _default(results, [cluster] if cluster else list(dict.fromkeys(found)))
     file = home / ("hpcsweep.toml" if project else settings.USER_FILE)
-    say(_keep_default(file, cluster or chosen.name))
+    by_path = chosen.path.absolute() not in map(
+        Path.absolute, lookup.names(lookup.PROFILES).values()
+    )
+    say(_keep_default(file, str(chosen.path.absolute()) if by_path else chosen.name))
     for line in (*_schemas(home), *_completion(shell or Path(os.environ.get("SHELL", "")).name)):
         say(line)
-    row = _verified(results, chosen, wait, noop=noop) if wait else {}
+    sweep = home / lookup.SWEEPS / f"{_SWEEP}.yaml"
+    row = _verified(results, chosen, sweep, wait, noop=noop) if wait else {}
     return Answer(
         record=lambda: {"config": str(file), "cluster": chosen.name, "row": row},
         text=lambda: _told(row, chosen, results) if row else "no point was submitted (--wait 0)",
@@ -119,13 +131,13 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
     return [one.name for one in found]
 
 
-def _default(results: Path, names: Sequence[str], cluster: str | None) -> Profile:
-    """Return the default profile: the one that is named, or chosen among those that fit."""
+def _default(results: Path, names: Sequence[str]) -> Profile:
+    """Return the default profile: the first of these that fits, or the one that a person takes."""
     from hpcsweep.preflight.doctor import examine
 
     fits = []
     told = set[str]()
-    for name in [cluster] if cluster else names:
+    for name in names:
         one = profile.load(name)
         wrong = [each for each in examine(one, results) if each.level in {"fail", "warn"}]
         for each in wrong:
@@ -136,7 +148,9 @@ def _default(results: Path, names: Sequence[str], cluster: str | None) -> Profil
             say(f"doctor: {one.name}: fits")
             fits.append(one)
     if not fits:
-        raise Refused(f"no profile fits: {', '.join(names)}; mend what doctor says, then run again")
+        raise Refused(
+            f"no profile fits: {', '.join(names)}; do what doctor says, then run this again"
+        )
     if len(fits) == 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return fits[0]
     choice = click.Choice([one.name for one in fits])
@@ -148,8 +162,8 @@ def _keep_default(file: Path, cluster: str) -> str:
     """Set the key `cluster` of a configuration file, and leave the rest of it as it is."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     head, table, rest = text.partition("[") if not text.startswith("[") else ("", "[", text[1:])
-    line = f'cluster = "{cluster}"\n'
-    head, times = re.subn(r"(?m)^cluster\s*=.*\n?", line, head, count=1)
+    line = f"cluster = {json.dumps(cluster)}\n"
+    head, times = re.subn(r"(?m)^cluster\s*=.*\n?", lambda _found: line, head, count=1)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{'' if times else line}{head}{table}{rest}", encoding="utf-8")
     return f"configuration: {file}: {line.strip()}"
@@ -190,8 +204,10 @@ def _completion(shell: str) -> Iterator[str]:
     yield f"completion: {path}{more}"
 
 
-def _verified(results: Path, chosen: Profile, wait: float, *, noop: bool) -> Mapping[str, Any]:
-    """Run a sweep of one point anew, and return its row.
+def _verified(
+    results: Path, chosen: Profile, file: Path, wait: float, *, noop: bool
+) -> Mapping[str, Any]:
+    """Write a sweep of one point, run it anew, and return its row.
 
     Raises:
         Incomplete: the job did not end in time.
@@ -207,8 +223,6 @@ def _verified(results: Path, chosen: Profile, wait: float, *, noop: bool) -> Map
 
     workload = "noop" if noop or not _can_measure(chosen) else "inference"
     run = rundir.RunDir(results / _SWEEP)
-    file = lookup.config_folder() / lookup.SWEEPS / f"{_SWEEP}.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"name: {_SWEEP}\nworkload: {workload}\n{_POINT[workload]}", encoding="utf-8")
     asked = request_of(sweep_file.load(file), str(chosen.path), Options())
     code = workflow.submit(results, replace(asked, again=frozenset(PointStatus)), say)

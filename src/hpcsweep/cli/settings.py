@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +114,12 @@ def apply(ctx: click.Context) -> None:
             ctx.params[name] = one.value
             ctx.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
     ctx.default_map = defaults
+
+
+def default_clusters(ctx: click.Context) -> Sequence[str]:
+    """Return the default profiles that the files set."""
+    found: Mapping[Loc, Value] = ctx.meta[_META]
+    return found[_DEFAULT_CLUSTER[0]].value if _DEFAULT_CLUSTER[0] in found else ()
 
 
 def read(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
