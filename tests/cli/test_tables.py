@@ -30,8 +30,9 @@ def test_report_compares_any_column_of_the_rows_that_are_asked_for(layered_desk)
     assert record["statuses"] == {"ok": 3}
     assert float(row["winograd"]) == record["rows"][0]["mean_ms"]["winograd"]
     assert "| resnet18 | 64 |" in layered_desk.run(*options, "--format", "md").stdout
-    refused = layered_desk.run("report", "demo", "--metric", "mean")
-    assert (refused.returncode, "did you mean 'mean_ms'" in refused.stderr) == (2, True)
+    for wrong, words in (("mean", "did you mean 'mean_ms'"), ("input_size", "is an axis")):
+        refused = layered_desk.run("report", "demo", "--metric", wrong)
+        assert (refused.returncode, words in refused.stderr) == (2, True)
 
 
 def test_report_shows_the_slowest_layers_if_asked(layered_desk):

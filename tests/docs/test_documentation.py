@@ -152,6 +152,14 @@ def test_the_readme_shows_the_two_commands_first():
     assert text.index("make demo") < text.index("make test") < text.index("```yaml")
 
 
+def test_the_demo_ends_by_naming_the_page_that_it_wrote():
+    """`report --html` prints `open FILE` last."""
+    recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe
+    last = recipe[1].splitlines()[-1]
+    assert last.endswith("/hpcsweep report quickstart --html results/quickstart/report.html")
+
+
 def test_every_algorithm_is_in_the_readme():
     """By its own name."""
     text = (ROOT / "README.md").read_text()

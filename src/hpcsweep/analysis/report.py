@@ -21,6 +21,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import columns, dataset, report_training
 from hpcsweep.analysis.formats import View
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.dataset import Dataset
@@ -106,6 +107,8 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     if trains and not metric:
         return report_training.make(data)
     metric = metric or _MEDIAN
+    if metric in catalog.AXES:
+        raise UsageError(f"{metric} is an axis, which tells the rows apart; --metric takes a value")
     rows = data.numbers(data.rows, metric)
     table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]]
     known = metric == _MEDIAN  # only of medians are intervals stored

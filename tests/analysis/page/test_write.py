@@ -230,6 +230,26 @@ def test_phases_of_training_steps_have_a_figure(tmp_path, chromium):
     page.context.close()
 
 
+@pytest.mark.slow
+def test_axe_finds_no_serious_problem_in_the_page_of_many_points(large):
+    """Two GPUs, failures and flags have parts that the quickstart's page lacks."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    bad = [one for one in axe.run(large).response["violations"]
+           if one["impact"] in {"serious", "critical"}]  # fmt: skip
+    assert [(one["id"], one["nodes"][0]["html"][:120]) for one in bad] == []
+
+
+def test_every_mark_has_a_shape_of_its_colour(many):
+    """Nobody needs to tell colours apart: marks of points differ in shape, too."""
+    specs = json.loads(re.search(r'id="specs">(.*?)</script>', many.read_text(), re.DOTALL)[1])
+    layers = [layer for spec in specs.values() for layer in spec.get("layer", [spec])]
+    points = [one["encoding"] for one in layers if one["mark"]["type"] == "point"]
+    assert len(points) > 10
+    for encoding in points:
+        assert encoding["shape"]["field"] == "algorithm"
+        assert len(encoding["shape"]["scale"]["domain"]) == 5
+
+
 def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monkeypatch):
     """Evenly over x; every row stays in overall.csv."""
     monkeypatch.setattr(frames, "MOST_POINTS", 10)
