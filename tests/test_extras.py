@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 
 from hpcsweep import extras
 from hpcsweep.catalog.columns import OVERALL
+from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import MissingDependency
 from paths import ROOT
 
@@ -38,6 +39,11 @@ def test_columns_that_stay_empty_are_columns():
     named = {word for word in words if "_" in word}
     assert len(named) == 8
     assert named <= {column.name for column in OVERALL}
+
+
+def test_launchers_name_extras_that_there_are():
+    """A profile that takes one without its packages is refused with the extra."""
+    assert {one.extra for one in LAUNCHERS.values()} - {""} <= extras.EXTRAS.keys()
 
 
 def test_a_package_that_is_missing_is_told_with_its_extra(monkeypatch):

@@ -50,6 +50,13 @@ def test_torch_is_imported_in_a_process_of_its_own(desk):
     assert found["torch import"].level == "ok"
 
 
+def test_without_torch_the_deep_look_names_the_extra(desk, monkeypatch):
+    """No process is started in vain."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = by_what(doctor.examine(None, desk.results, deep=True))["torch import"]
+    assert (found.level, found.do) == ("fail", "pip install 'hpcsweep[measure]'")
+
+
 def test_what_the_process_says_is_what_the_doctor_reads(desk, monkeypatch):
     """Its line of JSON, here without another import of torch."""
     python = desk.folder / "python"

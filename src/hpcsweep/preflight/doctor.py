@@ -81,6 +81,9 @@ def _device() -> Finding:
 
 def _torch() -> Iterator[Finding]:
     """Import torch in another process, and report what it finds."""
+    if lack := extras.lacking("measure"):
+        yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
+        return
     done = subprocess.run(
         [sys.executable, "-m", _DEEP], capture_output=True, text=True, timeout=300, check=False
     )
