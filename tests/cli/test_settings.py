@@ -110,6 +110,18 @@ def test_the_nearest_folder_above_has_the_project_file(desk, config, monkeypatch
     assert len(hpcsweep.load("s").overall) == 2
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to somebody else")
+def test_a_file_that_anybody_could_have_written_does_not_count(desk, config):
+    """As /tmp/hpcsweep.toml of another user; in a folder that is not open to all, it does."""
+    path = desk.spec("results = 'theirs'\n", "hpcsweep.toml")
+    os.chown(path, 12345, -1)
+    assert shown(desk, "config")["results"][0] == "theirs"
+    desk.folder.chmod(0o1777)
+    assert shown(desk, "config")["results"][0] == "results"
+    os.chown(path, os.getuid(), -1)
+    assert shown(desk, "config")["results"][0] == "theirs"
+
+
 def test_commands_take_what_the_files_say(desk, config):
     """A default profile, a flag, a form, a list."""
     config("cluster = 'mine.yaml'\n[estimate]\nsample = 1\n")

@@ -10,6 +10,7 @@ line goes before variables, these before the project's file, that before the use
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -142,12 +143,19 @@ def files() -> Iterator[tuple[Path, Loc]]:
         for folder in (here, *here.parents):
             for name, table in _PROJECT_FILES:
                 path = folder / name
-                if path.is_file() and (not table or _has_table(path, ".".join(table))):
+                if path.is_file() and not _foreign(path) and _has_table(path, ".".join(table)):
                     yield path.relative_to(here) if folder == here else path, table
                     return
 
 
+def _foreign(path: Path) -> bool:
+    """Say whether anybody could have put the file there, as in /tmp: profiles hold commands."""
+    return bool(path.parent.stat().st_mode & stat.S_IWOTH) and path.stat().st_uid != os.getuid()
+
+
 def _has_table(path: Path, name: str) -> bool:
+    if not name:
+        return True
     with suppress(OSError, UnicodeDecodeError):
         return f"[{name}" in path.read_text(encoding="utf-8")
     return False
