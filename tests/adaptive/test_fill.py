@@ -10,7 +10,6 @@ import resultsfolder
 import sizes
 from hpcsweep.adaptive import fill, groups
 from hpcsweep.adaptive.judge import judge
-from hpcsweep.adaptive.measured import Known
 from hpcsweep.predict import intervals
 from hpcsweep.predict.sweep import Basis
 
@@ -27,7 +26,7 @@ def filled(left_out, failed=(), rounds=()):
     """Return the filled rows of six sizes, by size, where some have no time."""
     (group,) = groups.of(sizes.points([32, 48, 64, 96, 128, 256]))
     ms = {p.point_id: sizes.smooth(p) for p in group.points}
-    known = Known({name: time for name, time in ms.items() if name not in left_out}, failed=failed)
+    known = sizes.known({name: ms[name] for name in ms if name not in left_out}, failed)
     rows = fill.filled("demo", [judge(group, known, rounds)], known).rows
     return {row["input_size"]: row for row in rows}
 
@@ -76,7 +75,7 @@ def test_layers_predict_where_they_were_better(tmp_path):
     assert layers([], [ids[48]]) == {}
 
     (group,) = groups.of(points)
-    known = Known(ms)
+    known = sizes.known(ms)
     judged = judge(group, known, [[ids[32], ids[80]], [ids[48], ids[64]]], layers)
     assert {Basis.LINES, Basis.SIZES} == set(judged.rounds[0].said)
     found = fill.filled("demo", [judged], known, layers)

@@ -8,7 +8,6 @@ import pytest
 import sizes
 from hpcsweep.adaptive import groups
 from hpcsweep.adaptive.judge import HeldOut, Judged, Why, judge
-from hpcsweep.adaptive.measured import Known
 from hpcsweep.predict import intervals
 from hpcsweep.predict.sweep import Basis
 
@@ -19,7 +18,7 @@ ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1
 def known(**changes):
     """Return times that grow with the pixels, of all points."""
     ms = {point.point_id: point.axes["input_size"] ** 2 / 1000 for point in GROUP.points}
-    return Known(ms | changes)
+    return sizes.known(ms | changes)
 
 
 def rounds(*errors, basis=Basis.LINES):
@@ -90,19 +89,21 @@ def test_what_layers_say_is_asked_for_the_last_rounds_only():
 @pytest.mark.parametrize(
     ("errors", "noise", "why"),
     [
-        ([0.2, 0.029], 0.0, Why.REACHED),
-        ([0.2, 0.05], 0.0, None),
-        ([0.2, 0.05], 0.06, Why.NOISE),
-        ([0.1, 0.09], 0.0, None),
-        ([0.1, 0.09, 0.085], 0.0, Why.STUCK),
-        ([0.1, 0.09, 0.04], 0.0, None),
-        ([0.1, 0.04, 0.05], 0.0, None),  # the round before the last had helped
-        ([0.1, 0.04, 0.05, 0.04], 0.0, Why.STUCK),
+        ([0.2, 0.029], None, Why.REACHED),
+        ([0.2, 0.05], None, None),
+        ([0.2, 0.05], 0.1, Why.NOISE),
+        ([0.2, 0.05], 0.02, None),
+        ([0.1, 0.09], None, None),
+        ([0.1, 0.09, 0.085], None, Why.STUCK),
+        ([0.1, 0.09, 0.04], None, None),
+        ([0.1, 0.04, 0.05], None, None),  # the round before the last had helped
+        ([0.1, 0.04, 0.05, 0.04], None, Why.STUCK),
     ],
 )
 def test_when_no_more_points_are_measured(errors, noise, why):
-    """The target, the noise of single points, or rounds that did not help."""
-    assert Judged(GROUP, rounds(*errors), noise).why(0.03) is why
+    """The target, the noise of points measured twice (of two rounds), or rounds without help."""
+    differences = [] if noise is None else [noise * share for share in (0.5, 0.9, 1.1, 1.5)]
+    assert Judged(GROUP, rounds(*errors), differences).why(0.03) is why
 
 
 def test_an_interval_is_as_wide_as_the_errors_of_the_last_nine_points():

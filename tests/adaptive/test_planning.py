@@ -21,10 +21,10 @@ def test_a_smooth_curve_needs_few_points():
     """Three, four, and what lies between is known within the target."""
     run = measuring()
     plan = run.go()
-    assert [len(one) for one in run.rounds[:2]] == [6, 8]
+    assert [len(one.points) for one in run.rounds[:2]] == [6, 8]
     assert set(plan.why.values()) == {Why.REACHED}
     assert all(one.error <= 0.03 for one in plan.judged)
-    assert len(run.ms) <= 30
+    assert len(run.rows) <= 30
 
 
 def test_steps_need_more_points_or_are_told():
@@ -36,16 +36,19 @@ def test_steps_need_more_points_or_are_told():
     run = measuring(law=law, target=0.01)
     (one, _) = run.go().judged
     assert one.factor > 1.1
-    assert len(run.ms) > 30
+    assert len(run.rows) > 30
 
 
 def test_noise_ends_it_with_the_noise_as_the_reason():
-    """Errors of 10 % where the passes of each point differ by 15 %."""
+    """Each time is off by 10 %: some points are measured twice, and so the noise is known."""
     chance = np.random.default_rng(1)
-    run = measuring(law=lambda p: sizes.smooth(p) * np.exp(chance.normal(0, 0.1)), noise=0.15)
+    run = measuring(law=lambda point: sizes.smooth(point) * np.exp(chance.normal(0, 0.1)))
     plan = run.go()
     assert set(plan.why.values()) <= {Why.NOISE, Why.REACHED}
-    assert len(run.ms) <= 30
+    assert Why.NOISE in plan.why.values()
+    assert 4 <= sum(len(one.again) for one in run.rounds) <= 16
+    assert max(run.rows.values()) == 2
+    assert len(run.rows) <= 30
 
 
 def test_what_is_missing_of_a_round_comes_before_anything_new():
@@ -56,12 +59,22 @@ def test_what_is_missing_of_a_round_comes_before_anything_new():
     assert (len(plan.missing), plan.new) == (2, ())
 
 
+def test_what_is_missing_of_a_round_is_a_second_row_of_some_points():
+    """It was cut off before its last points."""
+    run = measuring(target=1e-9)
+    run.go(most=14)
+    plan = run.plan()
+    assert len(plan.again) == 4
+    run.go(most=8 + 1)
+    assert run.plan().missing == [one.point_id for one in plan.again[1:]]
+
+
 def test_points_measured_before_count_as_known():
     """Here the first set, by an ordinary submit; the first round is judged."""
     run = measuring()
-    run.ms = {name: 1.0 for g in run.groups for name in g.ids}
+    run.measured({name: 1.0 for g in run.groups for name in g.ids})
     assert run.plan().why == {g.name: Why.COMPLETE for g in run.groups}
-    run.ms = {g.ids[place]: 3.0 for g in run.groups for place in g.corners()}
+    run.measured({g.ids[place]: 3.0 for g in run.groups for place in g.corners()})
     plan = run.plan()
     assert len(plan.new) == 8
 
@@ -78,7 +91,7 @@ def test_points_that_fail_are_not_asked_for_again():
     """Large ones run out of memory; the others are predicted."""
     run = measuring(fails=lambda point: point.axes["input_size"] > 180)
     plan = run.go()
-    asked = [point_id for one in run.rounds for point_id in one]
+    asked = [point_id for one in run.rounds for point_id in one.points]
     assert len(asked) == len(set(asked))
     assert set(plan.why.values()) <= {Why.REACHED, Why.STUCK, Why.COMPLETE}
 
@@ -88,4 +101,4 @@ def test_a_sweep_of_sizes_and_batches():
     run = sizes.Measuring(groups.of(sizes.points(range(32, 256, 16), (1, 2, 4, 8, 16, 32))))
     (one,) = run.go().judged
     assert one.error == pytest.approx(0, abs=0.03)
-    assert len(run.ms) < 40  # of 84
+    assert len(run.rows) < 40  # of 84

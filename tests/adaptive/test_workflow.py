@@ -106,6 +106,19 @@ def test_the_budget_ends_it_and_the_same_command_measures_nothing_more(desk: Des
     assert "the budget is gone" in desk.run("status").stdout
 
 
+def test_some_points_are_measured_twice_where_the_target_is_missed(desk: Desk):
+    """No time can be foretold so well; the second rows tell the noise, and it ends by itself."""
+    desk.spec(SLEEPING.replace("40}", "4}"))
+    told = until(desk, target="0.0001%")
+    assert told.returncode == 0, told.stderr
+    rows = Counter(row["point_id"] for row in desk.rows())
+    known = rounds.read(desk.sweep())["cpu"].rounds
+    asked = Counter(point_id for one in known for point_id in (*one.points, *one.again))
+    assert rows == asked
+    assert set(rows.values()) == {1, 2}
+    assert not any(one.again for one in known[:2])
+
+
 def test_a_first_round_beyond_the_budget_measures_nothing(desk: Desk):
     """It says what it would cost."""
     desk.spec(SLEEPING)

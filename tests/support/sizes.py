@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ import numpy as np
 from hpcsweep.adaptive import planning
 from hpcsweep.adaptive.measured import Known
 from hpcsweep.point import Point
+from hpcsweep.store.rounds import Round
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.planning import Plan
@@ -40,6 +42,11 @@ def smooth(point: Point) -> float:
     return 1.0 + 0.001 * pixels
 
 
+def known(ms: Mapping[str, float], failed: Collection[str] = ()) -> Known:
+    """Return what is known where each point was measured once."""
+    return Known({name: [time] for name, time in ms.items()}, Counter([*ms, *failed]), failed)
+
+
 @dataclass
 class Measuring:
     """An adaptive run whose rounds are measured at once, and can be cut off after any point."""
@@ -48,18 +55,16 @@ class Measuring:
     law: Callable[[Point], float] = smooth
     target: float = 0.03
     budget: float = np.inf  # seconds
-    noise: float = 0.0
     fails: Callable[[Point], bool] = lambda _point: False
-    rounds: list[list[str]] = field(default_factory=list)
-    ms: dict[str, float] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
+    rounds: list[Round] = field(default_factory=list)
+    times: dict[str, list[float]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
     spent: float = 0.0
     history: list[set[str]] = field(default_factory=list)
 
     def plan(self) -> Plan:
         """Return the next round, from what is measured so far alone."""
-        spread = dict.fromkeys(self.ms, self.noise)
-        known = Known(self.ms, spread, {*self.ms, *self.failed}, self.failed, self.spent)
+        known = Known(self.times, self.rows, self.rows.keys() - self.times.keys(), self.spent)
         left = self.budget - self.spent
         return planning.plan(
             self.groups,
@@ -70,6 +75,11 @@ class Measuring:
             seconds=self.cost,
         )
 
+    def measured(self, ms: Mapping[str, float]) -> None:
+        """Replace what was measured by these times."""
+        self.times = {name: [time] for name, time in ms.items()}
+        self.rows = Counter(ms)
+
     def cost(self, point: Point) -> float:
         """Return the seconds of a point."""
         return 0.1 + 0.02 * self.law(point)
@@ -79,14 +89,14 @@ class Measuring:
         by_id = {point.point_id: point for group in self.groups for point in group.points}
         while (plan := self.plan()).points and most > 0:
             if plan.new:
-                self.rounds.append(plan.points)
+                new, again = ([one.point_id for one in part] for part in (plan.new, plan.again))
+                self.rounds.append(Round(points=tuple(new), again=tuple(again)))
             for point_id in plan.points[:most]:
                 point = by_id[point_id]
-                if self.fails(point):
-                    self.failed.add(point_id)
-                else:
-                    self.ms[point_id] = self.law(point)
+                self.rows[point_id] += 1
+                if not self.fails(point):
+                    self.times.setdefault(point_id, []).append(self.law(point))
                 self.spent += self.cost(point)
                 most -= 1
-            self.history.append({*self.ms, *self.failed})
+            self.history.append({*self.rows})
         return plan

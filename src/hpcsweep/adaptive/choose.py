@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -68,6 +68,16 @@ def following(
         found.append(Chosen(group.ids[place], float(cost[best]), float(worth[best])))
         gaps = np.minimum(gaps, apart[best])
     return found
+
+
+def again(
+    group: Group, times: Collection[str], rows: Mapping[str, int], seconds: Seconds
+) -> list[Chosen]:
+    """Return points of a group to measure a second time: two of those that have one row."""
+    once = [p for p in group.points if p.point_id in times and rows[p.point_id] == 1]
+    once.sort(key=seconds)
+    some = {place: once[place] for place in (len(once) // 3, 2 * len(once) // 3) if once}
+    return [Chosen(point.point_id, seconds(point), 0.0) for point in some.values()]
 
 
 def affordable(chosen: Iterable[Chosen], seconds: float) -> list[Chosen]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.stats import mannwhitneyu
 
 from hpcsweep.adaptive import lines
 from hpcsweep.predict import intervals
@@ -30,6 +31,8 @@ Predictor = Callable[[Sequence[str], Sequence[str]], Mapping[str, float]]
 
 ENOUGH: Final = 4  # held-out points of a group that say what its error is
 _FOR_INTERVALS: Final = 9  # fewer have no 90 % quantile: their largest error stands for it
+_OF_NOISE: Final = 1.5  # a time that is predicted from noisy ones cannot be better
+_SIGNIFICANT: Final = 0.1
 _HELPED: Final = 0.8  # an error that is no longer above this share of the one before has fallen
 _ROUNDS: Final = 3  # that have to be judged to see that more points do not help
 
@@ -38,7 +41,7 @@ class Why(Word):
     """Why no more points of a group are measured."""
 
     REACHED = "reached", "target reached"
-    NOISE = "noise", "the passes of a single point differ by more than that"
+    NOISE = "noise", "cannot be told from the noise of measuring a point twice"
     STUCK = "stuck", "more points did not lower it"
     COMPLETE = "complete", "no point is left that would tell more"
     BUDGET = "budget", "the budget is gone"
@@ -62,7 +65,7 @@ class Judged:
 
     group: Group
     rounds: Sequence[HeldOut]
-    noise: float = 0.0  # median spread of the passes of its points
+    differences: Sequence[float] = ()  # of two times of the same point, of any group
     measured: int = 0
 
     @property
@@ -102,16 +105,24 @@ class Judged:
             return None
         if error <= target:
             return Why.REACHED
-        if error <= self.noise:
-            return Why.NOISE
         basis = self.basis
+        if not self._beyond_noise():
+            return Why.NOISE
         medians = [float(np.median(one.errors(basis))) for one in self.rounds if basis in one.said]
         if len(medians) < _ROUNDS or min(medians[-2:]) <= _HELPED * min(medians[:-2]):
             return None
         return Why.STUCK
 
-    def _errors(self, basis: Basis) -> Floats:
-        newest = [one.errors(basis) for one in self._newest(ENOUGH) if basis in one.said]
+    def _beyond_noise(self) -> bool:
+        """Say whether the errors of late are clearly larger than the noise explains."""
+        errors = self._errors(self.basis, 2 * ENOUGH)
+        if len(self.differences) < ENOUGH:
+            return True
+        noise = _OF_NOISE * np.array(self.differences)
+        return bool(mannwhitneyu(errors, noise, alternative="greater").pvalue <= _SIGNIFICANT)
+
+    def _errors(self, basis: Basis, at_least: int = ENOUGH) -> Floats:
+        newest = [one.errors(basis) for one in self._newest(at_least) if basis in one.said]
         return np.concatenate([*newest, np.empty(0)])
 
     def _newest(self, at_least: int) -> list[HeldOut]:
@@ -128,7 +139,7 @@ def judge(
     group: Group, known: Known, rounds: Sequence[Sequence[str]], layers: Predictor | None = None
 ) -> Judged:
     """Return how well each round of a group was predicted from the points before it."""
-    mine = [point_id for point_id in group.ids if point_id in known.ms]
+    mine = [point_id for point_id in group.ids if point_id in known.times]
     left, found = set(mine), list[HeldOut]()
     for chosen in reversed(rounds):
         test = [point_id for point_id in chosen if point_id in left]
@@ -137,8 +148,7 @@ def judge(
         if test and before:
             held = sum(len(one.true) for one in found)
             found.append(_held_out(group, known, before, test, layers if held < ENOUGH else None))
-    spreads = [known.spread.get(point_id, 0.0) for point_id in mine]
-    return Judged(group, found[::-1], float(np.median(spreads)) if spreads else 0.0, len(mine))
+    return Judged(group, found[::-1], known.differences, len(mine))
 
 
 def _held_out(
@@ -148,10 +158,10 @@ def _held_out(
     test: Sequence[str],
     layers: Predictor | None,
 ) -> HeldOut:
-    ms = np.array([known.ms[point_id] for point_id in before])
+    ms = np.array([known.times[point_id][0] for point_id in before])  # not those of later rounds
     lined = lines.between(group.places_of(before), ms, group.places_of(test))
     said = {Basis.LINES: lined}
     by_layers = layers(before, test) if layers else {}
     if by_layers.keys() >= set(test):
         said[Basis.SIZES] = np.array([by_layers[point_id] for point_id in test])
-    return HeldOut(np.array([known.ms[point_id] for point_id in test]), said)
+    return HeldOut(np.array([known.times[point_id][0] for point_id in test]), said)

@@ -1,28 +1,46 @@
-"""What the rows of a sweep say to the next round: times, spreads, what failed, what it cost."""
+"""What the rows of a sweep say to the next round: times, what failed, what it cost, the noise."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.store import failures, shards
+from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from hpcsweep.store.rundir import RunDir
 
 
 @dataclass(frozen=True)
 class Known:
-    """Of the points with a row: by id the time and spread of those that are ok and not in doubt."""
+    """The rows of points, by id."""
 
-    ms: Mapping[str, float] = field(default_factory=dict)
-    spread: Mapping[str, float] = field(default_factory=dict)  # (q3 - q1) / median of the passes
-    settled: Collection[str] = frozenset()  # have a row of any status
-    failed: Collection[str] = frozenset()
+    times: Mapping[str, Sequence[float]]  # ms, the oldest first; only those that are valid
+    rows: Mapping[str, int]  # how many, of any status
+    failed: Collection[str] = frozenset()  # no row is ok
     seconds: float = 0.0  # that all rows of the rounds took
+
+    @cached_property
+    def ms(self) -> Mapping[str, float]:
+        """The last time of each point that has one."""
+        return {name: times[-1] for name, times in self.times.items()}
+
+    @property
+    def differences(self) -> list[float]:
+        """Return by what share two times of the same point differ, of those that have two."""
+        return [abs(t[-1] / t[0] - 1) for t in self.times.values() if len(t) > 1]
+
+
+@dataclass
+class _Read:
+    times: dict[str, list[float]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    ok: set[str] = field(default_factory=set)
+    seconds: float = 0.0
 
 
 def read(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known:
@@ -32,20 +50,20 @@ def read(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known
         ResultsError: a shard cannot be read.
 
     """
-    found = run.shards()
-    rows = {name: row for name, row in failures.rows_of(found).items() if name in points}
-    rows = {name: row for name, row in rows.items() if row["status"] != PointStatus.PROFILED}
-    good = {name: row for name, row in rows.items() if _is_good(row)}
-    spent = [row for one in found for row in shards.read(one).rows if row["point_id"] in rounds]
-    return Known(
-        ms={name: float(row["median_ms"]) for name, row in good.items()},
-        spread={name: float(row.get("iqr_rel") or 0) for name, row in good.items()},
-        settled=rows.keys(),
-        failed={name for name, row in rows.items() if row["status"] != PointStatus.OK},
-        seconds=sum(float(row.get("wall_s") or 0) for row in spent),
-    )
+    found = _Read()
+    for shard in run.shards():
+        for row in shards.read(shard).rows:
+            name = row["point_id"]
+            if name not in points or row["status"] == PointStatus.PROFILED:
+                continue
+            found.rows[name] += 1
+            found.seconds += float(row.get("wall_s") or 0) if name in rounds else 0.0
+            if row["status"] == PointStatus.OK:
+                found.ok.add(name)
+                if _is_valid(row):
+                    found.times.setdefault(name, []).append(float(row["median_ms"]))
+    return Known(found.times, found.rows, found.rows.keys() - found.ok, found.seconds)
 
 
-def _is_good(row: Mapping[str, Any]) -> bool:
-    measured = row["status"] == PointStatus.OK and row.get("valid") != "false"
-    return measured and float(row.get("median_ms") or 0) > 0
+def _is_valid(row: Mapping[str, Any]) -> bool:
+    return row.get("valid") != "false" and float(row.get("median_ms") or 0) > 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.judge import Predictor
     from hpcsweep.adaptive.measured import Known
+    from hpcsweep.store.rounds import Round
+
+_DIFFERENCES: Final = 16  # of points measured twice: more are not needed to know the noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +28,14 @@ class Plan:
 
     judged: Sequence[Judged] = ()
     new: Sequence[Chosen] = ()  # a round of its own
+    again: Sequence[Chosen] = ()  # measured a second time with it
     wanted: float = 0.0  # the seconds of all points that a round should have
     missing: Sequence[str] = ()  # of the last round
     why: dict[str, Why] = field(default_factory=dict)  # of groups that are through, by name
 
     @property
     def points(self) -> list[str]:
-        return [*self.missing, *(one.point_id for one in self.new)]
+        return [*self.missing, *(one.point_id for one in (*self.new, *self.again))]
 
     @property
     def held_out(self) -> int:
@@ -50,7 +54,7 @@ class Plan:
 def plan(  # noqa: PLR0913 - what decides
     groups: Sequence[Group],
     known: Known,
-    rounds: Sequence[Sequence[str]],
+    rounds: Sequence[Round],
     *,
     target: float,
     seconds_left: float,
@@ -60,31 +64,48 @@ def plan(  # noqa: PLR0913 - what decides
     """Return what to measure next.
 
     The first round takes the ends and the middle of each group. Each further one takes a few points
-    of every group that is not good enough, the worthiest of all groups if not all can be afforded.
+    of every group that is not good enough, the worthiest of all groups if not all can be afforded,
+    and measures some points of such groups again, since their error may be the noise.
     """
-    if rounds and seconds_left > 0:
-        here = {point_id for group in groups for point_id in group.ids}
-        missing = [p for p in rounds[-1] if p in here and p not in known.settled]
-        if missing:
-            return Plan(missing=missing)
-    judged = [judge(group, known, rounds, layers) for group in groups]
+    if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):
+        return Plan(missing=left)
+    judged = [judge(group, known, [one.points for one in rounds], layers) for group in groups]
     new: list[Chosen] = []
     if not rounds:
-        new = [one for group in groups for one in choose.first(group, known.settled, seconds)]
+        new = [one for group in groups for one in choose.first(group, known.rows, seconds)]
+    again: list[Chosen] = []
     why: dict[str, Why] = {}
     for one in judged if not new else ():
         found = one.why(target)
         chosen = [] if found else _following(one, known, seconds)
         if not chosen:
             why[one.group.name] = found or Why.COMPLETE
+        elif one.error is not None and len(known.differences) < _DIFFERENCES:
+            again += choose.again(one.group, known.times, known.rows, seconds)
         new += chosen
-    affordable = choose.affordable(new, seconds_left)
-    if new and not affordable:
-        why |= {one.group.name: Why.BUDGET for one in judged if one.group.name not in why}
-    wanted = sum(one.seconds for one in new)
-    return Plan(judged=judged, new=affordable, wanted=wanted, why=why)
+    return _cut(Plan(judged=judged, new=new, again=again, why=why), seconds_left)
+
+
+def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
+    """Return the points of a round that have no row, or no second one where they should."""
+    here = {point_id for group in groups for point_id in group.ids}
+    wanted = dict.fromkeys(last.points, 1) | dict.fromkeys(last.again, 2)
+    return [p for p, rows in wanted.items() if p in here and known.rows.get(p, 0) < rows]
 
 
 def _following(one: Judged, known: Known, seconds: Seconds) -> list[Chosen]:
     width = float(np.log(one.factor))
-    return choose.following(one.group, known.ms, known.settled, width, seconds)
+    return choose.following(one.group, known.times, known.rows, width, seconds)
+
+
+def _cut(wanted: Plan, seconds_left: float) -> Plan:
+    """Return what of a plan can be afforded; where that is nothing, say so."""
+    new = choose.affordable(wanted.new, seconds_left)
+    left = seconds_left - sum(one.seconds for one in new)
+    again = choose.affordable(wanted.again, left) if new else []
+    why = dict(wanted.why)
+    if wanted.new and not new:
+        names = [one.group.name for one in wanted.judged]
+        why |= {name: Why.BUDGET for name in names if name not in why}
+    seconds = sum(one.seconds for one in wanted.new)
+    return replace(wanted, new=new, again=again, wanted=seconds, why=why)

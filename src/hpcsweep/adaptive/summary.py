@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.adaptive.judge import Why
@@ -29,7 +30,7 @@ def lines(name: str, plan: Plan, known: Known, until: Until) -> Iterator[str]:
     """Yield the summary: the whole sweep, then each group, then what was not measured."""
     hours = known.seconds / 3600
     yield (
-        f"{name}: measured {len(known.settled):,} of {count(until.of, 'point')} "
+        f"{name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
         f"({hours:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
     )
     heads = ("group", "measured", "held-out error", "over", "from", "90 % interval", "")
@@ -37,7 +38,7 @@ def lines(name: str, plan: Plan, known: Known, until: Until) -> Iterator[str]:
     yield from (f"  {line}" for line in aligned(rows))
     if len(plan.judged) > _SHOWN:
         yield f"  and {count(len(plan.judged) - _SHOWN, 'group')} more"
-    doubtful = len(known.settled) - len(known.ms) - len(known.failed)
+    doubtful = len(known.rows) - len(known.ms) - len(known.failed)
     if doubtful:
         yield f"  measured, but not valid, so not used: {count(doubtful, 'point')}"
     if known.failed:
@@ -62,4 +63,6 @@ def _row(one: Judged, plan: Plan) -> tuple[str, ...]:
 
 def _why(one: Judged, plan: Plan) -> str:
     why = plan.why.get(one.group.name, Why.COMPLETE)
-    return f"{why.says} ({100 * one.noise:.1f} %)" if why is Why.NOISE else why.says
+    if why is not Why.NOISE:
+        return why.says
+    return f"{why.says} ({100 * median(one.differences):.1f} %)"

@@ -20,6 +20,7 @@ from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, rounds
 from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, prepare, workflow
 from hpcsweep.tracking import journal
 
@@ -119,8 +120,8 @@ def _planned(job: _Job, *, over: bool) -> tuple[Plan, Known, Until]:
         until = replace(
             before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
         )
-        sent = [one.points for one in until.rounds]
-        known = measured.read(job.run, job.ids, {name for one in sent for name in one})
+        sent = until.rounds
+        known = measured.read(job.run, job.ids, {name for one in sent for name in one.points})
         left = 0.0 if over or _is_over(before, until) else _seconds(until) - known.seconds
         plan = planning.plan(
             job.groups,
@@ -156,7 +157,8 @@ def _with(until: Until, plan: Plan) -> Until:
         last = replace(done[-1], error=plan.error, held_out=plan.held_out)
         done = (*done[:-1], last)
     if plan.new:
-        new = Round(points=tuple(one.point_id for one in plan.new))
+        points, again = (tuple(one.point_id for one in part) for part in (plan.new, plan.again))
+        new = Round(points=points, again=again)
         return replace(until, rounds=(*done, new), outcome="")
     return replace(until, rounds=done, outcome=summary.outcome(plan))
 
@@ -168,21 +170,23 @@ def _send(job: _Job, plan: Plan, until: Until, known: Known) -> int:
     stop_after = left if here and left < math.inf else None
     options = replace(asked.options, max_gpu_hours=None, stop_after=stop_after, is_round=True)
     job.say(f"{job.run.name}: {until.text()}")
-    one = replace(asked, only=frozenset(plan.points), options=options)
+    again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
+    one = replace(asked, only=frozenset(plan.points), again=again, options=options)
     return workflow.submit(job.run.path.parent, one, job.say)
 
 
 def _waited(job: _Job, until: Until, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
-    round_ = set(until.rounds[-1].points) & job.ids
-    asked_at = -math.inf
+    wanted, asked_at = {*until.rounds[-1].points, *until.rounds[-1].again}, -math.inf
     while True:
-        if round_ <= ledger.statuses(job.run).keys():
+        known = measured.read(job.run, job.ids, ())
+        if not planning.missing(until.rounds[-1], job.groups, known):
             return True
         if time.monotonic() - asked_at >= _ASK_SECONDS:
             queue = journal.ask(job.run.submissions())
-            if not round_ & ledger.read(job.run, queue.live_chunks).live.keys():
-                return len(job.ids & ledger.statuses(job.run).keys()) > len(before.settled)
+            if not wanted & ledger.read(job.run, queue.live_chunks).live.keys():
+                known = measured.read(job.run, job.ids, ())
+                return sum(known.rows.values()) > sum(before.rows.values())
             asked_at = time.monotonic()
         time.sleep(_LOOK_SECONDS)
 

@@ -25,6 +25,7 @@ class Round:
     """The points that were chosen together; what a fit without them was wrong by, once known."""
 
     points: tuple[str, ...]
+    again: tuple[str, ...] = ()  # measured a second time, to know the noise
     error: float | None = None  # median over `held_out` points
     held_out: int = 0
 
@@ -56,8 +57,11 @@ class Until:
         return f"held-out error {100 * judged.error:.1f} % (median of {points}), {target}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plain record, with numbers of points instead of their ids."""
-        counts = [{**typed_json.write(one), "points": len(one.points)} for one in self.rounds]
+        """Return the plain record, with numbers of points instead of ids."""
+        counts = [
+            {**typed_json.write(one), "points": len(one.points), "again": len(one.again)}
+            for one in self.rounds
+        ]
         return {**typed_json.write(self), "rounds": counts}
 
 
