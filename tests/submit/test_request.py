@@ -36,3 +36,13 @@ def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):
         done = desk.run(*command, "sweep.yaml", "--cluster", "v100.yaml")
         assert (done.returncode, done.stderr, done.stdout) == (2, told, "")
     assert not desk.results.exists()
+
+
+def test_more_points_than_anybody_measures_are_refused_at_once(desk):
+    """An estimate of ten million took half a minute; `expand` still shows the first ten."""
+    axes = "{model: [a], seed: {start: 1, stop: 10000, step: 1}, batch_size: {start: 1, stop: 1000"
+    desk.spec(f"workload: noop\naxes: {axes}, step: 1}}}}\n")
+    done = desk.run("estimate", "sweep.yaml")
+    assert done.returncode == 2
+    assert "10,000,000 points, at most 1,000,000 at a time; leave some out" in done.stderr
+    assert desk.run("expand", "sweep.yaml").stdout.startswith("sweep: 10,000,000 points\n")

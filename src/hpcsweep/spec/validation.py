@@ -24,6 +24,7 @@ from hpcsweep.errors import nearest, suggest
 from hpcsweep.spec.document import Complaints, Document, Loc, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+MOST: Final = 1e18  # as a file may write a whole number
 LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
 _LITERALS: Final = re.compile(r"'([^']*)'|(True|False)")
 
@@ -63,8 +64,10 @@ class NotKnown(ValueError):
 
 
 def integral(value: object) -> object:
-    """Turn 224.0 into 224, for a field that is a whole number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Turn 224.0 into 224, for a field that is a whole number; 1e300 counts nothing."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < MOST:
+        return int(value)
+    return value
 
 
 def _line(text: str) -> str:

@@ -60,6 +60,7 @@ class Estimates:
         names = took.names_of_kind(self.workload)
         amounts = [name for name in took.AMOUNTS if name in axis_defaults(self.workload)]
         self._names, self._key = names, itemgetter(*names, *amounts)
+        self._given, self._kinds = itemgetter(*names), dict[object, took.Kind]()
         self._known: dict[object, tuple[float, Basis]] = {}
         self._corrections: dict[tuple[str, str], float | None] = {}
         self._model: object = None
@@ -128,7 +129,7 @@ class Estimates:
         if point.workload == "noop":
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000, Basis.GIVEN
         axes, known = point.axes, self.learnt
-        kind, work = took.kind_of(self._names, axes), passes.work(axes)
+        kind, work = self._kind(axes), passes.work(axes)
         number = self._passes(axes)
         if kind in known.pass_s:
             one = known.pass_s[kind].at(work)
@@ -143,6 +144,13 @@ class Estimates:
             basis = Basis.OTHERS if correction else Basis.PEAKS
             one = passes.by_table(axes) * (correction or 1.0)
         return known.beside.at(one) + number * one, basis
+
+    def _kind(self, axes: Mapping[str, Any]) -> took.Kind:
+        """Return the kind of a point; points of many sizes have one, and to write it is slow."""
+        given = None if isinstance(axes["algorithm"], dict) else self._given(axes)
+        if given is None or given not in self._kinds:
+            self._kinds[given] = took.kind_of(self._names, axes)
+        return self._kinds[given]
 
     def _correction(self, model: str, algorithm: str) -> float | None:
         if (model, algorithm) not in self._corrections:

@@ -38,6 +38,7 @@ class Options:
 
 
 DEFAULT: Final = Options()
+MOST_POINTS: Final = 1_000_000  # more take minutes, and nobody ever measures them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,14 @@ def make(sweep: Sweep, profile: Profile, options: Options = DEFAULT) -> Request:
 
 
 def check_points(asked: Request) -> None:
-    """Raise `UsageError` if a profile takes no point of a sweep."""
-    if len(asked.expansion()):
+    """Raise `UsageError` if a profile takes no point of a sweep, or more than can be handled."""
+    points = len(asked.expansion())
+    if points > MOST_POINTS:
+        raise UsageError(
+            f"{asked.words()}: {points:,} points, at most {MOST_POINTS:,} at a time; leave some "
+            "out, split the sweep, or take a part of it with --sample"
+        )
+    if points:
         return
     wants = ", ".join(gpus(asked.sweep)) or "any"
     raise UsageError(
