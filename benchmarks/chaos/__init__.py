@@ -1,0 +1,1 @@
+"""Faults at length on this machine: ``python -m benchmarks.chaos``."""
