@@ -38,11 +38,7 @@ def mutated(text: str, drawn: random.Random) -> str:
     """Return a sweep file that differs in one to four places."""
     if drawn.random() < 0.2:
         at, cut = drawn.randrange(len(text)), drawn.randrange(12)
-        return (
-            text[:at]
-            + drawn.choice(["[", "{", ": ", "- ", "\t", "*a", "'", "0", ""])
-            + text[at + cut :]
-        )
+        return text[:at] + drawn.choice(SCRAPS) + text[at + cut :]
     data = yaml.safe_load(text)
     for _ in range(drawn.randint(1, 4)):
         place, key = drawn.choice([*_places(data)])
