@@ -148,9 +148,8 @@ def test_help_cuts_no_description_of_a_command(desk):
     lines = desk.run_process("--help", COLUMNS="80").stdout.partition("Commands:\n")[2].splitlines()
     assert [line for line in lines if "..." in line] == []
     readme = (ROOT / "README.md").read_text()
-    assert [line.split()[0] for line in lines] == re.findall(
-        r"^\| `hpcsweep (\w+)", readme, re.MULTILINE
-    )
+    rows = re.findall(r"^\| `hpcsweep (\w+)", readme, re.MULTILINE)
+    assert [line.split()[0] for line in lines] == list(dict.fromkeys(rows))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from collectedsweep import collected
-from hpcsweep.analysis import layers, plot, report
+from hpcsweep.analysis import formats, layers, plot, report
 from hpcsweep.errors import SpecError
 from hpcsweep.point import canonical_json, map_name
 from hpcsweep.spec import expansion, map_names, sweep_file
@@ -76,8 +76,8 @@ def test_a_map_without_a_name_is_called_by_its_checksum() -> None:
 def test_reports_and_plots_call_a_map_by_its_name(tmp_path: Path, text: str, name: str) -> None:
     """Headings, lines, --where and --baseline; a line says what it stands for. CSV has the map."""
     run = collected(tmp_path, text, lambda axes: {"median_ms": 2.0 * axes["batch_size"]})
-    found = report.read(run)
-    assert found.text().splitlines()[2].split() == [
+    found = report.read(run).views()
+    assert formats.written(found, "table").splitlines()[2].split() == [
         "model",
         "input_size",
         "batch_size",
@@ -85,11 +85,11 @@ def test_reports_and_plots_call_a_map_by_its_name(tmp_path: Path, text: str, nam
         name,
     ]
     legend = f"   {name}: {canonical_json(TEXT)}"
-    assert legend in found.text()
-    assert found.to_json()["maps"] == {name: TEXT}
+    assert legend in formats.written(found, "table")
+    assert found[0].to_json()["maps"] == {name: TEXT}
     drawn = plot.read(run, "batch_size", baseline=f"algorithm={name}")
     assert [line.label for line in drawn.lines] == ["auto", name]
-    assert legend in drawn.text()
+    assert legend in formats.written(drawn.views(), "table")
     assert name in layers.read(run).written("table")
     assert canonical_json(TEXT).replace('"', '""') in run.overall.read_text()
 

@@ -30,7 +30,7 @@ from hpcsweep.errors import (
     Refused,
     SchedulerError,
 )
-from hpcsweep.spec import lookup, profile
+from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def init(  # noqa: PLR0913 - one argument per option
     project: bool,
     noop: bool,
 ) -> Answer:
-    """Set up hpcsweep on this machine or cluster, and verify it with one point.
+    """Set up hpcsweep on this cluster, up to one verified point.
 
     Writes profiles of the cluster's GPUs, checks them, keeps a default profile in the configuration
     file, writes schemas for editors and completion for the shell, and runs one point to its row.
@@ -134,6 +134,7 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
 def _default(results: Path, names: Sequence[str]) -> Profile:
     """Return the default profile: the first of these that fits, or the one that a person takes."""
     from hpcsweep.preflight.doctor import examine
+    from hpcsweep.spec import profile
 
     fits = []
     told = set[str]()
@@ -171,7 +172,7 @@ def _keep_default(file: Path, cluster: str) -> str:
 
 def _schemas(home: Path) -> Iterator[str]:
     """Write the JSON Schemas with which editors complete and check sweeps and profiles."""
-    from hpcsweep.spec import sweep_file
+    from hpcsweep.spec import profile, sweep_file
 
     for kind, text in ((lookup.SWEEPS, sweep_file.schema()), (lookup.PROFILES, profile.schema())):
         path = home / kind / "schema.json"

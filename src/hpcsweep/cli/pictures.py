@@ -99,7 +99,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     log_x: bool,
     log_y: bool,
 ) -> Answer:
-    """Plot one column over another, or the slowest layers, as table and picture.
+    """Plot one column over another, or the slowest layers.
 
     \b
     hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
