@@ -1,7 +1,7 @@
 """Adds pages to the site that are not files in docs/; mkdocs calls the functions `on_...`.
 
-The pages are README.md, CONTRIBUTING.md and CHANGELOG.md with adapted links, and a page that lists
-every module with the first line of its docstring, in the order of README's map.
+The pages are README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md with adapted links, and a
+page that lists every module with the first line of its docstring, in the order of README's map.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
 }
 CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)]*)?\))")

@@ -31,6 +31,7 @@ FOREIGN = {  # options of other programs that sentences name
     *("--cache-control", "--clock-control", "--export", "--kernel-name", "--launch-count"),  # ncu
     *("--nvtx-include", "--page", "--set"),
     "--kernel-trace",  # rocprofv3
+    "--restore-session",  # ReFrame
     "--disasters",  # benchmarks/disasters.py
     *("--again", "--rehearse", "--seconds"),  # benchmarks/gpu
 }

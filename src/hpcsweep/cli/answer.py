@@ -25,6 +25,7 @@ import click
 
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import HpcsweepError, UsageError
+from hpcsweep.text import folded
 
 VERSION: Final = 1
 _BLOCK: Final = 1000  # pieces of a document that are printed at once
@@ -110,7 +111,8 @@ def say(text: str) -> None:
     Beside a document it goes to stderr; with --quiet, nowhere.
     """
     if not mode.quiet:
-        show(text, file=sys.stderr if mode.json else sys.stdout, flush=True)
+        lines = [text] if "\n" in text else folded([text], width())  # a job script stays whole
+        show("\n".join(lines), file=sys.stderr if mode.json else sys.stdout, flush=True)
 
 
 def note(text: str) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WAITING: Final = "waiting"  # no row yet
 _DIGITS: Final = 8  # of an id, in the table
 _LOG_LINES: Final = 40
+_NODE: Final = 4  # column of the table
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,12 @@ def table(name: str, found: Sequence[PointState], width: int | None) -> str:
         time, node = one.row.get("median_ms"), str(one.row.get("node") or "")
         shown = f"{float(time):.3f}" if time else ""
         rows.append((one.point_id[:_DIGITS], one.status, one.label, shown, node, one.why))
-    lines = [cut(line, width) for line in aligned(rows)]
+    one_node = len({row[_NODE] for row in rows[1:]}) < 2
+    if width and one_node:  # more room for the reason
+        told = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
+    else:
+        told = [[*row] for row in rows]
+    lines = [cut(line, width) for line in aligned(told)]
     return "\n".join([f"{name}: {counts}", "", *lines])
 
 
