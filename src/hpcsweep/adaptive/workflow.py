@@ -167,7 +167,7 @@ def _send(job: _Job, plan: Plan, until: Until, known: Known) -> int:
     """Submit the points of a round as any others; return the exit code of that."""
     asked, here = job.asked, not job.asked.profile.in_slurm
     left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
-    stop_after = left if here and left < math.inf else None
+    stop_after = left if here else math.inf
     options = replace(asked.options, max_gpu_hours=None, stop_after=stop_after, is_round=True)
     job.say(f"{job.run.name}: {until.text()}")
     again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ class Counts:
         self._clock = clock
         self._began = self._last = clock()
         self._first: float | None = None
+        self.stop_after = math.inf  # seconds since the first point began
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
@@ -50,9 +52,9 @@ class Counts:
         if self._first is None:
             self._first = self._clock()
 
-    def measures_since(self) -> float:
-        """Return for how many seconds points have been measured."""
-        return 0.0 if self._first is None else self._clock() - self._first
+    def time_is_over(self) -> bool:
+        """Say whether points have been measured for longer than `stop_after`."""
+        return self._first is not None and self._clock() - self._first > self.stop_after
 
     def point(self, status: str) -> None:
         """Count one more row."""

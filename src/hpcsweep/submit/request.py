@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ class Options:
     nodes: int | None = None  # spread the points over so many tasks of Slurm
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
-    stop_after: float | None = None  # seconds of measuring on this machine
+    stop_after: float = math.inf  # seconds of measuring on this machine
     is_round: bool = False  # of several: who asked goes on by itself
     check: bool = True  # compare the profile with its cluster first
     quiet: bool = False  # no progress while points are measured

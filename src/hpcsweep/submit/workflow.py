@@ -174,8 +174,8 @@ def _run_here(job: _Submit) -> int:
     launcher = launchers.here(job.asked.profile)
     try:
         with progress.shown(job.ready.points, quiet=job.asked.options.quiet) as shown:
-            limit = job.asked.options.stop_after
-            result = launcher.run(job.submission, job.asked.profile, shown, limit)
+            shown.stop_after = job.asked.options.stop_after
+            result = launcher.run(job.submission, job.asked.profile, shown)
     finally:
         ledger.note_end(job.submission)
     for why in result.refusals:

@@ -28,7 +28,7 @@ class Result:
 
     tally: Tally = field(default_factory=Tally)  # rows that were written
     interrupted: bool = False
-    out_of_time: bool = False  # `stop_after` was over before the last point
+    out_of_time: bool = False  # time was over before the last point
     refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
 
     @property
@@ -50,16 +50,10 @@ class Preview:
 class RunsHere(Protocol):
     """A launcher whose chunks run on this machine."""
 
-    def run(
-        self,
-        submission: SubmissionDir,
-        profile: Profile,
-        progress: Counts,
-        stop_after: float | None = None,
-    ) -> Result:
+    def run(self, submission: SubmissionDir, profile: Profile, progress: Counts) -> Result:
         """Run every chunk to its end; tell `progress` of each new row.
 
-        After `stop_after` seconds of measuring, end with the current points.
+        When that says that time is over, end with the current points.
         """
 
 

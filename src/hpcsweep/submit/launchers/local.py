@@ -45,13 +45,11 @@ class _Running:
     buffer: bytes = b""
 
 
-def run(
-    submission: SubmissionDir, profile: Profile, progress: Counts, stop_after: float | None = None
-) -> Result:
+def run(submission: SubmissionDir, profile: Profile, progress: Counts) -> Result:
     """Run every chunk; the first Ctrl-C finishes the current points, the second drops them."""
     manifest = submission.read_manifest()
     env = {**profile.env, **_threads(manifest.run.workers)}
-    return _Run(submission, env, progress, stop_after).to_the_end(range(manifest.chunks))
+    return _Run(submission, env, progress).to_the_end(range(manifest.chunks))
 
 
 def _threads(workers: int) -> dict[str, str]:
@@ -63,14 +61,8 @@ def _threads(workers: int) -> dict[str, str]:
 class _Run:
     """Follows the supervisors of a submission: their rows, their ends, and signals from outside."""
 
-    def __init__(
-        self,
-        submission: SubmissionDir,
-        env: Mapping[str, str],
-        progress: Counts,
-        stop_after: float | None = None,
-    ) -> None:
-        self._submission, self._progress, self._stop_after = submission, progress, stop_after
+    def __init__(self, submission: SubmissionDir, env: Mapping[str, str], progress: Counts) -> None:
+        self._submission, self._progress = submission, progress
         own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
         self._env = {**os.environ, **env, **own}
         if folders := self._env.get("PYTHONPATH"):  # an empty entry is the working directory
@@ -103,12 +95,10 @@ class _Run:
         return self._result
 
     def _watch_the_time(self) -> None:
-        limit = self._stop_after
-        if limit is None or self._stops or self._progress.measures_since() <= limit:
-            return
-        self._result.out_of_time = True
-        self._on_signal(signal.SIGTERM, None)
-        self._heard = False
+        if self._progress.time_is_over() and not self._stops:
+            self._result.out_of_time = True
+            self._on_signal(signal.SIGTERM, None)
+            self._heard = False
 
     def _start(self, chunk: int, vain: int) -> None:
         errors = (self._submission.logs / f"{chunk}.supervisor.log").open("ab+")
