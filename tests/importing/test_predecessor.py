@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 import oldtables
+from analysistables import table_of
 from hpcsweep.analysis import best, compare, dataset, layers, report, sides
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import UsageError
@@ -68,7 +69,7 @@ def test_the_size_of_a_layer_row_is_that_of_its_image(run):
 
 def test_report_layers_compare_and_best_work_on_them(run):
     """As on rows that were measured here; every time is marked as unreliable."""
-    assert "host_copies (18 points)" in report.read(run).text()
+    assert "host_copies (18 points)" in table_of(report.read(run))
     slowest = layers.read(run, where="gpu=v100").frame
     assert slowest["layer"][0] == "conv3"
     root = run.path.parent

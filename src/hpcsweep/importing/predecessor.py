@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells, cell, cells
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import tables
 from hpcsweep.point import Point, point_id
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PROFILE: Final = "import"
 HOST_COPIES: Final = "host_copies"
+_PLACE: Final = {name: place for place, name in enumerate(LAYER_COLUMNS)}
 _SHAPE: Final = (
     "input_size", "in_channels", "out_channels", "kernel_size", "stride", "padding",
 )  # fmt: skip
@@ -173,7 +174,8 @@ class _Writer:
         }
         names = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "point_id")
         base = {name: shared[name] for name in names} | {"op": "conv2d", "direction": "forward"}
-        layers = [{**base, "call_index": i, **_layer(cells)} for i, cells in enumerate(rows)]
+        texts = cells(base, LAYER_COLUMNS)
+        layers = [_layer(texts, index, found) for index, found in enumerate(rows)]
         file.commit(row, layers)
         return len(layers)
 
@@ -204,28 +206,30 @@ def _passes(
         yield before, found
 
 
-def _layer(row: dict[str, str]) -> Cells:
-    """Return the cells of a layer row."""
-    shape = tuple(row.get(name) or "" for name in _SHAPE)
-    percentage = tables.number(row.get("percentage"))
-    return {
-        **_geometry(shape),
-        **tables.times(row),
-        "layer": row["layer"],
-        "percentage": percentage,
-    }
+def _layer(texts: Sequence[str], index: int, row: dict[str, str]) -> list[str]:
+    """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
+    found = [*texts]
+    for place, text in _geometry(tuple(row.get(name) or "" for name in _SHAPE)):
+        found[place] = text
+    own = {"percentage": tables.number(row.get("percentage")), "layer": row["layer"]}
+    for name, value in {**tables.times(row), **own, "call_index": index}.items():
+        found[_PLACE[name]] = cell(value)
+    return found
 
 
 @lru_cache(maxsize=65536)
-def _geometry(shape: tuple[str, ...]) -> Cells:
-    """Return the cells of a layer's shape; a size is written as 3, (3, 3) or 3x3."""
-    height, inputs, outputs, *sides = shape
-    cells: Cells = {"in_h": height, "in_w": height, "in_channels": inputs, "out_channels": outputs}
+def _geometry(shape: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return place and text of each cell of a layer's shape; a size is 3, (3, 3) or 3x3."""
+    return [(_PLACE[name], cell(text)) for name, text in _shape_cells(*shape).items()]
+
+
+def _shape_cells(height: str, inputs: str, outputs: str, *sides: str) -> Cells:
+    found: Cells = {"in_h": height, "in_w": height, "in_channels": inputs, "out_channels": outputs}
     for name, column, text in zip(("kernel", "stride", "pad"), _SHAPE[3:], sides, strict=True):
         pair = [part.strip() for part in text.strip("()[] ").replace("x", ",").split(",")]
         down, across = pair[0], pair[-1] or pair[0]
-        cells |= {f"{name}_h": down, f"{name}_w": across}
-        cells[column] = down if down == across else f"{down}x{across}"
-    kernel, stride, pad = (cells[column] for column in _SHAPE[3:])
-    cells["unique_key"] = f"conv2d_c{inputs}_{height}x{height}_k{outputs}_{kernel}_s{stride}_p{pad}"
-    return cells
+        found |= {f"{name}_h": down, f"{name}_w": across}
+        found[column] = down if down == across else f"{down}x{across}"
+    kernel, stride, pad = (found[column] for column in _SHAPE[3:])
+    found["unique_key"] = f"conv2d_c{inputs}_{height}x{height}_k{outputs}_{kernel}_s{stride}_p{pad}"
+    return found

@@ -74,10 +74,13 @@ class ShardWriter:
     def commit(
         self,
         row: Mapping[str, object],
-        layers: Sequence[Mapping[str, object]] = (),
+        layers: Sequence[Mapping[str, object] | list[str]] = (),
         samples: Sequence[float] = (),
     ) -> None:
-        """Write a point: its layer rows, its samples in ms, then its row."""
+        """Write a point: its layer rows, its samples in ms, then its row.
+
+        A layer row may be a list: the texts of all its cells, in the order of the columns.
+        """
         layer_block = _block(layers, LAYER_COLUMNS)
         point_id = row["point_id"]
         sample_rows = [{"point_id": point_id, "i": i, "ms": ms} for i, ms in enumerate(samples)]
@@ -302,11 +305,13 @@ def _line(values: Iterable[str]) -> bytes:
     return buffer.getvalue().encode()
 
 
-def _block(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> bytes:
+def _block(rows: Sequence[Mapping[str, object] | list[str]], columns: Sequence[str]) -> bytes:
     if not rows:
         return b""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(cells(row, columns) for row in rows)
+    csv.writer(buffer, lineterminator="\n").writerows(
+        row if isinstance(row, list) else cells(row, columns) for row in rows
+    )
     return buffer.getvalue().encode()
 
 
