@@ -108,6 +108,11 @@ def wall_seconds(row: Cells) -> float:
     return _number(row, "wall_s")
 
 
+def upper_factor(row: Cells) -> float:
+    """Return the factor from a predicted time to the upper end of its interval."""
+    return _number(row, "predicted_hi_ms", math.inf) / _mean_ms(row)
+
+
 def _mean_ms(row: Cells) -> float:
     return _number(row, "mean_ms", _number(row, "median_ms"))
 

@@ -37,8 +37,11 @@ class TimeLimit:
         self._asked, self._tried_again, self._longest = asked, False, 0.0
         self._tried = _tried(run) if asked.profile.in_slurm else set()
 
-    def watch(self, points: Iterable[Point]) -> Iterator[Point]:
-        """Yield the points, and notice those that a job of a shorter limit had before."""
+    def watch(self, points: Iterator[Point]) -> Iterator[Point]:
+        """Return the points, and notice those that a job of a shorter limit had before."""
+        return self._watched(points) if self._tried else points
+
+    def _watched(self, points: Iterator[Point]) -> Iterator[Point]:
         for point in points:
             self._tried_again = self._tried_again or point.point_id in self._tried
             yield point

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,16 +90,11 @@ def predicted(run: RunDir, workload: str, device: str) -> list[Took]:
                     if row.get("gpu") == device and row.get("status") == "predicted"]  # fmt: skip
     except OSError:
         return []
+    texts = ({name: _PANDAS.get(text, text) for name, text in row.items()} for row in rows)
     return [
-        Took(
-            sweep=run.name,
-            kind=kind_of(names, {name: _PANDAS.get(text, text) for name, text in row.items()}),
-            work=passes.work(row),
-            pass_s=float(row["median_ms"]) / 1000,
-            by_table=passes.by_table(row),
-            width=float(row["predicted_hi_ms"]) / float(row["median_ms"]),
-        )
-        for row in rows
+        replace(found, width=passes.upper_factor(row))
+        for row in texts
+        for found in _took(run.name, names, workload, row, "")
     ]
 
 
