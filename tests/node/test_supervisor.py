@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 from attempts import SLOW, attempt, ids, prepared, wait_for_rows
+from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.rundir import ShardPath
 
@@ -54,3 +59,25 @@ def test_points_that_are_to_be_profiled_are_still_measured(desk):
     newer.write_manifest(replace(newer.read_manifest(), profile_fields={"wrapper": "nsys"}))
     attempt(older).communicate(timeout=60)
     assert len(ids(older)) == 20
+
+
+def test_output_that_cannot_be_written_costs_no_point(desk):
+    """The disk of the logs is full, and so is that of the job's own output."""
+    submission = prepared(desk, SLOW)
+    submission.log(0, 0).symlink_to("/dev/full")
+    with Path("/dev/full").open("w") as full:
+        running = attempt(submission, stdout=full)
+        running.communicate(timeout=60)
+    assert (running.returncode, len(ids(submission))) == (0, 20)
+
+
+def test_a_full_disk_has_its_exit_code_even_if_nobody_can_be_told(desk):
+    """The file of rows cannot grow, and neither can the job's own output."""
+    submission = prepared(desk, SLOW)
+    words = shlex.join(
+        [sys.executable, "-m", "hpcsweep.node.supervisor", str(submission.path), "0"]
+    )
+    limited = f"ulimit -f 4; exec {words} </dev/null >/dev/full 2>&1"
+    done = subprocess.run(["bash", "-c", limited], timeout=60, check=False)
+    assert done.returncode == ResultsError.exit_code
+    assert 0 < len(ids(submission)) < 20

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
@@ -29,13 +29,15 @@ def prepared(desk: Desk, text: str) -> SubmissionDir:
     return prepare.prepare(desk.sweep(), asked).submission
 
 
-def attempt(submission: SubmissionDir, **env: str) -> subprocess.Popen[str]:
+def attempt(
+    submission: SubmissionDir, stdout: int | IO[str] = subprocess.PIPE, **env: str
+) -> subprocess.Popen[str]:
     """Start an attempt as a job script does."""
     return subprocess.Popen(
         [sys.executable, "-m", "hpcsweep.node.supervisor", str(submission.path), "0"],
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -28,7 +28,7 @@ import traceback
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from hpcsweep import environment
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
         try:
             return Attempt(submission, int(argv[1]), stop).run()
         except HpcsweepError as error:
-            print(f"hpcsweep: {error}", file=sys.stderr)  # noqa: T201 - the job's log
+            _show(f"hpcsweep: {error}\n", sys.stderr)
             return error.exit_code
 
 
@@ -314,11 +314,19 @@ class Attempt:
 
     def _say(self, text: str) -> None:
         line = f"{_now()} {' '.join(text.split())}\n"
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with suppress(OSError), self._log.open("a", encoding="utf-8") as file:
+            file.write(line)  # what is measured counts more than what is said of it
         if os.environ.get(environment.PROGRESS) != "json":
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            _show(line, sys.stdout)
+
+
+def _show(text: str, stream: TextIO) -> None:
+    """Write to the job's output; once that fails, such as on a full disk, to nowhere."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _now() -> str:
