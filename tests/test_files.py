@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -59,3 +60,21 @@ def test_json_that_is_none_is_told_with_its_file(tmp_path: Path, content: bytes)
     path.write_bytes(content)
     with pytest.raises(ResultsError, match=r"manifest\.json"):
         files.read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "Free space, or"),
+        (errno.EDQUOT, "Free space, or"),
+        (errno.EROFS, "Make it writable, or"),
+        (errno.EACCES, "Make it writable, or"),
+    ],
+)
+def test_what_cannot_be_written_comes_with_what_helps(
+    tmp_path: Path, number: int, remedy: str
+) -> None:
+    """Space does not make a read-only file system writable."""
+    told = str(files.cannot_write(tmp_path, OSError(number, os.strerror(number))))
+    assert os.strerror(number) in told
+    assert remedy in told

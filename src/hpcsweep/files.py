@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -73,9 +74,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def cannot_write(path: Path, error: OSError) -> ResultsError:
     """Return the message for a disk that is full, read-only or not ours."""
+    remedy = "Free space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "Make it writable"
     return ResultsError(
         f"{path}: cannot be written ({error.strerror or error}); "
-        "what was measured before is kept. Free space, or choose another folder with --results"
+        f"what was measured before is kept. {remedy}, or choose another folder with --results"
     )
 
 
