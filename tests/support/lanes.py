@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # last one.
 LANES = (
     ("disasters", "control_of_jobs", "scripts", "mistakes"),
-    ("submitit", "launching", "badnodes"),
-    ("outage", "status_of_jobs", "talking_to_slurm", "lost_answers", "discovering", "lab"),
+    ("submitit", "launching", "badnodes", "talking_to_slurm", "status_of_jobs", "lab"),
+    ("outage", "lost_answers", "discovering", "init", "time_limit", "until_error"),
 )
 # Modules that take long begin early, so that no process is alone with one in the end.
 LONG = (
