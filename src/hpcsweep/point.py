@@ -39,6 +39,8 @@ class Point:
         `maps` has names of maps of algorithms by their canonical JSON.
         """
         values = {name: self.axes[name] for name in LABEL if name in self.axes}
+        if self.axes.get("input_width"):
+            values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"
         if "algorithm" in values:
             values["algorithm"] = algorithm_name(values["algorithm"], maps)
         return " ".join(map(str, values.values()))

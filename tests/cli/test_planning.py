@@ -162,3 +162,19 @@ def test_a_dry_run_that_takes_minutes_is_announced(desk):
     assert desk.run("estimate", "sweep.yaml", "--cluster", "v100").stderr == ""
     shown = desk.run("submit", "sweep.yaml", "--dry-run", "--cluster", "local").stdout
     assert "measuring one point here: a 1 1 auto on cpu, about 1 s" in shown
+
+
+def test_images_need_not_be_square(desk):
+    """Their width and channels are axes; the ids of points without them are as ever."""
+    head = "workload: inference\naxes:\n  model: [resnet18, vit_b_16]\n  gpu: [cpu]\n"
+    desk.spec(head + "  input_size: [224]\n")
+    plain = {point["point_id"] for point in _expansion(desk)["points"]}
+    desk.spec(head + "  input_size: [224]\n  input_width: [null, 224]\n  input_channels: [3, 4]\n")
+    points = _expansion(desk)["points"]
+    assert len(points) == 8
+    assert {
+        p["point_id"] for p in points if not p["input_width"] and p["input_channels"] == 3
+    } == plain
+    desk.spec(head + "  input_size: [224]\n  input_width: [320]\n")
+    told = desk.run("expand", "sweep.yaml").stderr
+    assert "6: axes.input_width[0]: found 320, vit_b_16 takes 224 only; correct the width" in told

@@ -9,6 +9,7 @@ _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps
 _SUFFIXES: Final = {**_TIMES, **_RATES, "_j": "J", "_bytes": "bytes", "_pct": "%", "_mhz": "MHz"}
 _UNITS: Final = {
     "input_size": "pixels",
+    "input_width": "pixels",
     "batch_size": "images",
     "throughput": "images/s",
     "flops": "FLOP",

@@ -71,7 +71,11 @@ _training = partial(Axis, workloads=("training",))
 # fmt: off
 _AXES: Final = (
     Axis("model", "model", None, "a torchvision classifier, or package.module:factory"),
-    Axis("input_size", "int", 224, "image height and width, pixels", minimum=1),
+    Axis("input_size", "int", 224, "image height, and width where no other is set, pixels",
+        minimum=1),
+    _one_pass("input_width", "int", None, "image width, pixels; unset: `input_size`", minimum=1),
+    _one_pass("input_channels", "int", 3, minimum=1,
+        doc="channels of an image; the first convolution of a torchvision network takes as many"),
     Axis("batch_size", "int", 1, "images per pass", minimum=1),
     Axis("algorithm", "algorithm", AUTO, "convolution algorithm, or a map of layers to names"),
     Axis("dtype", "str", "float32", "type of weights and activations", choices=DTYPES),

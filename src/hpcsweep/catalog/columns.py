@@ -86,7 +86,11 @@ _SEED_OVERALL = _group(
     ("algorithm", "str", "convolution algorithm as requested"),
     ("device", "str", "short name of the device; the same as `gpu`"),
     ("batch_size", "int", "images per pass"),
-    ("input_size", "int", "height and width of the network's input, pixels"),
+    (
+        "input_size",
+        "int",
+        "height of the network's input; its width too, if `input_width` is empty",
+    ),
     *_TIME_SEED,
 )
 
@@ -97,7 +101,7 @@ _SEED_LAYERS = _group(
     ("algorithm", "str", "convolution algorithm as requested"),
     ("device", "str", "short name of the device; the same as `gpu`"),
     ("batch_size", "int", "images per pass"),
-    ("input_size", "int", "height and width of the *network's* input, pixels, as in overall"),
+    ("input_size", "int", "height of the *network's* input, pixels, as in overall"),
     ("in_channels", "int", "input channels"),
     ("out_channels", "int", "output channels"),
     ("kernel_size", "str", "height, or `HxW` if height and width differ"),
@@ -389,7 +393,10 @@ SHARD_COLUMNS: Final = (
 # Columns of shards and of layer rows that schema 1.0 did not have: name each one that is added.
 # No checksum covers the headers of 1.0, so they must stay known (`store.seals`).
 LATER: Final = frozenset(
-    {"algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms", "sm_clock_pass_mhz"}
+    (
+        *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
+        *("sm_clock_pass_mhz", "input_width", "input_channels"),
+    )
 )
 
 # Rows of one sweep can be compared only if these cells are equal.

@@ -74,11 +74,13 @@ def _look(
 def _names(workload: str, case: str) -> list[tuple[str, str]]:
     """Return what a pattern may match in a case: layers, and the keys of their shapes."""
     axes = json.loads(case)
-    size, batch = axes.pop("input_size"), axes.pop("batch_size")
+    shape, batch = models.image_shape(axes), axes.pop("batch_size")
+    for name in ("input_size", "input_width"):
+        axes.pop(name, None)
     amp = _AMP[axes.pop("amp", "off")]
     model = _network(workload, json.dumps(axes))
     images = min(batch, _IMAGES)
-    image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, 3, size, size)
+    image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
     with torch.autocast("cpu", amp, enabled=amp is not None):
         shapes = shape_pass(model, image)
     calls = [
@@ -105,7 +107,8 @@ def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.M
             drawn = {**axes, "weights": models.RANDOM, "seed": 0}
             classes = axes["num_classes"] or SYNTHETIC_CLASSES
             return network.build(Point(workload, drawn), classes, device)
-        model = models.build_float32(axes["model"], enliven=False)
+        channels = axes.get("input_channels") or models.CHANNELS
+        model = models.build_float32(axes["model"], enliven=False, channels=channels)
     model = model.to(dtype=getattr(torch, axes["dtype"]))
     return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
 

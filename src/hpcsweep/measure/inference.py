@@ -67,7 +67,7 @@ class Inference(Workbench):
         super().__init__(device, telemetry)
         self._models = models.ModelCache(self.device.torch_device)
         self._reference = numerics.Reference(self.device.torch_device)
-        self._shapes: dict[tuple[int, int], Shapes] = {}
+        self._shapes: dict[tuple[object, int], Shapes] = {}
 
     def measure(self, point: Point, tries: int = 0) -> Measured:  # noqa: ARG002 - the no-op's business
         """Measure one point.
@@ -152,7 +152,7 @@ class Inference(Workbench):
         state, device = point.axes["cache_state"], self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
         images = models.make_inputs(point, device, count)
-        key = (point.axes["input_size"], point.axes["batch_size"])
+        key = (models.image_shape(point.axes), point.axes["batch_size"])
         if key not in self._shapes:
             self._shapes[key] = shape_pass(model, images[0])
         shapes = self._shapes[key]

@@ -13,6 +13,7 @@ drawn anew. Shapes, operators and counts stay the same.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.point import Point
 
 RANDOM: Final = "random"
-_CHANNELS: Final = 3
+CHANNELS: Final = 3  # of a picture
 # Both ask for a decision, else they warn.
 _EXTRA: Final[Mapping[str, dict[str, Any]]] = {
     "googlenet": {"init_weights": True},
@@ -47,13 +48,19 @@ class ModelKey:
     seed: int
     dtype: str
     memory_format: str
+    channels: int = CHANNELS
 
     @classmethod
     def of(cls, point: Point) -> ModelKey:
         """Return the key of a point's network."""
         axes = point.axes
         return cls(
-            axes["model"], axes["weights"], axes["seed"], axes["dtype"], axes["memory_format"]
+            axes["model"],
+            axes["weights"],
+            axes["seed"],
+            axes["dtype"],
+            axes["memory_format"],
+            image_shape(axes)[0],
         )
 
 
@@ -88,27 +95,35 @@ def build(key: ModelKey, device: torch.device) -> nn.Module:
         UsageError: no such network, factory or weights.
 
     """
-    model = build_float32(key.name, key.weights, key.seed)
+    model = build_float32(key.name, key.weights, key.seed, channels=key.channels)
     model = model.to(device=device, dtype=getattr(torch, key.dtype))
     return model.to(memory_format=LAYOUTS[key.memory_format])
 
 
 def build_float32(
-    name: str, weights: str = RANDOM, seed: int = 0, *, enliven: bool = True
+    name: str,
+    weights: str = RANDOM,
+    seed: int = 0,
+    *,
+    enliven: bool = True,
+    channels: int = CHANNELS,
 ) -> nn.Module:
     """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode.
 
-    `enliven` False leaves random weights as they are drawn, for training.
+    `enliven` False leaves random weights as they are drawn, for training. A network of torchvision
+    takes images of so many `channels`; one of your own takes what it takes.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
+        if channels != CHANNELS and ":" not in name:
+            _take_channels(model, channels, weights)
         model = model.float().eval().requires_grad_(requires_grad=False)
         if search_path.is_file(weights):
             load_weights(model, search_path.file(weights))
         elif weights == RANDOM and ":" not in name:
             if enliven:
-                _enliven(model)
+                _enliven(model, channels)
         elif weights != RANDOM and ":" in name:
             raise UsageError(
                 f"weights '{weights}': '{name}' is your own factory, so weights are "
@@ -117,11 +132,35 @@ def build_float32(
     return model
 
 
+def image_shape(axes: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return channels, height and width of a point's images."""
+    height = axes["input_size"]
+    return axes.get("input_channels") or CHANNELS, height, axes.get("input_width") or height
+
+
+def _take_channels(model: nn.Module, channels: int, weights: str) -> None:
+    """Give a network a first convolution for images of so many channels."""
+    if weights != RANDOM and not search_path.is_file(weights):
+        raise UsageError(
+            f"weights '{weights}' are for {CHANNELS} channels; with input_channels {channels} use "
+            f"'{RANDOM}' or a state dict of your own"
+        )
+    convolutions = ((n, m) for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
+    name, first = next(convolutions)
+    new = nn.Conv2d(
+        channels, first.out_channels, first.kernel_size, first.stride, first.padding,
+        bias=first.bias is not None,
+    )  # fmt: skip
+    nn.init.kaiming_normal_(new.weight, mode="fan_out", nonlinearity="relu")
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, new)
+
+
 def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tensor]:
     """Return images from the point's seed; a larger `count` does not change the first ones."""
     axes = point.axes
     generator = torch.Generator().manual_seed(axes["seed"])
-    shape = (axes["batch_size"], _CHANNELS, axes["input_size"], axes["input_size"])
+    shape = (axes["batch_size"], *image_shape(axes))
     return [
         fill(shape, axes["input_fill"], generator).to(
             device=device,
@@ -135,7 +174,7 @@ def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tens
 def input_bytes(point: Point) -> int:
     """Return the size of one input."""
     axes = point.axes
-    numbers = axes["batch_size"] * _CHANNELS * axes["input_size"] ** 2
+    numbers = axes["batch_size"] * math.prod(image_shape(axes))
     return int(numbers * getattr(torch, axes["dtype"]).itemsize)
 
 
@@ -246,7 +285,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 @torch.no_grad()
-def _enliven(model: nn.Module) -> None:
+def _enliven(model: nn.Module, channels: int) -> None:
     """Give an untrained network activations of a trained one's size; see the module's docstring."""
     for parameter in model.parameters():
         if parameter.dim() > 1 and not parameter.any():
@@ -257,7 +296,7 @@ def _enliven(model: nn.Module) -> None:
             hooks.enter_context(norm.register_forward_pre_hook(_scale))
         for size in _SETTLING_SIZES if norms else ():
             with suppress(RuntimeError, ValueError, AssertionError):
-                model(torch.randn(1, _CHANNELS, size, size))
+                model(torch.randn(1, channels, size, size))
                 break
 
 

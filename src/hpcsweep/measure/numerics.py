@@ -70,8 +70,8 @@ class Reference:
 
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
-        names = ("model", "weights", "seed", "input_size", "batch_size", "input_fill")
-        key = tuple(point.axes[name] for name in names)
+        names = ("model", "weights", "seed", "batch_size", "input_fill")
+        key = (*(point.axes[name] for name in names), models.image_shape(point.axes))
         if key != self._key:
             self.drop()
             with torch.inference_mode():

@@ -204,7 +204,8 @@ def _group_lines(group: Sequence[Finding], maps: Mapping[str, str], *, layers: b
 
 def _heading(finding: Finding) -> str:
     axes = finding.point.axes
-    size = f"{axes['input_size']}x{axes['input_size']}, batch {axes['batch_size']}"
+    size = f"{axes['input_size']}x{axes.get('input_width') or axes['input_size']}"
+    size += f", batch {axes['batch_size']}"
     rest = f"{axes['dtype']}, {axes['memory_format']}, on {axes['gpu']}"
     return f"{axes['model']}, {size}, {rest}"
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from hpcsweep.predict.tables import WORK
+from hpcsweep.catalog import columns
+from hpcsweep.predict.tables import SETTINGS, WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
     from hpcsweep.predict.tables import Measured
 
-_SAME: Final = ("model", "input_size", "batch_size", "dtype")
+_SAME: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting: width, channels
 _COLUMNS: Final = ("layer", "call_index", "op", "unique_key", "direction", *WORK)
 
 
 def calls_of(points: Iterable[Point], measured: Measured) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the calls of every network, size, batch and dtype; `key_of` says which is whose."""
     rows = measured.points.reset_index()
-    first = rows.groupby(list(_SAME), observed=True)["point_id"].first().to_dict()
+    first = rows.groupby([*_SAME, "setting"], observed=True)["point_id"].first().to_dict()
     by_point = measured.calls.groupby("point_id", observed=True)
     found: dict[tuple[Any, ...], pd.DataFrame] = {}
     network = _Network()
@@ -42,7 +43,8 @@ def calls_of(points: Iterable[Point], measured: Measured) -> dict[tuple[Any, ...
 
 def key_of(point: Point) -> tuple[Any, ...]:
     """Return what the shapes of a point's calls depend on."""
-    return tuple(point.axes[name] for name in _SAME)
+    setting = ",".join(columns.cell(point.axes[name]) for name in SETTINGS)
+    return (*(point.axes[name] for name in _SAME), setting)
 
 
 class _Network:
@@ -60,12 +62,12 @@ class _Network:
 
         axes = point.axes
         dtype, layout = getattr(torch, axes["dtype"]), models.LAYOUTS[axes["memory_format"]]
-        if self._name != (axes["model"], dtype, layout):
-            plain = models.build_float32(axes["model"], enliven=False)
+        batch, shape = axes["batch_size"], models.image_shape(axes)
+        if self._name != (axes["model"], dtype, layout, shape[0]):
+            plain = models.build_float32(axes["model"], enliven=False, channels=shape[0])
             self._model = plain.to(dtype=dtype).to(memory_format=layout)
-            self._name = (axes["model"], dtype, layout)
-        size, batch = axes["input_size"], axes["batch_size"]
-        image = torch.empty(batch, 3, size, size, dtype=dtype).to(memory_format=layout)
+            self._name = (axes["model"], dtype, layout, shape[0])
+        image = torch.empty(batch, *shape, dtype=dtype).to(memory_format=layout)
         found = shape_pass.shape_pass(self._model, image)
         rows = [
             {**work.call_cells(call), "call_index": index, "direction": "forward",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -128,7 +129,7 @@ def setting(points: pd.DataFrame) -> pd.Series[str]:
     A table that is older than an axis was measured with its default.
     """
     cells = [
-        points[name].map(_cell)
+        points[name].map(partial(_cell, AXES[name].default))
         if name in points
         else pd.Series(cell(AXES[name].default), points.index)
         for name in SETTINGS
@@ -136,10 +137,10 @@ def setting(points: pd.DataFrame) -> pd.Series[str]:
     return pd.concat(cells, axis=1).apply(",".join, axis=1)
 
 
-def _cell(value: Any) -> str:  # noqa: ANN401 - a cell
+def _cell(default: Any, value: Any) -> str:  # noqa: ANN401 - a cell
     """Return a cell as a point's own value would be written: a column with gaps holds floats."""
     if pd.isna(value):
-        return ""
+        return cell(default)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

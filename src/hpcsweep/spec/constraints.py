@@ -231,7 +231,23 @@ class Reader:
         for i, name in enumerate(doubtful):
             if grid.probed(i):
                 self._wrong.add(*self._size_complaint(name))
+        if "input_width" in self.space.defaults:
+            self._check_widths()
         self._check_include(grid)
+
+    def _check_widths(self) -> None:
+        """Complain about each width that a network has and cannot take."""
+        widths = filter(None, dict.fromkeys(self.space.values("input_width")))
+        names = sorted(self._models.keys() & set(self.space.values("model")))
+        bad = [(n, w) for w in widths for n in names if not self._models[n].takes(w)][:_PROBED]
+        probes = [
+            {**_unfit(n, "input_width"), "input_width": Predicate(frozenset({w}))} for n, w in bad
+        ]
+        grid = Grid(self.space, probes=probes)
+        for i, (name, width) in enumerate(bad):
+            if grid.probed(i):
+                text = f"{_size_text(name, width)}; correct the width or exclude it for this model"
+                self._wrong.add(self._source("input_width", width), text)
 
     def _check_include(self, grid: Grid) -> None:
         for first, again in _repeats(self.include):
@@ -284,15 +300,15 @@ def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
             yield first, i
 
 
-def _unfit(name: str) -> Condition:
+def _unfit(name: str, axis: str = "input_size") -> Condition:
     """Return the condition that matches the images that a model cannot take."""
     model = MODELS[name]
     condition = {"model": Predicate(frozenset({name}))}
     if not model.fixed:
-        return {**condition, "input_size": Predicate(bounds=(("lt", model.size),))}
+        return {**condition, axis: Predicate(bounds=(("lt", model.size),))}
     return {
         **condition,
-        "input_size": Predicate(frozenset({model.size}), negate=True),
+        axis: Predicate(frozenset({model.size}), negate=True),
         "weights": Predicate(frozenset({"random"})),  # published ones may bring another size
     }
 

@@ -25,7 +25,8 @@ _PROGRAM: Final = "hpcsweep.measure.ahead"
 _SECONDS: Final = 180.0  # a factory may wait for something
 # the axes that the shapes of a network depend on
 _SHAPES: Final = (
-    "model", "input_size", "batch_size", "dtype", "memory_format", "stem", "num_classes", "amp",
+    "model", "input_size", "input_width", "input_channels", "batch_size", "dtype",
+    "memory_format", "stem", "num_classes", "amp",
 )  # fmt: skip
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 

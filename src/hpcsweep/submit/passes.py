@@ -78,7 +78,8 @@ def layer_factor(row: Cells) -> float | None:
 def work(axes: Cells) -> float:
     """Return the pixels of a pass, in images of the reference size."""
     size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
-    return (size / REFERENCE_SIZE) ** 2 * batch
+    width = float(axes.get("input_width") or size)
+    return size * width / REFERENCE_SIZE**2 * batch
 
 
 def by_table(axes: Cells) -> float:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Kind = tuple[str, ...]
 
 # Axes that say how much is done, or only change numbers; the others make the kind of a point.
-AMOUNTS: Final = ("input_size", "batch_size", "dataset", "epochs", "steps_per_epoch")
+AMOUNTS: Final = ("input_size", "input_width", "batch_size", "dataset", "epochs", "steps_per_epoch")
 _NUMBERS: Final = {
     "gpu", "seed", "weights", "input_fill", "lr", "weight_decay", "lr_schedule", "lr_warmup_steps",
     "label_smoothing", "num_classes",

@@ -24,7 +24,9 @@ from hpcsweep.text import count
 
 Row = Mapping[Any, Any]
 
-_NUMERIC: Final = ("input_size", "batch_size", "num_threads", "seed")
+_NUMERIC: Final = (
+    "input_size", "input_width", "input_channels", "batch_size", "num_threads", "seed",
+)  # fmt: skip
 _TRAINING: Final = "training"
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
