@@ -58,6 +58,7 @@ def test_status_says_of_it_what_it_said_then(desk: Desk) -> None:
     then = expected("status.json")
     for now, before in zip(told["profiles"], then["profiles"], strict=True):
         assert {key: now[key] for key in before} == before
+    told = {name: told[name] for name in then}  # later versions add keys
     assert {**told, "profiles": then["profiles"]} == then
 
 
