@@ -62,9 +62,9 @@ def test_layers_predict_where_they_were_better(tmp_path):
     named = {old: ids[size] for old, size in by_size.items()}
     layers = fill.Layers(
         type(seen)(
-            chosen.points.rename(index=named).assign(setting="nchw,eager,hot,false,"),
+            chosen.points.rename(index=named).assign(setting=knownphysics.DEFAULTS),
             chosen.layers.assign(
-                point_id=chosen.layers["point_id"].map(named), setting="nchw,eager,hot,false,"
+                point_id=chosen.layers["point_id"].map(named), setting=knownphysics.DEFAULTS
             ),
         )
     )

@@ -310,8 +310,9 @@ def test_shipped_profiles_are_compared_with_a_cluster_that_has_other_gpus(
     cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
 ):
     """The H200 is not on this cluster: told by its feature, not by two days in the queue."""
-    assert profile.load("h200").constraint == "gpuh200"
-    assert _hpcsweep("doctor", "--cluster", "h200") == Refused.exit_code
+    text = "extends: h200\npartition: all\nconstraint: gpuh200\n"
+    (desk.folder / "cluster_profiles/mine.yaml").write_text(text)
+    assert _hpcsweep("doctor", "--cluster", "mine") == Refused.exit_code
     assert "no feature 'gpuh200'" in capsys.readouterr().out
 
 

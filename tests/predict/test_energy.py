@@ -34,7 +34,7 @@ def measured(noise=0.0, device=None, **changes):
     device = device or Device(noise=noise)
     found = knownphysics.measured(device, **changes)
     both = (found.points, found.layers)
-    points, layers = (one.assign(setting="nchw,eager,hot,false,") for one in both)
+    points, layers = (one.assign(setting=knownphysics.DEFAULTS) for one in both)
     chance = np.random.default_rng(1).normal(0, noise, len(points))
     return type(found)(points.assign(energy_j=joules(points, layers) * np.exp(chance)), layers)
 

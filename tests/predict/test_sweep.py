@@ -7,12 +7,9 @@ import pytest
 
 import knownphysics
 import resultsfolder
-from hpcsweep.catalog import AXES
-from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
 from hpcsweep.predict import sweep
 from hpcsweep.predict.sweep import Basis
-from hpcsweep.predict.tables import SETTINGS
 
 TEXT = """\
 name: demo
@@ -29,8 +26,7 @@ def measured(**changes):
     networks = {"resnet18": (8, 16, 32, 64), "vgg11": (32, 64, 96)}
     found = knownphysics.measured(networks=networks, **changes)
     both = (found.points, found.layers)
-    setting = ",".join(cell(AXES[name].default) for name in SETTINGS)
-    return type(found)(*(one.assign(setting=setting) for one in both))
+    return type(found)(*(one.assign(setting=knownphysics.DEFAULTS) for one in both))
 
 
 def points(tmp_path, text=TEXT, gpu="cpu"):

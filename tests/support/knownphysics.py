@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from hpcsweep.predict.tables import Measured
+from hpcsweep.catalog import AXES
+from hpcsweep.catalog.columns import cell
+from hpcsweep.predict.tables import SETTINGS, Measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+DEFAULTS = ",".join(cell(AXES[name].default) for name in SETTINGS)  # of a sweep that sets nothing
 NETWORKS = {
     "narrow": (8, 16, 32, 64),
     "wide": (32, 64, 128, 256),

@@ -75,7 +75,8 @@ class Dataset:
 
     def failures(self) -> list[Failure]:
         """Return the points that were not measured by status and reason."""
-        rows: list[Any] = self.failed.to_dict("records")
+        failed = self.failed.astype(object)
+        rows: list[Any] = failed.where(failed.notna(), None).to_dict("records")
         reasons = [plain("status_reason", row.get("status_reason")) for row in rows]
         told = ({**row, "status_reason": why} for row, why in zip(rows, reasons, strict=True))
         return failures.grouped(told, self.maps)
