@@ -52,7 +52,7 @@ def main() -> int:
     print("tool\twall s (min to max)\tCPU s\tCPU ms/point\tMiB\tfiles")
     for name, found in costs.items():
         print("\t".join([name, *_figures(found, given.points)]))
-    return int(any(isinstance(cost, str) for cost in costs["hpcsweep"]))
+    return int(any(isinstance(cost, str) for cost in costs.get("hpcsweep", ())))
 
 
 def _arguments() -> argparse.Namespace:

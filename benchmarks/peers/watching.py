@@ -56,6 +56,7 @@ def run(
                     child.wait(limit - (time.perf_counter() - begin))
                 except subprocess.TimeoutExpired:
                     _end(child)
+                    reap_orphans(0)  # else the next run would pay for their CPU time
                     raise TooLongError from None
                 peak = max(peak, looking.result())
             if child.returncode:
@@ -110,10 +111,10 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap_orphans() -> None:
-    """Take in the processes that became ours and ended."""
+def reap_orphans(options: int = os.WNOHANG) -> None:
+    """Take in the processes that became ours and ended; with 0 wait until all have."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
+        while os.waitpid(-1, options)[0]:
             pass
 
 
