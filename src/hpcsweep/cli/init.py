@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import extras, slurm
+from hpcsweep import extras
 from hpcsweep.cli import settings
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import request_of
@@ -114,6 +114,7 @@ def init(  # noqa: PLR0913 - one argument per option
 
 def _profiles(folder: Path, cluster: str | None) -> list[str]:
     """Write a profile for each type of GPU here; return their names, or those that stand in."""
+    from hpcsweep import slurm
     from hpcsweep.preflight import discover
 
     if not slurm.available():
