@@ -240,14 +240,9 @@ class Reader:
         widths = filter(None, dict.fromkeys(self.space.values("input_width")))
         names = sorted(self._models.keys() & set(self.space.values("model")))
         bad = [(n, w) for w in widths for n in names if not self._models[n].takes(w)][:_PROBED]
-        probes = [
-            {**_unfit(n, "input_width"), "input_width": Predicate(frozenset({w}))} for n, w in bad
-        ]
-        grid = Grid(self.space, probes=probes)
-        for i, (name, width) in enumerate(bad):
-            if grid.probed(i):
-                text = f"{_size_text(name, width)}; correct the width or exclude it for this model"
-                self._wrong.add(self._source("input_width", width), text)
+        for name, width in self._combined("input_width", bad):
+            text = f"{_size_text(name, width)}; correct the width or exclude it for this model"
+            self._wrong.add(self._source("input_width", width), text)
 
     def _check_include(self, grid: Grid) -> None:
         for first, again in _repeats(self.include):
@@ -266,11 +261,18 @@ class Reader:
         """Return where and what the first size is that a model has and cannot take."""
         sizes = dict.fromkeys(self.space.values("input_size"))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
-        probes = [{**_unfit(name), "input_size": Predicate(frozenset({size}))} for size in bad]
-        grid = Grid(self.space, probes=probes)
-        size = next((size for i, size in enumerate(bad) if grid.probed(i)), bad[-1])
+        found = self._combined("input_size", [(name, size) for size in bad])
+        size = next((size for _name, size in found), bad[-1])
         text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
         return self._source("input_size", size), text
+
+    def _combined(self, axis: str, bad: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+        """Yield those models and values that do not fit and that a combination has together."""
+        if not bad:
+            return
+        probes = [{**_unfit(name, axis), axis: Predicate(frozenset({one}))} for name, one in bad]
+        grid = Grid(self.space, probes=probes)
+        yield from (pair for i, pair in enumerate(bad) if grid.probed(i))
 
     def _source(self, name: str, value: object) -> Loc:
         """Return where an axis gets a value from: its own values, a rule's, or the default."""
