@@ -77,8 +77,6 @@ def options(group: click.Group, above: Loc = ()) -> Iterator[tuple[Loc, click.Op
 def _keyed(param: click.Parameter, above: Loc) -> Iterator[tuple[Loc, click.Option]]:
     if not isinstance(param, click.Option) or not param.expose_value:
         return
-    if param.is_flag and not param.is_bool_flag:
-        return  # --json is short for --format json
     name = max(param.opts, key=len).lstrip("-")
     if param.is_flag and param.flag_value is False:
         name = name.removeprefix("no-")

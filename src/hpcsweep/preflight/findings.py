@@ -41,9 +41,7 @@ def text(findings: Sequence[Finding]) -> str:
     """Return one line per finding, and a second one where there is something to do."""
     rows = []
     for finding in findings:
-        place = (
-            f" ({finding.where})" if finding.where and finding.level not in {"ok", "none"} else ""
-        )
+        place = f" ({finding.where})" if finding.where and finding.level != "ok" else ""
         rows.append((f"{finding.level:<4}", finding.what, f"{finding.detail}{place}"))
         if finding.do:
             rows.append(("", "", f"-> {finding.do}"))
