@@ -59,8 +59,9 @@ def announce(results: Path, requests: Iterable[Request]) -> None:
     """Say on stderr where a dry run would take minutes on this machine."""
     from hpcsweep.submit import dry_run
 
-    for told in {dry_run.announcement(results, asked) for asked in requests} - {""}:
-        note(told)
+    for told in dict.fromkeys(dry_run.announcement(results, asked) for asked in requests):
+        if told:
+            note(told)
 
 
 def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator[str]:
