@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import pytest
+
+from localruns import completed_by_bash
 
 
 def offered(desk, line):
@@ -45,10 +44,4 @@ def test_each_shell_has_its_script(desk, shell):
     script = desk.run_process(_HPCSWEEP_COMPLETE=f"{shell}_source").stdout
     assert "_HPCSWEEP_COMPLETE" in script
     if shell == "bash":
-        told = subprocess.run(
-            [shutil.which("bash"), "-c", f"{script}\ncomplete -p hpcsweep"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "hpcsweep" in told.stdout
+        assert "hpcsweep" in completed_by_bash(script)

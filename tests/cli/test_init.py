@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hpcsweep.errors import PointsFailed, Refused
+from localruns import completed_by_bash
 
 ALONE = {"PATH": "/nowhere"}  # no sbatch
 
@@ -97,13 +96,7 @@ def test_completion_is_written_where_the_shell_looks(desk, home, shell):
     assert "_HPCSWEEP_COMPLETE" in script.read_text()
     if shell == "bash":
         assert script.parent.name == "completions"
-        told = subprocess.run(
-            [shutil.which("bash"), "-c", f". '{script}'; complete -p hpcsweep"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "hpcsweep" in told.stdout
+        assert "hpcsweep" in completed_by_bash(f". '{script}'")
 
 
 def test_a_profile_that_does_not_fit_is_no_default(desk, home):

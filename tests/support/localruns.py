@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -112,6 +113,14 @@ class Desk:
         while sum(len(shards.read_keys(s.overall)) for s in self.sweep().shards()) < count:
             assert time.monotonic() < until
             time.sleep(0.02)
+
+
+def completed_by_bash(script: str) -> str:
+    """Return how bash completes hpcsweep after a script."""
+    bash = shutil.which("bash") or "bash"
+    return subprocess.run(
+        [bash, "-c", f"{script}\ncomplete -p hpcsweep"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def _exit_code() -> int:
