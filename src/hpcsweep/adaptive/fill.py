@@ -64,7 +64,7 @@ def _by_layers(
     name: str, judged: Sequence[Judged], known: Known, layers: Layers | None
 ) -> Predicted | None:
     """Return what layers say of the points without a time; None where they do not serve."""
-    points = [p for one in judged for p in one.group.points if p.point_id not in _done(known)]
+    points = [p for one in judged for p in one.group.points if p.point_id not in known.done]
     if layers is None or not points:
         return None
     try:
@@ -73,16 +73,12 @@ def _by_layers(
         return None
 
 
-def _done(known: Known) -> set[str]:
-    return {*known.ms, *known.failed}
-
-
 def _rows(
     name: str, one: Judged, known: Known, by_layers: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a group in order, each from the basis that was the better one."""
     points = one.group.points
-    left = [point for point in points if point.point_id not in _done(known)]
+    left = [point for point in points if point.point_id not in known.done]
     lined = _lined(one, known, left)
     for point in points:
         if (ms := known.ms.get(point.point_id)) is not None:

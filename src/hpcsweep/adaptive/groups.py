@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _REPEATS: Final = "seed"  # its values are repetitions of one thing
+_WITHIN: Final = frozenset({*SAMPLED, _REPEATS})  # axes that differ within a group
 _PER_OCTAVE: Final = {"input_size": 2.0, "batch_size": 1.0}  # of work: a size counts twice
 
 
@@ -67,13 +68,13 @@ def of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group
     """Return the groups of a sweep's points, in order; `maps` are those of `Point.label`."""
     found: dict[str, list[Point]] = {}
     for point in points:
-        rest = {k: v for k, v in point.axes.items() if k not in {*SAMPLED, _REPEATS}}
+        rest = {k: v for k, v in point.axes.items() if k not in _WITHIN}
         found.setdefault(canonical_json(rest), []).append(point)
     first = [members[0].axes for members in found.values()]
     names = [
         name
         for name in (first[0] if first else ())
-        if name not in {*SAMPLED, _REPEATS}
+        if name not in _WITHIN
         and (name in LABEL or len({canonical_json(axes[name]) for axes in first}) > 1)
     ]
     return [Group(_name(members[0].axes, names, maps), members) for members in found.values()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -68,7 +69,7 @@ class Judged:
     differences: Sequence[float] = ()  # of two times of the same point, of any group
     measured: int = 0
 
-    @property
+    @cached_property
     def basis(self) -> Basis:
         """The better one of what was tried in the last rounds."""
         newest = self._newest(ENOUGH)
@@ -83,12 +84,12 @@ class Judged:
         errors = self.errors
         return float(np.median(errors)) if len(errors) >= ENOUGH else None
 
-    @property
+    @cached_property
     def errors(self) -> Floats:
-        """Return the errors of the last round, and of earlier ones if it has too few points."""
+        """The errors of the last round, and of earlier ones if it has too few points."""
         return self._errors(self.basis)
 
-    @property
+    @cached_property
     def factor(self) -> float:
         """The factor of an interval that held nine times in ten."""
         rounds = self._newest(_FOR_INTERVALS)

@@ -29,9 +29,14 @@ class Known:
         """The last time of each point that has one."""
         return {name: times[-1] for name, times in self.times.items()}
 
-    @property
+    @cached_property
+    def done(self) -> frozenset[str]:
+        """The points that need no prediction: they have a time, or failed."""
+        return frozenset({*self.ms, *self.failed})
+
+    @cached_property
     def differences(self) -> list[float]:
-        """Return by what share two times of the same point differ, of those that have two."""
+        """By what share two times of the same point differ, of those that have two."""
         return [abs(t[-1] / t[0] - 1) for t in self.times.values() if len(t) > 1]
 
 

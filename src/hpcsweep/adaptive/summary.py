@@ -38,12 +38,12 @@ def lines(name: str, plan: Plan, known: Known, until: Until) -> Iterator[str]:
     yield from (f"  {line}" for line in aligned(rows))
     if len(plan.judged) > _SHOWN:
         yield f"  and {count(len(plan.judged) - _SHOWN, 'group')} more"
-    doubtful = len(known.rows) - len(known.ms) - len(known.failed)
+    doubtful = len(known.rows) - len(known.done)
     if doubtful:
         yield f"  measured, but not valid, so not used: {count(doubtful, 'point')}"
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
-    rest = until.of - len(known.ms) - len(known.failed)
+    rest = until.of - len(known.done)
     yield f"  {count(rest, 'point')} predicted, the others as measured:"
 
 
