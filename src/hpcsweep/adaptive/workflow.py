@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hpcsweep.adaptive.fill import Layers
     from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.measured import Known
     from hpcsweep.adaptive.planning import Plan
@@ -75,9 +76,10 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
     _check(job)
     worst, over, fruitless = 0, False, 0
     while True:
-        plan, known, until = _planned(job, over=over)
+        layers = _layers(job)
+        plan, known, until = _planned(job, layers, over=over)
         if not plan.points:
-            return max(worst, _finish(job, plan, known, until))
+            return max(worst, _finish(job, plan, known, until, layers))
         try:
             code = _send(job, plan, until, known)
         except workflow.OutOfTime as gone:
@@ -107,12 +109,16 @@ def _check(job: _Job) -> None:
         )
 
 
-def _planned(job: _Job, *, over: bool) -> tuple[Plan, Known, Until]:
+def _layers(job: _Job) -> Layers | None:
+    """Return what the layer rows of all rounds so far teach."""
+    if not job.has_layers or not job.run.shards():
+        return None
+    collecting.collect(job.run)
+    return fill.layers_of(job.run)
+
+
+def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[Plan, Known, Until]:
     """Return what comes next, and write it down."""
-    layers = None
-    if job.has_layers and job.run.shards():
-        collecting.collect(job.run)
-        layers = fill.layers_of(job.run)
     with locks.held(job.run, _LOCKED_BY):
         every = rounds.read(job.run)
         device, options = job.asked.device, job.asked.options
@@ -201,9 +207,8 @@ def _left(job: _Job, until: Until, code: int) -> int:
     return code
 
 
-def _finish(job: _Job, plan: Plan, known: Known, until: Until) -> int:
+def _finish(job: _Job, plan: Plan, known: Known, until: Until, layers: Layers | None) -> int:
     """Fill in the rest, and tell how it went."""
-    layers = fill.layers_of(job.run) if job.has_layers else None
     found = fill.filled(job.run.name, plan.judged, known, layers)
     overall, *_ = found.write(job.run.path)
     for line in summary.lines(job.run.name, plan, known, until):
