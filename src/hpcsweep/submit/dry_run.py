@@ -51,15 +51,14 @@ def run(results: Path, asked: Request, say: Say) -> int:
     own_files.check([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
-    expected = cost.of(results, asked)
+    sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)
     say(expected.text())
     prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
     if asked.profile.in_slurm and expected.points:
-        sweep = rundir.RunDir(results / asked.sweep.name)
         if asked.options.check:
             precheck.check(asked.profile, sweep.path, say)
         _show(sweep, asked, say)
-    return _rehearse(rundir.RunDir(results / asked.sweep.name), asked, say)
+    return _rehearse(sweep, asked, say)
 
 
 def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,7 +63,7 @@ class Estimates:
         self._names, self._key = names, itemgetter(*names, *amounts)
         self._given, self._kinds = itemgetter(*names), dict[object, took.Kind]()
         self._known: dict[object, tuple[float, Basis]] = {}
-        self._corrections: dict[tuple[str, str], float | None] = {}
+        self._correction = cache(self.learnt.correction)
         self._model: object = None
 
     def __call__(self, point: Point) -> float:
@@ -151,12 +152,6 @@ class Estimates:
         if given is None or given not in self._kinds:
             self._kinds[given] = took.kind_of(self._names, axes)
         return self._kinds[given]
-
-    def _correction(self, model: str, algorithm: str) -> float | None:
-        if (model, algorithm) not in self._corrections:
-            found = self.learnt.correction(model, algorithm)
-            self._corrections[model, algorithm] = found
-        return self._corrections[model, algorithm]
 
     def _passes(self, axes: Mapping[str, Any]) -> float:
         beside = self.learnt.beside
