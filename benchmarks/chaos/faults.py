@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from contextlib import suppress
@@ -158,7 +158,7 @@ def the_output_is_gone(place: Place, rng: Random) -> tuple[str, str]:
     """Stdout or stderr is closed, full, or a pipe whose reader left."""
     how = rng.choice((">&-", "2>&-", ">&- 2>&-", ">/dev/full", "2>/dev/full", "| head -c 1"))
     mark = uuid.uuid4().hex
-    words = " ".join(f"'{word}'" for word in place.submit())
+    words = shlex.join(place.submit())
     child = start(["sh", "-c", f"{words} {how}"], mark)
     return f"submit: {how}", end(child, mark, how)
 
@@ -190,7 +190,7 @@ def files_are_limited(place: Place, rng: Random) -> tuple[str, str]:
     """No file may grow beyond some kilobytes (as on a full disk), or few files may be open."""
     limit = rng.choice((f"ulimit -f {rng.randint(1, 40)}", f"ulimit -n {rng.randint(8, 40)}"))
     mark = uuid.uuid4().hex
-    words = " ".join(f"'{word}'" for word in place.submit())
+    words = shlex.join(place.submit())
     child = start(["sh", "-c", f"{limit}; {words}"], mark)
     return f"submit: {limit}", end(child, mark, limit)
 
@@ -218,7 +218,3 @@ def _after_a_while(mark: str, rng: Random) -> dict[int, str]:
         found = new
         time.sleep(0.05)
     return found
-
-
-if __name__ == "__main__":
-    sys.exit("run python -m benchmarks.chaos")

@@ -98,12 +98,18 @@ def _started(
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Kill a process and its descendants, those in sessions of their own included."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        tree = psutil.Process(child.pid)
-        for process in [tree, *tree.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
+    for process in _tree(child):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
     child.wait()
+
+
+def _tree(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and its descendants; none once it is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(child.pid)
+        return [root, *root.children(recursive=True)]
+    return []
 
 
 def _adopt_orphans() -> None:
@@ -128,11 +134,9 @@ def _peak(child: subprocess.Popen[bytes]) -> float:
     peak = 0.0
     while child.poll() is None:
         total = 0
-        with contextlib.suppress(psutil.NoSuchProcess):
-            tree = psutil.Process(child.pid)
-            for process in [tree, *tree.children(recursive=True)]:
-                with contextlib.suppress(psutil.Error):
-                    total += process.memory_full_info().pss
+        for process in _tree(child):
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().pss
         peak = max(peak, total / 2**20)
         time.sleep(_EVERY)
     return peak

@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.store import shards
-from labtools import arrays
+from labtools import arrays, queue_is_over
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
     cluster.wait_for("a worker", lambda: '"device_name"' in _env(desk))
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()))
+    cluster.wait_for("the end", queue_is_over)
     (submission,) = desk.sweep("s").submissions()
     (out,) = submission.logs.glob("slurm-*_0.out")
     after = out.read_text().partition("CANCELLED AT")[2]
@@ -73,7 +73,7 @@ def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: D
     assert "1 running" in told
     again = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert "3 points on l40" in again.stdout
-    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=90)
+    cluster.wait_for("the end", queue_is_over, timeout=90)
     outputs = [path.read_text() for path in run.submissions_dir.glob("*/logs/*")]
     assert len(_rows(desk)) == len(set(_rows(desk))) == 6, (slurm.queue(), outputs)
     assert "cancelled" not in desk.run("status", "s").stdout
@@ -86,7 +86,7 @@ def test_the_log_of_a_job_that_never_got_to_a_worker_is_its_own_output(cluster: 
     assert desk.run("submit", "s.yaml", "--cluster", "bad").returncode == 0
     followed = desk.run("logs", "s", "0", "-f")
     assert "so far" in followed.stdout, followed.stderr
-    cluster.wait_for("the end", lambda: all(job.state.over for job in slurm.queue()), timeout=60)
+    cluster.wait_for("the end", queue_is_over, timeout=60)
     told = desk.run("logs", "s", "1").stdout
     assert "_1.out <==" in told
     assert "this setup line failed: no_such_program" in told

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
 from hpcsweep.cli import main
 from hpcsweep.errors import Refused
 from hpcsweep.spec import profile
+from labtools import queue_is_over
 from localruns import Desk
 from paths import ROOT
 
@@ -33,10 +33,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path)
 
 
-def _all_over() -> bool:
-    return all(job.state.over for job in slurm.queue())
-
-
 def test_the_page_leads_from_an_unknown_cluster_to_rows(cluster: Lab, desk: Desk):
     """Every file is written as it stands there, every command run, every line of output seen."""
     printed = ""
@@ -47,7 +43,7 @@ def test_the_page_leads_from_an_unknown_cluster_to_rows(cluster: Lab, desk: Desk
         elif kind == "text":
             assert set(text.splitlines()) <= set(printed.splitlines()), printed
         for line in text.splitlines() if kind == "console" else ():
-            cluster.wait_for("the end of the jobs", _all_over, timeout=60)
+            cluster.wait_for("the end of the jobs", queue_is_over, timeout=60)
             program, *arguments = shlex.split(line.removeprefix("$ "))
             assert program == "hpcsweep"
             done = desk.run(*arguments)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
 from hpcsweep.errors import PointsFailed
+from labtools import queue_is_over
 from localruns import COMMAND, Desk
 
 if TYPE_CHECKING:
@@ -66,4 +66,4 @@ def test_a_job_that_finds_no_gpu_is_told_with_its_reason(cluster: Lab, desk: Des
     done = desk.run("init", "--cluster", "v100", "--shell", "none")
     assert done.returncode == PointsFailed.exit_code, done.stdout
     assert "hpcsweep logs init" in done.stderr
-    assert all(job.state.over for job in slurm.queue())
+    assert queue_is_over()

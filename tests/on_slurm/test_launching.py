@@ -11,7 +11,7 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.store import shards
-from labtools import arrays, job_numbers, requeue
+from labtools import arrays, job_numbers, queue_is_over, requeue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -41,16 +41,12 @@ def desk(tmp_path: Path) -> Desk:
     return desk
 
 
-def _empty() -> bool:
-    return all(job.state.over for job in slurm.queue())
-
-
 def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
     """Rows name profile and job; the same command finds nothing to measure."""
     for gpu in ("v100", "l40"):
         done = desk.run("submit", "s.yaml", "--cluster", gpu)
         assert done.returncode == 0, done.stderr
-    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     run = desk.sweep("s")
     rows = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 12
@@ -68,10 +64,10 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     assert done.returncode == 8, done.stderr
     assert "4 of 6 chunks went in" in done.stderr
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("an empty queue", _empty)
+    cluster.wait_for("an empty queue", queue_is_over)
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
-    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == 6
 
@@ -90,7 +86,7 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     assert "6 points are already queued or running" in again
     requeue(cluster, [job.id for job in slurm.queue() if not job.state.over])
     gate.touch()
-    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
@@ -123,7 +119,7 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(
     (submission,) = desk.sweep("s").submissions()
     sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
     assert sent == [(0, 4), (4, 2)]
-    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
@@ -137,12 +133,12 @@ def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
     assert done.returncode == 8, done.stderr
     assert "4 of 6 chunks went in" in done.stderr
     assert "MaxJobCount" in done.stderr
-    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
 
     def all_in() -> bool:  # slurmctld counts those that ended for a while
         return desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
 
     lab.wait_for("room", all_in, timeout=120)
-    lab.wait_for("the end of the jobs", _empty, timeout=60)
+    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
+from labtools import V100, queue_is_over
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
     from lightenv import Environment
-
-PROFILE = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
 
 
 @pytest.mark.slow
@@ -24,11 +22,10 @@ def test_the_light_install_submits_watches_and_collects(
 ):
     """On both sides: its own Python runs the job, for the profile names no other."""
     (tmp_path / "first.yaml").write_text("workload: noop\naxes: {model: [a, b]}\n")
-    (tmp_path / "here.yaml").write_text(PROFILE)
+    (tmp_path / "here.yaml").write_text(V100)
     done = light.run(tmp_path, "submit", "first.yaml", "--cluster", "here.yaml")
     assert (done.returncode, "1 chunk queued" in done.stdout) == (0, True), done.stderr
-    over = lambda: all(job.state.over for job in slurm.queue())  # noqa: E731
-    cluster.wait_for("the end of the job", over, timeout=60)
+    cluster.wait_for("the end of the job", queue_is_over, timeout=60)
     assert light.run(tmp_path, "status", "first").returncode == 0
     done = light.run(tmp_path, "collect", "first", "--json")
     assert done.returncode == 0, done.stderr

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
-from labtools import arrays, requeue
+from labtools import arrays, queue_is_over, requeue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -74,13 +73,9 @@ def _submit_and_die(
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
 
 
-def _over() -> bool:
-    return all(job.state.over for job in slurm.queue())
-
-
 def _finish(lab: Lab, desk: Desk, launcher: str) -> None:
     """Submit until all is measured; every point must have been measured once."""
-    lab.wait_for("the end of the jobs", _over, timeout=90)
+    lab.wait_for("the end of the jobs", queue_is_over, timeout=90)
     done = desk.run("submit", "s.yaml", "--cluster", launcher)
     assert "nothing to measure (4 ok)" in done.stdout, done.stdout + done.stderr
     rows = [row["point_id"] for row in desk.rows("s")]
@@ -106,7 +101,7 @@ def test_jobs_whose_id_nobody_heard_are_found_and_not_sent_again(
     assert len(arrays(submission)) == 1
     if launcher == "submitit":
         assert "cancelled chunks 0-1" in desk.run("cancel", "s").stdout
-        cluster.wait_for("the end of the jobs", _over)
+        cluster.wait_for("the end of the jobs", queue_is_over)
         assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", launcher).stdout
     _finish(cluster, desk, launcher)
 
@@ -127,7 +122,7 @@ def test_jobs_whose_id_nobody_heard_can_be_cancelled(cluster: Lab, desk: Desk):
     done = desk.run("cancel", "s")
     assert "2 chunks went in as " in done.stdout, done.stderr
     assert "cancelled chunks 0-1" in done.stdout
-    cluster.wait_for("the end of the jobs", _over)
+    cluster.wait_for("the end of the jobs", queue_is_over)
     assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", "sbatch").stdout
     _finish(cluster, desk, "sbatch")
 
@@ -157,7 +152,7 @@ def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_o
     number = arrays(first)[0].job_id
     cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
     cluster.run("scancel", number)
-    cluster.wait_for("the end of the jobs", _over)
+    cluster.wait_for("the end of the jobs", queue_is_over)
     assert "4 points" in desk.run("submit", "s.yaml", "--cluster", "gated").stdout
     requeue(cluster, [f"{number}_0", f"{number}_1"])
     _open_the_gate(desk)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
 from hpcsweep.store import shards
-from labtools import arrays
-from localruns import Desk
+from labtools import arrays, furnished, queue_is_over
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import SubmissionDir
     from lab import Lab
+    from localruns import Desk
 
 SPEC = """\
 name: s
@@ -26,7 +24,6 @@ workload: noop
 axes: {model: [resnet18], input_size: {start: 1, stop: 12, num: 12}}
 measure: {sleep_ms: 200}
 """
-SITE = "partition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
 NSYS = """#!/bin/bash
 for word in "$@"; do case $word in --output=*) report=${word#--output=} ;; esac; done
 while [ "$1" != bash ]; do shift; done
@@ -37,23 +34,8 @@ echo report >"${report//%%/%}"
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Give a folder with a sweep and a profile."""
-    return furnished(tmp_path / "desk")
-
-
-def furnished(folder: Path, more: str = "") -> Desk:
-    """Return a folder with a sweep of twelve points in one chunk, and a profile."""
-    (folder / "cluster_profiles").mkdir(parents=True)
-    text = f"gpu: v100\n{SITE}python: {json.dumps(sys.executable)}\n{more}"
-    (folder / "cluster_profiles/v100.yaml").write_text(text)
-    desk = Desk(folder)
-    desk.spec(SPEC, "s.yaml")
-    return desk
-
-
-def empty() -> bool:
-    """Say whether no job waits or runs."""
-    return all(job.state.over for job in slurm.queue())
+    """Give a folder with a sweep of twelve points in one chunk, and a profile."""
+    return furnished(tmp_path / "desk", SPEC)
 
 
 def submitted(cluster: Lab, desk: Desk, rows: int, **env: str) -> SubmissionDir:
@@ -82,7 +64,7 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
     env = {"TMPDIR": str(desk.folder)}
     done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
     assert done.returncode == 0, done.stderr
-    assert empty()
+    assert queue_is_over()
     assert not desk.results.exists()
     assert "s on v100: 12 points in 1 chunk," in done.stdout
     assert re.search(r"expected: \d+ s on v100\n  12 from the length", done.stdout)
@@ -110,7 +92,7 @@ def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Des
     submission = submitted(cluster, desk, rows=2)
     cluster.run("scancel", "-b", "--signal=USR1", arrays(submission)[0].job_id)
     cluster.wait_for("the second attempt", lambda: len(submission.attempts(0)) == 2)
-    cluster.wait_for("the end of the job", empty)
+    cluster.wait_for("the end of the job", queue_is_over)
     assert len(ids(submission)) == len(set(ids(submission))) == 12
     first, second = (json.loads(shard.env.read_text()) for shard in submission.attempts(0))
     assert (first["state"], first["reason"]) == ("stopped", "SIGUSR1")
@@ -126,7 +108,7 @@ def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
     submission = submitted(cluster, desk, rows=2)
     cluster.run("scancel", arrays(submission)[0].job_id)
     cluster.wait_for("the end of the attempt", lambda: "stopped" in log(submission))
-    cluster.wait_for("the end of the job", empty)
+    cluster.wait_for("the end of the job", queue_is_over)
     assert 2 <= len(ids(submission)) < 12
     assert len(submission.attempts(0)) == 1
     assert "points on v100" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
@@ -135,12 +117,12 @@ def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
 def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_path: Path):
     """Blanks, quotes, substitutions, percent signs: the report lies beside the shard."""
     folder = tmp_path / 'it\'s a 100%j "hostile" $(touch pwned) `folder` #1, ünï'
-    desk = furnished(folder, "wrapper: nsys\n")
+    desk = furnished(folder, SPEC, "wrapper: nsys\n")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/nsys").write_text(NSYS)
     (tmp_path / "bin/nsys").chmod(0o755)
     submission = submitted(cluster, desk, 12, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
-    cluster.wait_for("the end of the job", empty)
+    cluster.wait_for("the end of the job", queue_is_over)
     assert (submission.shards / "0.0.nsys-rep").read_text() == "report\n"
     assert "12/12 profiled" in log(submission)
     assert list(tmp_path.rglob("pwned")) == []
@@ -158,7 +140,7 @@ def test_a_first_point_that_hangs_does_not_keep_the_others_from_running(cluster:
     )
     submission = submitted(cluster, desk, 0)
     cluster.wait_for("all rows", lambda: len(ids(submission)) == 6, timeout=300)
-    cluster.wait_for("the end of the job", empty)
+    cluster.wait_for("the end of the job", queue_is_over)
     found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
     assert found == [["timeout"], ["ok"] * 5]
     assert len(arrays(submission)) == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep import slurm
-from labtools import requeue
+from labtools import queue_is_over, requeue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ def _running() -> bool:
     return any(job.state.meaning is slurm.Meaning.RUNNING for job in slurm.queue())
 
 
-def _over() -> bool:
-    return all(job.state.over for job in slurm.queue())
-
-
 def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     """One runs with a pace, one waits for a reason; a requeued one is told apart."""
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
@@ -64,7 +60,7 @@ def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     assert (profile["live"], found["not_asked"]) == (6 - done, [])
     requeue(cluster, [j.id for j in slurm.queue() if not j.state.over and j.started])
     cluster.wait_for("the requeue", lambda: "requeued" in _status(desk)["profiles"][0]["chunks"])
-    cluster.wait_for("the end", _over, timeout=60)
+    cluster.wait_for("the end", queue_is_over, timeout=60)
     (profile,) = _status(desk)["profiles"]
     assert (profile["chunks"], profile["live"]) == ({"done": 2}, 0)
 

@@ -13,7 +13,7 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.store import shards
-from labtools import arrays, job_numbers
+from labtools import arrays, job_numbers, queue_is_over
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -77,11 +77,6 @@ def submit(desk: Desk, gpu: str = "v100", *more: str) -> SubmissionDir:
     return desk.sweep("s").submissions()[-1]
 
 
-def over() -> bool:
-    """Say whether nothing waits or runs."""
-    return all(job.state.over for job in slurm.queue())
-
-
 def tries(desk: Desk) -> Counter[str]:
     """Return how many rows each point has."""
     return Counter(
@@ -102,7 +97,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         assert (sent.first_chunk, sent.tasks) == (0, 6)
     again = desk.run("submit", "s.yaml", "--cluster", "l40").stdout
     assert "nothing to measure" in again
-    cluster.wait_for("the end of the jobs", over, timeout=90)
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     assert sorted(tries(desk).values()) == [1] * 12
     for shard in desk.sweep("s").shards():
         seen = json.loads(shard.env.read_text())["slurm"]
@@ -118,7 +113,7 @@ def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, t
     (tmp_path / "sitecustomize.py").write_text(WITNESS)
     profile(desk, "seen", f"env: {{PYTHONPATH: {tmp_path}, WITNESS: {tmp_path}}}\n")
     submit(desk, "seen")
-    bare_cluster.wait_for("the end of the jobs", over, timeout=60)
+    bare_cluster.wait_for("the end of the jobs", queue_is_over, timeout=60)
     assert sorted(tries(desk).values()) == [1] * 6
     notes = list(tmp_path.glob("*.json"))
     assert len(notes) == 6
@@ -145,7 +140,7 @@ def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk)
     (sent,) = arrays(submission)
     cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
     cluster.run("scancel", "--signal=USR2", sent.job_id)
-    cluster.wait_for("the end of the job", over, timeout=60)
+    cluster.wait_for("the end of the job", queue_is_over, timeout=60)
     assert sorted(tries(desk).values()) == [1] * 20
     first, second = submission.attempts(0)
     assert json.loads(first.env.read_text())["reason"] == "SIGUSR2"
@@ -158,7 +153,7 @@ def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster
     soon = 'test -n "$SLURM_RESTART_COUNT" || HPCSWEEP_DEADLINE=$(( $(date +%s) + 3 ))'
     profile(desk, "one", f"max_points_per_chunk: 20\nsetup: [{json.dumps(soon)}]\n")
     submission = submit(desk, "one")
-    cluster.wait_for("the end of the job", over, timeout=60)
+    cluster.wait_for("the end of the job", queue_is_over, timeout=60)
     assert sorted(tries(desk).values()) == [1] * 20
     assert len(submission.attempts(0)) == 2
 
@@ -170,12 +165,12 @@ def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: 
     (sent,) = arrays(submit(desk, "one"))
     cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
     cluster.run("scancel", sent.job_id)
-    cluster.wait_for("the end of the job", over)
+    cluster.wait_for("the end of the job", queue_is_over)
     states = {job.state.name for job in slurm.queue([sent.job_id])}
     assert states == {"CANCELLED"}
     assert 3 <= len(tries(desk)) < 20
     submit(desk, "one")
-    cluster.wait_for("the end of the job", over, timeout=90)
+    cluster.wait_for("the end of the job", queue_is_over, timeout=90)
     assert sorted(tries(desk).values()) == [1] * 20
 
 
@@ -191,9 +186,9 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     assert len(pickles) == 4
     assert all(re.fullmatch(r"\d+_\d+_submitted.pkl", name) for name in pickles)
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("an empty queue", over)
+    cluster.wait_for("an empty queue", queue_is_over)
     submit(desk, "v100")
-    cluster.wait_for("the end of the jobs", over, timeout=90)
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     assert sorted(tries(desk).values()) == [1] * 6
 
 
@@ -207,7 +202,7 @@ def test_arrays_are_split_and_an_array_of_one_is_an_array(
     assert sent == [(0, 5), (5, 1)]
     tasks = {job.id.key for job in slurm.queue()}
     assert {(int(arrays(submission)[1].job_id), 0)} < tasks
-    lab.wait_for("the end of the jobs", over, timeout=60)
+    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
     assert sorted(tries(desk).values()) == [1] * 6
 
 
@@ -215,7 +210,7 @@ def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: D
     """With exit code 5, before any Python starts."""
     profile(desk, "bad", "max_points_per_chunk: 6\nsetup: ['no_such_tool --x']\n")
     submission = submit(desk, "bad")
-    cluster.wait_for("the end of the job", over)
+    cluster.wait_for("the end of the job", queue_is_over)
     assert "this setup line failed: no_such_tool --x" in log(submission)
     (sent,) = arrays(submission)
     shown = cluster.run("scontrol", "show", "job", f"{sent.job_id}_0").stdout

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
 from hpcsweep.store import rounds
-from localruns import Desk
+from labtools import furnished, queue_is_over
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
+    from localruns import Desk
 
 SPEC = """\
 name: s
@@ -22,26 +21,16 @@ workload: noop
 axes: {model: [resnet18], input_size: {start: 10, stop: 200, num: 39}}
 measure: {sleep_ms: 40}
 """
-SITE = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\npython: {python}\n"
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """Give a folder with a sweep and a profile."""
-    (tmp_path / "cluster_profiles").mkdir()
-    text = SITE.format(python=sys.executable) + "time: 30\n"
-    (tmp_path / "cluster_profiles/v100.yaml").write_text(text)
-    desk = Desk(tmp_path)
-    desk.spec(SPEC, "s.yaml")
-    return desk
+    return furnished(tmp_path, SPEC)
 
 
 def _until(desk: Desk, *more: str):
     return desk.run("submit", "s.yaml", "--cluster", "v100", "--until-error", "90%", *more)
-
-
-def _empty() -> bool:
-    return all(job.state.over for job in slurm.queue())
 
 
 def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster: Lab, desk: Desk):
@@ -54,7 +43,7 @@ def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster:
     again = _until(desk)
     assert again.returncode == 0
     assert len(desk.sweep("s").submissions()) + ("queued or running" in again.stdout) == 2
-    cluster.wait_for("the end of the jobs", _empty, timeout=90)
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     assert "held-out error not known yet, target 90 %" in desk.run("status", "s").stdout
     told = _until(desk, "--watch")
     assert told.returncode == 0, told.stderr

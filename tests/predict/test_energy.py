@@ -9,16 +9,8 @@ import pytest
 import knownphysics
 import resultsfolder
 from hpcsweep.predict import energy, leaving_out, sweep
-from knownphysics import Device
+from knownphysics import NAMED, TEXT, Device
 
-TEXT = """\
-name: demo
-workload: inference
-axes:
-  model: [resnet18]
-  input_size: [32, 48]
-  algorithm: [auto]
-"""
 WATTS, A_TFLOP, A_GIGABYTE = 60.0, 900.0, 40.0
 
 
@@ -32,17 +24,15 @@ def joules(points, calls):
 def measured(noise=0.0, device=None, **changes):
     """Return measurements with energies, as `knownphysics` makes those without."""
     device = device or Device(noise=noise)
-    found = knownphysics.measured(device, **changes)
-    both = (found.points, found.layers)
-    points, layers = (one.assign(setting=knownphysics.DEFAULTS) for one in both)
+    found = knownphysics.with_defaults(knownphysics.measured(device, **changes))
+    points, layers = found.points, found.layers
     chance = np.random.default_rng(1).normal(0, noise, len(points))
     return type(found)(points.assign(energy_j=joules(points, layers) * np.exp(chance)), layers)
 
 
 def two_networks(noise=0.0):
     """Return measurements in which one point is missing, but not the shapes of its layers."""
-    networks = {"resnet18": (8, 16, 32, 64), "vgg11": (32, 64, 96)}
-    full = measured(noise, networks=networks, sizes=(32, 48, 64))
+    full = measured(noise, networks=NAMED, sizes=(32, 48, 64))
     missing = full.points.eval("model == 'resnet18' and input_size == 48 and algorithm == 'auto'")
     return full.of(full.points[~missing])
 

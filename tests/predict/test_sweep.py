@@ -10,23 +10,12 @@ import resultsfolder
 from hpcsweep.errors import UsageError
 from hpcsweep.predict import sweep
 from hpcsweep.predict.sweep import Basis
-
-TEXT = """\
-name: demo
-workload: inference
-axes:
-  model: [resnet18]
-  input_size: [32, 48]
-  algorithm: [auto]
-"""
+from knownphysics import NAMED, TEXT
 
 
 def measured(**changes):
     """Return what was measured of a network that is called resnet18, with the default setting."""
-    networks = {"resnet18": (8, 16, 32, 64), "vgg11": (32, 64, 96)}
-    found = knownphysics.measured(networks=networks, **changes)
-    both = (found.points, found.layers)
-    return type(found)(*(one.assign(setting=knownphysics.DEFAULTS) for one in both))
+    return knownphysics.with_defaults(knownphysics.measured(networks=NAMED, **changes))
 
 
 def points(tmp_path, text=TEXT, gpu="cpu"):

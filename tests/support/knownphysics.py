@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DEFAULTS = ",".join(cell(AXES[name].default) for name in SETTINGS)  # of a sweep that sets nothing
+TEXT = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  input_size: [32, 48]
+  algorithm: [auto]
+"""  # a sweep of a network that `NAMED` has
+NAMED = {"resnet18": (8, 16, 32, 64), "vgg11": (32, 64, 96)}
 NETWORKS = {
     "narrow": (8, 16, 32, 64),
     "wide": (32, 64, 128, 256),
@@ -68,6 +77,12 @@ def measured(
         points.append({**axes, "point_id": f"p{number:04}", "total_ms": total, "sweep": "demo"})
         layers += rows
     return Measured(pd.DataFrame(points).set_index("point_id"), pd.DataFrame(layers))
+
+
+def with_defaults(found: Measured) -> Measured:
+    """Return measurements as of a sweep that sets nothing."""
+    both = (found.points, found.layers)
+    return Measured(*(one.assign(setting=DEFAULTS) for one in both))
 
 
 def _time(device: Device, row: Mapping[str, Any]) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.store.jobs_file import Queued
 from lab import PATH, Lab
+from localruns import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +20,18 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.rundir import SubmissionDir
 
+V100 = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
+
+
+def furnished(folder: Path, spec: str, more: str = "") -> Desk:
+    """Return a folder with a sweep `s.yaml`, and a profile `v100` that has `more` lines, too."""
+    (folder / "cluster_profiles").mkdir(parents=True)
+    text = f"{V100}python: {json.dumps(sys.executable)}\n{more}"
+    (folder / "cluster_profiles/v100.yaml").write_text(text)
+    desk = Desk(folder)
+    desk.spec(spec, "s.yaml")
+    return desk
+
 
 def job_numbers() -> set[int]:
     """Return the number of every job that the queue knows.
@@ -24,6 +39,11 @@ def job_numbers() -> set[int]:
     Slurm forgets a job some time after its end, so "nothing went in" is `job_numbers() <= before`.
     """
     return {job.id.job for job in slurm.queue()}
+
+
+def queue_is_over() -> bool:
+    """Say whether no job waits or runs."""
+    return all(job.state.over for job in slurm.queue())
 
 
 def requeue(lab: Lab, jobs: Iterable[slurm.JobId | str]) -> None:

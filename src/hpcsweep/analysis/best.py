@@ -161,20 +161,16 @@ def _map(changed: pd.DataFrame, calls: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def _first_time(rows: pd.DataFrame) -> pd.Series[float]:
-    return rows.reindex(columns=list(_TIMES)).bfill(axis=1).iloc[:, 0]
-
-
 def _times(points: pd.DataFrame) -> pd.Series[float]:
     """Return the time of the whole network, by configuration."""
-    return _first_time(points).groupby(points["config"]).median()
+    return dataset.first_known(points, *_TIMES).groupby(points["config"]).median()
 
 
 def _sums(data: Dataset, points: pd.DataFrame) -> pd.Series[float]:
     """Return what the layers of a forward pass sum to, by configuration."""
     rows = data.of_layers(points)
     rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
-    sums = _first_time(rows).groupby(rows["point_id"]).sum()
+    sums = dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
     return sums.groupby(points.set_index("point_id")["config"]).median()
 
 

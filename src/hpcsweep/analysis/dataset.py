@@ -77,9 +77,7 @@ class Dataset:
         """Return the points that were not measured by status and reason."""
         failed = self.failed.astype(object)
         rows: list[Any] = failed.where(failed.notna(), None).to_dict("records")
-        reasons = [plain("status_reason", row.get("status_reason")) for row in rows]
-        told = ({**row, "status_reason": why} for row, why in zip(rows, reasons, strict=True))
-        return failures.grouped(told, self.maps)
+        return failures.grouped(rows, self.maps)
 
     def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
         """Return a report as a plain record."""
@@ -282,6 +280,11 @@ def configurations(points: pd.DataFrame) -> pd.Series[int]:
     """Return a number per point; points with equal numbers differ in algorithm and seed alone."""
     axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", REPEATS}]
     return points.groupby(axes, dropna=False, sort=False).ngroup()
+
+
+def first_known(rows: pd.DataFrame, *names: str) -> pd.Series[float]:
+    """Return the first of several columns that has a number in a row, or NaN."""
+    return rows.reindex(columns=names).bfill(axis=1).iloc[:, 0]
 
 
 def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:

@@ -151,10 +151,7 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Return the cells as people read them, with marks on fallbacks."""
-    marks = {
-        name: [_FALLBACK if name in fell.split(";") else " " for fell in table[_FELL]]
-        for name in names
-    }
+    marks = {name: [_FALLBACK if one else " " for one in fell(table, name)] for name in names}
     times = {
         name: [_time(ms) + mark for ms, mark in zip(table[name], marks[name], strict=True)]
         for name in names
@@ -163,6 +160,11 @@ def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     calls = table["calls"].astype(str)
     kept = table[[table.columns[0], "calls", "share_pct", *names]]
     return kept.assign(calls=calls, share_pct=shares, **times)
+
+
+def fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
+    """Return in which rows of a table a call fell back under an algorithm."""
+    return table[_FELL].map(lambda names: name in names.split(";"))
 
 
 def _time(ms: float) -> str:

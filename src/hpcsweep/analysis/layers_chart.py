@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib import rcParams
 from matplotlib.lines import Line2D
 
-from hpcsweep.analysis import columns
+from hpcsweep.analysis import columns, layers
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
 from hpcsweep.analysis.roofline.labels import labels
 from hpcsweep.errors import UsageError
@@ -86,15 +86,10 @@ def _marks(  # noqa: PLR0913, PLR0917 - where and how
     if f"{name}_lo" in table:
         ends = table[f"{name}_lo"], table[f"{name}_hi"]
         axes.hlines(table.index + height, *ends, color=colour, linewidth=1.2)
-    fell = _fell(table, name)
+    fell = layers.fell(table, name)
     for kind, rows in (("left", table[fell]), ("full", table[~fell])):
         style = {"color": colour, "fillstyle": kind, "markersize": 6, "linestyle": "none"}
         axes.plot(rows[name], rows.index + height, marker, **style)
-
-
-def _fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
-    """Return in which rows a call fell back under an algorithm."""
-    return table["fallbacks"].map(lambda fell: name in fell.split(";"))
 
 
 def _legend(figure: Figure, table: pd.DataFrame, names: Sequence[str]) -> None:

@@ -115,8 +115,8 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     table = table.assign(
         algorithm=table["algorithm"].astype(str),
         doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
-        lowest=_first_known(rows, "ci95_lo_ms", "q1_ms") if known else math.nan,
-        highest=_first_known(rows, "ci95_hi_ms", "q3_ms") if known else math.nan,
+        lowest=dataset.first_known(rows, "ci95_lo_ms", "q1_ms") if known else math.nan,
+        highest=dataset.first_known(rows, "ci95_hi_ms", "q3_ms") if known else math.nan,
     )
     keys = _keys(table)
     groups: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
@@ -157,11 +157,6 @@ def _compared(group: list[dict[Any, Any]], metric: str) -> dict[str, Any]:
         "fastest": ranked[0]["algorithm"] if sure else "",
         "doubtful": [record["algorithm"] for record in group if record["doubtful"]],
     }
-
-
-def _first_known(table: pd.DataFrame, *names: str) -> pd.Series[float]:
-    """Return the first of several columns that has a number in a row, or NaN."""
-    return table.reindex(columns=names).bfill(axis=1).iloc[:, 0]
 
 
 def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> str:

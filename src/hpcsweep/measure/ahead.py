@@ -27,11 +27,11 @@ from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES
 from hpcsweep.measure.data.own import words
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.training import network
+from hpcsweep.measure.training.trainer import AUTOCAST
 from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is looked at
-_AMP: Final = {"off": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,13 +59,15 @@ def _look(
     so it must match in one of these cases only. `unchecked` says why nobody could tell.
     """
     end, names, looked, why = time.monotonic() + _SECONDS, list[tuple[str, str]](), False, ""
+    left = layers  # of which no case had a match
     for axes in cases:
         try:
-            names += _names(workload, json.dumps(axes))
-            looked = True
+            found = _names(workload, json.dumps(axes))
         except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
             why = words(error)
-        if time.monotonic() > end or (looked and not convolutions.idle(layers, names)):
+        else:
+            names, left, looked = names + found, convolutions.idle(left, found), True
+        if time.monotonic() > end or (looked and not left):
             break
     return {"idle": convolutions.idle(layers, names)} if looked else {"unchecked": why}
 
@@ -77,7 +79,7 @@ def _names(workload: str, case: str) -> list[tuple[str, str]]:
     shape, batch = models.image_shape(axes), axes.pop("batch_size")
     for name in ("input_size", "input_width"):
         axes.pop(name, None)
-    amp = _AMP[axes.pop("amp", "off")]
+    amp = AUTOCAST.get(axes.pop("amp", "off"))
     model = _network(workload, json.dumps(axes))
     images = min(batch, _IMAGES)
     image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
@@ -107,7 +109,7 @@ def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.M
             drawn = {**axes, "weights": models.RANDOM, "seed": 0}
             classes = axes["num_classes"] or SYNTHETIC_CLASSES
             return network.build(Point(workload, drawn), classes, device)
-        channels = axes.get("input_channels") or models.CHANNELS
+        channels = models.channels_of(axes)
         model = models.build_float32(axes["model"], enliven=False, channels=channels)
     model = model.to(dtype=getattr(torch, axes["dtype"]))
     return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])

@@ -60,7 +60,7 @@ class ModelKey:
             axes["seed"],
             axes["dtype"],
             axes["memory_format"],
-            image_shape(axes)[0],
+            channels_of(axes),
         )
 
 
@@ -132,10 +132,15 @@ def build_float32(
     return model
 
 
+def channels_of(axes: Mapping[str, Any]) -> int:
+    """Return the channels of a point's images; trainings have no such axis."""
+    return axes.get("input_channels") or CHANNELS
+
+
 def image_shape(axes: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return channels, height and width of a point's images."""
     height = axes["input_size"]
-    return axes.get("input_channels") or CHANNELS, height, axes.get("input_width") or height
+    return channels_of(axes), height, axes.get("input_width") or height
 
 
 def _take_channels(model: nn.Module, channels: int, weights: str) -> None:
@@ -152,8 +157,13 @@ def _take_channels(model: nn.Module, channels: int, weights: str) -> None:
         bias=first.bias is not None,
     )  # fmt: skip
     nn.init.kaiming_normal_(new.weight, mode="fan_out", nonlinearity="relu")
+    put(model, name, new)
+
+
+def put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Replace a layer of a network."""
     parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, new)
+    setattr(model.get_submodule(parent), own, layer)
 
 
 def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tensor]:

@@ -95,8 +95,7 @@ def give_classes(model: nn.Module, num_classes: int, *, own_factory: bool) -> No
         raise Unsupported(f"{type(model).__name__} has no last layer that could be replaced")
     for name, layer in heads:
         if _outputs(layer) != num_classes:
-            parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, _like(layer, num_classes))
+            models.put(model, name, _like(layer, num_classes))
 
 
 def _outputs(layer: nn.Module) -> int:
