@@ -20,7 +20,7 @@ from hpcsweep.submit import learnt, passes, took
 from hpcsweep.text import Word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
@@ -60,8 +60,8 @@ class Estimates:
     def __post_init__(self) -> None:
         names = took.names_of_kind(self.workload)
         amounts = [name for name in took.AMOUNTS if name in axis_defaults(self.workload)]
-        self._names, self._key = names, itemgetter(*names, *amounts)
-        self._given, self._kinds = itemgetter(*names), dict[object, took.Kind]()
+        self._names, self._key = names, _key_of(*names, *amounts)
+        self._given, self._kinds = _key_of(*names), dict[object, took.Kind]()
         self._known: dict[object, tuple[float, Basis]] = {}
         self._correction = cache(self.learnt.correction)
         self._model: object = None
@@ -69,7 +69,7 @@ class Estimates:
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of a point that follows the one before."""
         axes = point.axes
-        key = None if isinstance(axes["algorithm"], dict) else self._key(axes)
+        key = self._key(axes)
         found = self._known.get(key)
         if found is None or key is None:
             found = self._seconds(point)
@@ -148,7 +148,7 @@ class Estimates:
 
     def _kind(self, axes: Mapping[str, Any]) -> took.Kind:
         """Return the kind of a point; points of many sizes have one, and to write it is slow."""
-        given = None if isinstance(axes["algorithm"], dict) else self._given(axes)
+        given = self._given(axes)
         if given is None or given not in self._kinds:
             self._kinds[given] = took.kind_of(self._names, axes)
         return self._kinds[given]
@@ -162,6 +162,12 @@ class Estimates:
             layer_factor=beside.layer_factor,
             adaptive=beside.n,
         )
+
+
+def _key_of(*names: str) -> Callable[[Mapping[str, Any]], object]:
+    """Return what makes a key of these axes of a point; None where it has a map of algorithms."""
+    taken = itemgetter(*names)
+    return lambda axes: None if isinstance(axes["algorithm"], dict) else taken(axes)
 
 
 def estimator(run: RunDir, asked: Request) -> Estimates:
