@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -26,10 +27,20 @@ def test_the_time_left_is_a_range(took, current, points, told):
     assert progress.left(took, current, points) == told
 
 
+def test_the_time_left_is_that_of_the_estimate_until_some_points_are_done(desk, monkeypatch):
+    """From the first line on; an estimate that was too low says nothing more."""
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    desk.spec("workload: noop\naxes: {model: [a, b, c]}\nmeasure: {sleep_ms: 400}\n")
+    first = desk.submit().stderr.splitlines()[0]
+    assert re.fullmatch(r"  0/3 points, 0 failed, elapsed 1 s, left about 1 s; now .*", first)
+    assert progress.left([0.1, 0.1], 0.0, 8, 120.0) == "about 2 min"
+    assert progress.left([0.1, 0.1], 0.0, 8, -3.0) == "not known yet"
+
+
 def test_lines_are_labelled_and_name_the_point_in_work(capsys):
     """Every ten seconds, whether a point has ended or not."""
     now = [0.0]
-    shown = progress.Lines(5, lambda: now[0])
+    shown = progress.Lines(5, clock=lambda: now[0])
     shown.begins("vgg16 224 1 gemm")
     now[0] = 9.0
     shown.tick()
@@ -52,7 +63,7 @@ def test_the_bar_fits_80_columns():
     columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
     console = Console(file=out, width=80, force_terminal=True, color_system=None)
     with Progress(*columns, console=console, auto_refresh=False) as shown:
-        bar = progress.Bar(30_000, shown)
+        bar = progress.Bar(30_000, 0.0, shown)
         bar.begins("resnet152 512 1 implicit_precomp_gemm")
         for _ in range(4):
             bar.point("ok")

@@ -19,14 +19,15 @@ _FEW: Final = 3  # points that say too little about the others
 _STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
 
 
-def left(took: Sequence[float], current: float, points: int) -> str:
+def left(took: Sequence[float], current: float, points: int, expected: float = 0.0) -> str:
     """Return the time that so many points need, as a range.
 
     `took` are the seconds of those that are done, `current` those of the point in work. The range
     is between the mean and the slowest third, to which a point that takes long belongs at once.
+    While few are done it is what is left of the estimate: `expected`.
     """
     if len(took) < _FEW:
-        return "not known yet"
+        return f"about {duration(expected)}" if expected > 0 else "not known yet"
     known = [*took, current] if current > max(took) else [*took]
     slowest = sorted(known)[-max(1, len(known) // 3) :]
     low = max(points * sum(took) / len(took) - current, 0.0)
@@ -36,10 +37,12 @@ def left(took: Sequence[float], current: float, points: int) -> str:
 
 
 class Counts:
-    """Counts the points of a run; shows nothing."""
+    """Counts the points of a run, which should take `expected` seconds; shows nothing."""
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total, self._failed, self._label = total, 0, ""
+    def __init__(
+        self, total: int, expected: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._total, self._failed, self._label, self._expected = total, 0, "", expected
         self._took: list[float] = []
         self._clock = clock
         self._began = self._last = clock()
@@ -73,15 +76,18 @@ class Counts:
         """Return how many points are done, how long that took, and what the rest may take."""
         now, done = self._clock(), len(self._took)
         counted = f"{done}/{self._total} points, {self._failed} failed"
-        rest = left(self._took, now - self._last, self._total - done)
-        return f"{counted}, elapsed {duration(now - self._began)}, left {rest}"
+        elapsed = now - self._began
+        rest = left(self._took, now - self._last, self._total - done, self._expected - elapsed)
+        return f"{counted}, elapsed {duration(elapsed)}, left {rest}"
 
 
 class Lines(Counts):
     """Prints a line at most every ten seconds."""
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(total, clock)
+    def __init__(
+        self, total: int, expected: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(total, expected, clock)
         self._told = clock()
 
     def tick(self) -> None:
@@ -102,8 +108,8 @@ class Lines(Counts):
 class Bar(Counts):
     """A live bar on a terminal, and the point in work below it."""
 
-    def __init__(self, total: int, progress: Any) -> None:  # noqa: ANN401 - rich's
-        super().__init__(total)
+    def __init__(self, total: int, expected: float, progress: Any) -> None:  # noqa: ANN401 - rich's
+        super().__init__(total, expected)
         self._progress, self._note = progress, ""
         self._task = progress.add_task("points", total=total, told="")
 
@@ -120,17 +126,17 @@ class Bar(Counts):
 
 
 @contextmanager
-def shown(total: int, *, quiet: bool = False) -> Iterator[Counts]:
-    """Show the progress of a run of `total` points, unless it has to be quiet."""
+def shown(total: int, expected: float, *, quiet: bool = False) -> Iterator[Counts]:
+    """Show the progress of points that should take so many seconds, unless it has to be quiet."""
     if quiet:
         yield Counts(total)
         return
     if not sys.stderr.isatty():
-        yield Lines(total)
+        yield Lines(total, expected)
         return
     from rich.console import Console  # noqa: PLC0415 - 0.1 s, only for terminals
     from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
     columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        yield Bar(total, progress)
+        yield Bar(total, expected, progress)

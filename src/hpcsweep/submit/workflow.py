@@ -67,6 +67,11 @@ class _Submit:
         assert self.ready.submission  # noqa: S101 - `_end_if_nothing_is_left` came before
         return self.ready.submission
 
+    @property
+    def seconds(self) -> float:
+        """What the estimate gives the points, workers side by side."""
+        return self.ready.seconds / max(self.asked.workers, 1)
+
 
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
@@ -173,7 +178,8 @@ def _run_here(job: _Submit) -> int:
         job.say(f"warning: {busy}")
     launcher = launchers.here(job.asked.profile)
     try:
-        with progress.shown(job.ready.points, quiet=job.asked.options.quiet) as shown:
+        quiet = job.asked.options.quiet
+        with progress.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
             shown.stop_after = job.asked.options.stop_after
             result = launcher.run(job.submission, job.asked.profile, shown)
     finally:
@@ -226,7 +232,7 @@ def _headline(job: _Submit) -> str:
     before = f"; already measured or queued: {settled}" if settled else ""
     return (
         f"{asked.sweep.name}: {count(job.ready.points, 'point')} on {where}, about "
-        f"{duration(job.ready.seconds / max(asked.workers, 1))}{before}"
+        f"{duration(job.seconds)}{before}"
     )
 
 
