@@ -11,7 +11,7 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store import chunk_file, failures
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
-from hpcsweep.text import aligned, cut
+from hpcsweep.text import aligned, folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -114,7 +114,7 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
 
 
 def table(name: str, found: Sequence[PointState], width: int | None) -> str:
-    """Return a line for each point; with a width, it is cut to fit a terminal."""
+    """Return a line for each point; with a width, it goes on in the next one of a terminal."""
     counts = Tally()
     for one in found:
         counts.add(one.status, doubts_of(one.row))
@@ -128,8 +128,7 @@ def table(name: str, found: Sequence[PointState], width: int | None) -> str:
         told = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
     else:
         told = [[*row] for row in rows]
-    lines = [cut(line, width) for line in aligned(told)]
-    return "\n".join([f"{name}: {counts}", "", *lines])
+    return "\n".join(folded([f"{name}: {counts}", "", *aligned(told)], width))
 
 
 def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
