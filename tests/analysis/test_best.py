@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcsweep.analysis import best
+from hpcsweep.errors import UsageError
 from hpcsweep.spec import expansion, sweep_file
 from layeredsweep import SWEEP, layered
 
@@ -74,3 +75,11 @@ def test_noise_is_no_reason_to_leave_a_point_out(tmp_path):
     found = best.read(layered(tmp_path, changes=changes))
     assert set(found.maps[found.table["map"][0]].values()) == {"gemm"}
     assert "2 unreliable points left out (algorithm_mismatch); --all takes them" in found.notes
+
+
+def test_a_training_sweep_is_refused(tmp_path):
+    """A map is chosen by forward passes, and the sweep that it is written into is of inference."""
+    changes = {name: {"workload": "training"} for name in ("auto", "gemm", "winograd")}
+    run = layered(tmp_path, changes=changes)
+    with pytest.raises(UsageError, match="demo: a training sweep, and best chooses by forward"):
+        best.read(run)

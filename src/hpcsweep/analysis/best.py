@@ -17,6 +17,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset
 from hpcsweep.analysis.formats import View
+from hpcsweep.errors import UsageError
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -111,10 +112,16 @@ def read(
     """Return the best map of each configuration over the default algorithm `over`.
 
     Raises:
-        UsageError: nothing was collected or chosen, or no layer was timed under the default.
+        UsageError: nothing was collected or chosen, or no layer was timed under the default, or it
+            is a training sweep.
 
     """
     data = dataset.read(run)
+    if data.trains:
+        raise UsageError(
+            f"{run.name}: a training sweep, and best chooses by forward passes alone, which say "
+            "nothing of gradients; measure the networks in an inference sweep"
+        )
     points, left_out = data.chosen(where, everything=everything, noise=True)
     calls = best_layers.per_layer(data, points, over)
     points = points[[name for name in points if name in {*catalog.AXES, *_TIMES, "point_id"}]]

@@ -42,6 +42,7 @@ _KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVE
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 _TEXTS: Final = {name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}}
+TRAINING: Final = "training"  # the workload
 REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
@@ -61,6 +62,11 @@ class Dataset:
     orphans: int
     failed: pd.DataFrame = field(default_factory=pd.DataFrame)
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
+
+    @property
+    def trains(self) -> bool:
+        """Tell whether it is a training sweep."""
+        return "workload" in self.rows and bool((self.rows["workload"] == TRAINING).all())
 
     @property
     def files(self) -> list[Path]:

@@ -103,8 +103,7 @@ def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | Training
 
 def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     """Return the report of measured points; `UsageError` where none has a number."""
-    trains = "workload" in data.rows and (data.rows["workload"] == report_training.TRAINING).all()
-    if trains and not metric:
+    if data.trains and not metric:
         return report_training.make(data)
     metric = metric or _MEDIAN
     if metric in catalog.AXES:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from hpcsweep.analysis.dataset import Dataset
 
-TRAINING: Final = "training"
 _ALWAYS: Final = ("model", "batch_size")
 PHASES: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
 # column, heading, format: of one step, in milliseconds

@@ -27,7 +27,6 @@ Row = Mapping[Any, Any]
 _NUMERIC: Final = (
     "input_size", "input_width", "input_channels", "batch_size", "num_threads", "seed",
 )  # fmt: skip
-_TRAINING: Final = "training"
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
 
@@ -48,7 +47,7 @@ def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "
     """Return the same of tables that were read already."""
     run = data.run
     rows = _of_one_gpu(data, dataset.select(data.rows, data.pairs(where)), gpu)
-    trained = rows.get("workload", pd.Series("", rows.index)) == _TRAINING
+    trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
     pieces = data.layers() if layers else _of_forward_passes(rows, trained)
     pieces = pieces[pieces["point_id"].isin(points)]
