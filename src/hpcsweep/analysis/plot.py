@@ -204,11 +204,7 @@ def read(  # noqa: PLR0913 - one argument per option
     data = dataset.read(run, where)
     match = data.pairs(baseline)
     speedup.check_where(data.pairs(where), match)
-    named = [name for name in (x, *parts, *by) if name]
-    data.check(named)
-    hardware = dataset.HARDWARE
-    needed = {*catalog.AXES, *named, *match, "flags", _COVERAGE, *hardware, *_ENDS.get(y, ())}
-    rows = data.rows[[name for name in data.rows if name in needed]]
+    rows = _needed(data, [name for name in (x, *parts, *by) if name], (*match, *_ENDS.get(y, ())))
     if len(parts) > 1:
         rows, y, by = _parts(data, rows, parts)
     else:
@@ -231,6 +227,13 @@ def read(  # noqa: PLR0913 - one argument per option
         rows = rows[rows[_PART] == parts[0]]  # each point once
         lines = tuple(sorted(lines, key=lambda line: parts.index(line.by[_PART])))
     return Plot(data, rows, x, y, telling, lines, tuple(notes), baseline, where)
+
+
+def _needed(data: Dataset, named: Sequence[str], more: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with the columns that are named, and those that every plot needs."""
+    data.check(named)
+    needed = {*catalog.AXES, *named, *more, "flags", _COVERAGE, *dataset.HARDWARE}
+    return data.rows[[name for name in data.rows if name in needed]]
 
 
 def _parts(

@@ -106,12 +106,9 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
     hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
     """
-    if out:
-        extras.need("plot", "plot --out")
+    _check_picture(out, "plot")
     from hpcsweep.analysis import output
 
-    if out:
-        output.check_picture(out)
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     columns = [name.strip() for text in by for name in text.split(",")]
     look = output.Look(width, height, font)
@@ -122,22 +119,31 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         kind = columns[0] if columns else "layer"
         table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=everything)
         views = [table]
+        if out:
+            from hpcsweep.analysis import layers_chart
+
+            layers_chart.draw(table, out, log=log_x, look=look)
     else:
         from hpcsweep.analysis.plot import read
 
         found = read(one, x, y or "median_ms", by=columns, where=where, baseline=baseline)
         views = found.views()
-    if out and layers:
-        from hpcsweep.analysis import layers_chart
+        if out:
+            from hpcsweep.analysis import plot_chart
 
-        layers_chart.draw(table, out, log=log_x, look=look)
-    elif out:
-        from hpcsweep.analysis import plot_chart
-
-        plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
+            plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
     if summary:
         output.write_csv(summary, views[0].rows())
     return tables(views, form, (out, summary))
+
+
+def _check_picture(out: Path | None, command: str) -> None:
+    """Refuse a picture that cannot be drawn or written, before anything is computed."""
+    if out:
+        extras.need("plot", f"{command} --out")
+        from hpcsweep.analysis import output
+
+        output.check_picture(out)
 
 
 def _no_axes(**options: object) -> None:
@@ -205,26 +211,17 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
     hpcsweep roofline resnet152_gemm --layers
     """
-    if out:
-        extras.need("plot", "roofline --out")
+    _check_picture(out, "roofline")
     from hpcsweep.analysis import output
     from hpcsweep.analysis.roofline import model
 
     if metrics:
-        if metrics == "ncu":
-            note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
-        wanted = model.wanted(metrics)
-        return Answer(record=lambda: {"metrics": wanted}, text=lambda: wanted)
-    if out:
-        output.check_picture(out)
+        return _metrics(metrics)
     source = "the command line"
     if measure_cpu:
         if gpu or peak_compute or peak_bw:
             raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
-        extras.need("measure", "--measure-cpu")
-        from hpcsweep.measure.machine import peaks
-
-        (peak_compute, peak_bw), source = peaks.measured(), "this machine's processor, measured"
+        (peak_compute, peak_bw), source = _measured(), "this machine's processor, measured"
     found = model.read(
         [model.sample()] if sample else _sources(results, sources),
         gpu=gpu,
@@ -248,6 +245,24 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         files=(out, summary),
         code=Implausible.exit_code if found.above else 0,
     )
+
+
+def _measured() -> tuple[float, float]:
+    """Return the peaks of this machine's processor."""
+    extras.need("measure", "--measure-cpu")
+    from hpcsweep.measure.machine import peaks
+
+    return peaks.measured()
+
+
+def _metrics(profiler: str) -> Answer:
+    """Return the metrics that a profiler has to collect."""
+    from hpcsweep.analysis.roofline import model
+
+    if profiler == "ncu":
+        note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
+    wanted = model.wanted(profiler)
+    return Answer(record=lambda: {"metrics": wanted}, text=lambda: wanted)
 
 
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:

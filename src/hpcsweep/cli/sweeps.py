@@ -29,6 +29,7 @@ from hpcsweep.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 
@@ -99,20 +100,16 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
-    from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.store import rundir
     from hpcsweep.submit import dry_run, workflow
     from hpcsweep.submit.request import Options
 
     target = _target(until_error, watch=watch, dry=dry)
-    sweep = sweep_file.load(spec)
-    for doubt in expansion.doubts(sweep):
-        answer.note(f"note: {doubt}")
+    sweep = _loaded(spec)
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
     if allowed:
         workflow.allow_nodes(results, sweep, allowed)
-    code = 0
     options = Options(
         sample=sample,
         workers=workers,
@@ -127,9 +124,18 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         action = _adaptive(requests, target, watch=watch)
     if len(requests) > 1 and not dry:
         requests = workflow.check_all(results, requests, say)
-    for request in requests:
-        code = max(code, action(results, request, say))
+    code = max([action(results, request, say) for request in requests])
     return _ran(rundir.RunDir(results / sweep.name), code)
+
+
+def _loaded(spec: str) -> Sweep:
+    """Return the sweep of a file, and say what it may ask for in vain."""
+    from hpcsweep.spec import expansion, sweep_file
+
+    sweep = sweep_file.load(spec)
+    for doubt in expansion.doubts(sweep):
+        answer.note(f"note: {doubt}")
+    return sweep
 
 
 def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
