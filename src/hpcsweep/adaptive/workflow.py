@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.adaptive import fill, groups, measured, planning, summary
 from hpcsweep.adaptive.judge import Why
+from hpcsweep.adaptive.measured import Known
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, UsageError
 from hpcsweep.spec.expansion import SAMPLED
-from hpcsweep.store import ledger, locks, rounds
+from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from hpcsweep.adaptive.fill import Layers
     from hpcsweep.adaptive.groups import Group
-    from hpcsweep.adaptive.measured import Known
     from hpcsweep.adaptive.planning import Plan
     from hpcsweep.submit.request import Request, Say
 
@@ -185,8 +186,7 @@ def _waited(job: _Job, until: Until, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
     wanted, asked_at = {*until.rounds[-1].points, *until.rounds[-1].again}, -math.inf
     while True:
-        known = measured.read(job.run, job.ids, ())
-        if not planning.missing(until.rounds[-1], job.groups, known):
+        if _is_complete(job, until.rounds[-1]):
             return True
         if time.monotonic() - asked_at >= _ASK_SECONDS:
             queue = journal.ask(job.run.submissions())
@@ -195,6 +195,15 @@ def _waited(job: _Job, until: Until, before: Known) -> bool:
                 return sum(known.rows.values()) > sum(before.rows.values())
             asked_at = time.monotonic()
         time.sleep(_LOOK_SECONDS)
+
+
+def _is_complete(job: _Job, last: Round) -> bool:
+    """Say whether a round has all its rows; whole rows are read only if the quick look says so."""
+    keys = shards.keys_of(job.run.shards())
+    seen = Known({}, Counter(key.point_id for key in keys))
+    if planning.missing(last, job.groups, seen):
+        return False
+    return not planning.missing(last, job.groups, measured.read(job.run, job.ids, ()))
 
 
 def _left(job: _Job, until: Until, code: int) -> int:
