@@ -111,6 +111,13 @@ def test_the_meta_pass_and_a_real_pass_agree():
     assert shapes._record(model, image, on_meta=True) == shapes._record(model, image, on_meta=False)
 
 
+def test_fused_attention_is_counted():
+    """Real devices fuse attention into one operator, which no counter sees into."""
+    model, image = tinynets.Attention().eval(), torch.zeros(2, 3, 16, 16)
+    assert shapes._record(model, image, on_meta=True) == shapes._record(model, image, on_meta=False)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_the_network_is_left_as_it_was():
     """No hook and no meta tensor stays behind."""
     model = tinynets.Residual().eval()
@@ -243,3 +250,10 @@ def test_a_layer_of_its_own_class_has_the_work_that_was_counted():
     (call,) = _shapes_of(nn.Sequential(Twice(3, 4, 1)), 8).calls
     assert call.conv is not None
     assert call.flops == 2 * call.conv.flops == call.convolution_flops
+
+    class Adapted(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + x.mean(-1, keepdim=True) @ self.weight[:, :1].T
+
+    found = _shapes_of(nn.Sequential(Adapted(8, 4)), 8)
+    assert [call.flops for call in found.calls] == [found.flops] == [2 * 3 * 8 * (8 + 1) * 4]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -221,6 +221,7 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
                 module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output))
             )
         # older counters see nothing in inference mode
+        hooks.enter_context(_unfused_attention())
         with torch.inference_mode(mode=False), torch.no_grad(), recorder.counter:
             if on_meta:
                 functional_call(model, _on_meta(model), (torch.empty_like(image, device="meta"),))
@@ -231,6 +232,17 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
     inside = {id(one) for call in calls if call.conv for one in call.convolutions}
     outside = tuple(one for one in recorder.convolutions if id(one) not in inside)
     return Shapes(calls, recorder.counter.get_total_flops(), outside)
+
+
+@contextmanager
+def _unfused_attention() -> Iterator[None]:
+    """Run attention as operators that count; real devices have one for all, which does not."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(value=False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(value=before)
 
 
 def _outside_atomic(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -266,7 +278,7 @@ def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | No
     if type(module) in {nn.Conv1d, nn.Conv2d, nn.Conv3d}:
         per_output = math.prod(module.kernel_size) * module.in_channels // module.groups
         return 2 * math.prod(outputs[0]) * per_output
-    if isinstance(module, nn.Linear):
+    if type(module) is nn.Linear:
         return 2 * math.prod(inputs[0]) * module.out_features
     return None
 
