@@ -16,9 +16,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from hpcsweep.catalog.columns import LAYER_COLUMNS, OVERALL_COLUMNS, SCHEMA_VERSION, axis_cells
+from hpcsweep.catalog.columns import (
+    LAYER_COLUMNS,
+    OVERALL_COLUMNS,
+    SCHEMA_VERSION,
+    SHARD_COLUMNS,
+    axis_cells,
+    cells,
+)
 from hpcsweep.point import Point
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file, seals, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
 
@@ -142,6 +149,7 @@ def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Poin
     parts: dict[str, list[bytes]] = {"overall": [], "layers": [], "samples": []}
     with shards.ShardWriter(shard):
         pass  # the headers
+    shard.layers.write_bytes(seals.header(LAYER_COLUMNS))
     at = {name: getattr(shard, name).stat().st_size for name in ("layers", "samples")}
     for point in points:
         block = layers.replace(model.point_id.encode(), point.point_id.encode())
@@ -157,7 +165,7 @@ def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Poin
             "samples_offset": at["samples"],
             "samples_bytes": len(samples),
         }
-        parts["overall"].append(shards._sealed(row, block, samples))  # noqa: SLF001
+        parts["overall"].append(shards.sealed(cells(row, SHARD_COLUMNS[:-1]), block, samples))
         parts["layers"].append(block)
         parts["samples"].append(samples)
         at = {"layers": at["layers"] + len(block), "samples": at["samples"] + len(samples)}

@@ -174,7 +174,7 @@ def reseal(
                 blocks.read(path, int(cells[f"{name}_offset"]), int(cells[f"{name}_bytes"]))
                 for name, path in (("layers", shard.layers), ("samples", shard.samples))
             )
-            text = shards._line(cells.values())[:-1] + b","
+            text = shards.joined([*cells.values(), ""]).encode()
             heads = Heads((*columns, "row_crc"), layer_columns)
             lines.append(text + seals.seal(text, heads, layers, samples))
     head = ",".join([*columns, "row_crc"]).encode()

@@ -10,7 +10,7 @@ its order, so that its notebooks run unchanged; those that compute with `kernel_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -414,19 +414,31 @@ def axis_cells(axes: Mapping[str, Any]) -> Row:
 
 def cell(value: object) -> str:
     """Return the text of one cell: one line, empty for unknown, seven significant digits."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
+    written = _TEXTS.get(type(value))
+    if written:
+        return written(value)
+    if isinstance(value, float):  # numpy's
         return f"{value:.7g}"
-    if isinstance(value, str) and value.isalnum():  # most texts, at a third of the time
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, dict | list | tuple):
         from hpcsweep.point import canonical_json  # noqa: PLC0415 - only maps of algorithms
 
         return canonical_json(value)
-    return " ".join(str(value).replace("\0", " ").split()) if value else str(value)
+    return _one_line(str(value))
+
+
+def _one_line(text: str) -> str:
+    if text.isalnum():  # most texts, at a third of the time
+        return text
+    return " ".join(text.replace("\0", " ").split())
+
+
+_TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
+    type(None): lambda _: "",
+    str: _one_line,
+    float: "{:.7g}".format,
+    int: repr,
+    bool: lambda value: "true" if value else "false",
+}
 
 
 def cells(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:

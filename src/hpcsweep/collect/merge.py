@@ -6,27 +6,26 @@ decides, then which row is later. Nothing here reads a file or depends on the or
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
 from math import isfinite, nan
 from typing import Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import state, tally
+from hpcsweep.store import shards, state, tally
 from hpcsweep.store.rundir import Age, ShardPath
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
-_NUMERIC: Final = tuple(
-    (axis.name, axis.kind in {"int", "float"}) for axis in catalog.AXES.values()
-)
+_AXES: Final = tuple(catalog.AXES)
+_NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 Place = tuple[int, int]  # offset and length of a block, in bytes
@@ -67,7 +66,7 @@ class Entry:
 
     def values(self) -> list[str]:
         """Return the row's cells, in the order of `columns`."""
-        return next(csv.reader([self.line.decode()]))
+        return shards.split(self.line)
 
     def rank(self) -> tuple[int, Origin]:
         """Return what decides between rows of one point; the largest counts."""
@@ -91,7 +90,7 @@ def entry(  # noqa: PLR0913 - a record
         doubts=sys.intern(tally.doubts_of(cells)),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
-        order=tuple(_sortable(cells.get(name, ""), n) for name, n in _NUMERIC),
+        order=tuple(map(_sortable, map(cells.get, _AXES, repeat("")), _NUMERIC)),
         origin=origin,
         line=line,
         columns=columns,
@@ -150,7 +149,9 @@ class Pool:
 
     def winners(self) -> list[Entry]:
         """Return one row per point, by axis values and then id."""
-        best = (max(rows, key=Entry.rank) for rows in self.rows.values())
+        best = (
+            rows[0] if len(rows) == 1 else max(rows, key=Entry.rank) for rows in self.rows.values()
+        )
         return sorted(best, key=lambda found: (found.order, found.point_id))
 
 

@@ -20,7 +20,7 @@ from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMP
 from hpcsweep.collect import merge
 from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import seals
+from hpcsweep.store import seals, shards
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Heads
@@ -31,6 +31,10 @@ from hpcsweep.text import harmless
 _SUSPECT: Final = re.compile(
     rb'(?:^|,)"?(?:[=@]|[+-](?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$)))', re.MULTILINE | re.IGNORECASE
 )
+_SIGNS: Final = (b"=", b"@", b"+", b"-")
+_BEGINNINGS: Final = tuple(
+    before + sign for before in (b",", b'"', b"\n") for sign in _SIGNS
+)  # of cells that are looked at closely
 
 
 class Damaged(Exception):
@@ -142,9 +146,7 @@ def _write_rows(
     named = ("flags", "orphan", "source", "layer_rows")
     flags, orphan, source, count = (columns.index(name) for name in named)
     minority, rows = marks.minority(), 0
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
+    file.write(_head(columns))
     for found in winners:
         cells = picks[id(found.columns)](found.values())
         mixed = found.status is PointStatus.OK and (found.gpu, found.versions) in minority
@@ -152,9 +154,9 @@ def _write_rows(
         cells[orphan] = marks.orphan(found.point_id)
         cells[source] = marks.sources.get(found.origin.submission, "")
         rows += int(cells[count] or 0)
-        suspect = not marks.raw and _SUSPECT.search(found.line)
-        table.writerow(map(harmless, cells) if suspect else cells)
-    text.detach()
+        if not marks.raw and _may_hold_formulas(found.line):
+            cells = list(map(harmless, cells))
+        file.write(f"{shards.joined(cells)}\n".encode())
     return rows
 
 
@@ -211,9 +213,15 @@ class _Source:
         return _remapped(block, header, self.layer_columns)
 
 
+def _may_hold_formulas(block: bytes) -> bool:
+    """Say whether a cell may be a formula; looks closely only where one begins like one."""
+    first = block[:1] in _SIGNS or block[:1] == b'"'
+    return (first or any(map(block.__contains__, _BEGINNINGS))) and bool(_SUSPECT.search(block))
+
+
 def _harmless(block: bytes) -> bytes:
     """Return layer rows without formulas; nearly all are returned as they are."""
-    if not _SUSPECT.search(block):
+    if not _may_hold_formulas(block):
         return block
     text = io.StringIO()
     rows = csv.reader(io.StringIO(block.decode("utf-8", "replace")))

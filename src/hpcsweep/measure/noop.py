@@ -41,7 +41,8 @@ class Noop:
             if _applies(rule, point, tries):
                 _fail(rule["how"])
         begin = time.perf_counter_ns()
-        time.sleep(float(point.measure.get("sleep_ms") or 0) / 1000)
+        if sleep_ms := point.measure.get("sleep_ms"):
+            time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
         row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
         return Measured({**row, "n": 1, "stop_reason": "fixed", "timer": "host"}, [], [ms])

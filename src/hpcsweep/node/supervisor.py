@@ -26,15 +26,15 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
-from hpcsweep.node import point_row
+from hpcsweep.node import point_row, reports
 from hpcsweep.node.dominance import OutOfMemoryPoints
 from hpcsweep.node.protocol import Outcome, Request
+from hpcsweep.node.reports import Reports
 from hpcsweep.node.stop import Stop
 from hpcsweep.node.worker_care import WorkerCare
 from hpcsweep.store import attempt, chunk_file, rundir, shards, tally
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
         try:
             return Attempt(submission, int(argv[1]), stop).run()
         except HpcsweepError as error:
-            _show(f"hpcsweep: {error}\n", sys.stderr)
+            reports.show(f"hpcsweep: {error}\n", sys.stderr)
             return error.exit_code
 
 
@@ -75,13 +75,16 @@ class Attempt:
         self._chunk = chunk_file.read_chunk(submission.chunks, chunk_index)
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         self._too_large = OutOfMemoryPoints(self._manifest.run.known_oom)
-        self._machine: Mapping[str, Any] = {}  # what the worker says of it
         self._slowest, self._measured, self._fenced_off = 0.0, 0, False
         self._deadly: Point | None = None  # took earlier attempts down
         self._began, self._ready = time.time(), float("inf")  # when a worker was ready
         deadline = float(os.environ.get(environment.DEADLINE) or "inf")
         self._end = deadline - self._manifest.run.kill_wait  # of measuring
         self._shard, self._writer = self._open_shard()
+        self._next = self._shard.next_attempt().overall
+        self._log = submission.log(chunk_index, self._shard.attempt)
+        self._reports = Reports(self._log)
+        self._set_machine({})
 
     def run(self) -> int:
         """Measure what the earlier attempts left; return 0, or 75 when points remain for a requeue.
@@ -100,9 +103,12 @@ class Attempt:
                 raise
             finally:
                 care.end()
+                self._reports.flush()
         ended = AttemptState.STOPPED if left else AttemptState.DONE
         self._write_env(ended, self._stop.reason)
-        self._say(f"{ended}: {self._measured} measured, {left} left {self._stop.reason}".rstrip())
+        self._reports.say(
+            f"{ended}: {self._measured} measured, {left} left {self._stop.reason}".rstrip()
+        )
         return EXIT_REQUEUE if left and not self._fenced_off else 0
 
     def _open_shard(self) -> tuple[ShardPath, shards.ShardWriter]:
@@ -144,11 +150,11 @@ class Attempt:
             again = sum(point.point_id in newer for point in todo)
             todo = [point for point in todo if point.point_id not in newer]
             if again:
-                self._say(f"{count(again, 'point')} sent again in a newer submission")
+                self._reports.say(f"{count(again, 'point')} sent again in a newer submission")
         if todo and self._deaths() >= _DEATHS:
             self._deadly = todo[0]
         left = count(len(todo), "point")
-        self._say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
+        self._reports.say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
         return todo
 
     def _deaths(self) -> int:
@@ -185,13 +191,18 @@ class Attempt:
         for number, point in enumerate(todo):
             if self._stop.wanted() or not self._fits(point):
                 return len(todo) - number
-            began, started_at = time.monotonic(), _now()
-            self._announce(number + 1, len(todo), point)
+            began, started_at = time.monotonic(), reports.now()
+            label, place = self._label(point), f"{number + 1}/{len(todo)}"
+            self._reports.begins(f"{place} begins {label} {point.point_id}", label)
             outcome = self._skip(point) or self._outcome_of(point, care)
             if outcome is None or self._fenced():
                 return len(todo) - number
             row = self._commit(point, outcome, started_at, time.monotonic() - began)
-            self._report(number + 1, len(todo), point, row)
+            self._reports.ended(
+                f"{place} {row['status']} {label} {point.point_id} {_told(row)}",
+                row["status"],
+                tally.doubts_of(row),
+            )
         return 0
 
     def _fits(self, point: Point) -> bool:
@@ -249,7 +260,7 @@ class Attempt:
 
     def _fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""
-        if self._shard.next_attempt().overall.exists():
+        if self._next.exists():
             self._stop.reason = "a newer attempt of this chunk has begun"
             self._fenced_off = True
         return self._fenced_off
@@ -259,10 +270,7 @@ class Attempt:
         self._slowest = max(self._slowest, wall)
         if outcome.status is PointStatus.OOM:
             self._too_large.add(point.axes)
-        row = {
-            **point_row.of_attempt(self._manifest, self._shard, self._machine.get("row", {})),
-            **point_row.of_point(point, outcome, started_at, wall),
-        }
+        row = point_row.of_point(point, outcome, started_at, wall)
         if self._wrapper:
             row = point_row.without_times(row, self._wrapper)
             self._writer.commit(row)
@@ -272,8 +280,15 @@ class Attempt:
         return row
 
     def _note_machine(self, machine: Mapping[str, Any]) -> None:
-        self._machine, self._ready = machine, time.time()
+        self._set_machine(machine)
+        self._ready = time.time()
         self._write_env(AttemptState.RUNNING, "")
+
+    def _set_machine(self, machine: Mapping[str, Any]) -> None:
+        """Keep what the worker says of its machine: some of it stands in every row."""
+        self._machine = machine
+        common = point_row.of_attempt(self._manifest, self._shard, machine.get("row", {}))
+        self._writer.set_common(common)
 
     def _write_env(self, state: AttemptState, reason: str) -> None:
         record = AttemptRecord(
@@ -281,56 +296,20 @@ class Attempt:
             reason=reason,
             pid=os.getpid(),
             node=point_row.node(),
-            updated_at=_now(),
+            updated_at=reports.now(),
             slurm={k: v for k, v in os.environ.items() if k.startswith("SLURM")},
         )
         attempt.write(self._shard, record, self._machine)
 
-    @property
-    def _log(self) -> Path:
-        return self._submission.log(self._chunk.index, self._shard.attempt)
-
-    def _announce(self, number: int, total: int, point: Point) -> None:
-        """Say which point begins: what the worker prints until it ends is about this one."""
-        self._say(f"{number}/{total} begins {self._label(point)} {point.point_id}")
-        self._tell({"begins": self._label(point)})
-
-    def _report(self, number: int, total: int, point: Point, row: Row) -> None:
-        """Say how a point ended."""
-        took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
-        reason = f"({row['status_reason']})" if row["status_reason"] else ""
-        told = f"{row['status']} {self._label(point)} {point.point_id} {took} {reason}"
-        self._say(f"{number}/{total} {told}")
-        self._tell({"status": row["status"], "doubts": tally.doubts_of(row)})
-
     def _label(self, point: Point) -> str:
         return point.label(self._manifest.maps)
 
-    def _tell(self, news: Mapping[str, str]) -> None:
-        """Tell the local launcher, if that is who started this."""
-        if os.environ.get(environment.PROGRESS) == "json":
-            sys.stdout.write(json.dumps(news) + "\n")
-            sys.stdout.flush()
 
-    def _say(self, text: str) -> None:
-        line = f"{_now()} {' '.join(text.split())}\n"
-        with suppress(OSError), self._log.open("a", encoding="utf-8") as file:
-            file.write(line)  # what is measured counts more than what is said of it
-        if os.environ.get(environment.PROGRESS) != "json":
-            _show(line, sys.stdout)
-
-
-def _show(text: str, stream: TextIO) -> None:
-    """Write to the job's output; once that fails, such as on a full disk, to nowhere."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+def _told(row: Row) -> str:
+    """Return how long a point took, and why it was not measured."""
+    took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
+    reason = f"({row['status_reason']})" if row["status_reason"] else ""
+    return f"{took} {reason}"
 
 
 if __name__ == "__main__":

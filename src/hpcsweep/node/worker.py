@@ -4,8 +4,8 @@ Points come in on stdin and outcomes go out on stdout, one JSON object a line. O
 outcome: whatever a point raises becomes a status, and the next point is measured. What other code
 prints goes to stderr, the attempt's log.
 
-End-of-file on stdin means that the supervisor is gone; a thread waits for it, so that even a
-worker in the middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the
+A hang-up of stdin means that the supervisor is gone; a thread waits for it, so that even a worker
+in the middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the
 orderly way, after the pass: profilers write what they have in exit handlers.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import queue
+import select
 import signal
 import socket
 import sys
@@ -54,8 +54,8 @@ def main() -> int:
     faulthandler.enable()
     die_with_parent()
     requests, replies = _take_over_pipes()
-    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
+    if not os.environ.get(environment.WRAPPER):
+        threading.Thread(target=_leave_on_hang_up, args=(requests,), daemon=True).start()
     try:
         bench = _bench(os.environ[environment.WORKLOAD], json.loads(os.environ[environment.RUN]))
         _send(replies, Hello(env=bench.environment()))
@@ -68,7 +68,7 @@ def main() -> int:
             raise
         _send(replies, Hello(refused=str(told)))
         return told.exit_code
-    while line := inbox.get():
+    while line := requests.readline():
         _send(replies, outcome(bench, typed_json.read(Request, json.loads(line))))
     return 0
 
@@ -127,12 +127,13 @@ def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
     return requests, replies
 
 
-def _listen(requests: IO[bytes], inbox: queue.SimpleQueue[bytes]) -> None:
-    for line in requests:
-        inbox.put(line)
-    if not os.environ.get(environment.WRAPPER):
-        os._exit(0)
-    inbox.put(b"")
+def _leave_on_hang_up(requests: IO[bytes]) -> None:
+    """End the process once nobody holds the other end; what there is to read wakes nobody here."""
+    poll = select.poll()
+    poll.register(requests, 0)  # a hang-up is told whatever is asked for
+    while not poll.poll():
+        pass
+    os._exit(0)
 
 
 def _send(replies: IO[bytes], message: Hello | Outcome) -> None:

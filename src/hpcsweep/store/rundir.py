@@ -44,13 +44,18 @@ class _HasFiles(Protocol):
 
 
 class _File:
-    """An attribute that is the path of a file or folder of its owner."""
+    """An attribute that is the path of a file or folder of its owner, made once for each."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def __set_name__(self, _kind: type, attribute: str) -> None:
+        self._attribute = attribute
+
     def __get__(self, owner: _HasFiles, _kind: type) -> Path:
-        return owner.file(self._name)
+        path = owner.file(self._name)
+        vars(owner)[self._attribute] = path  # Python looks there first
+        return path
 
 
 @dataclass(frozen=True)

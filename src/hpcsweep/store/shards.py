@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cells
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cell, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.store import seals
@@ -45,10 +45,14 @@ _STATUS: Final = {status.encode(): status for status in PointStatus}
 _KEY: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
 _SYNC_SECONDS: Final = 1.0
 _HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
+_PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 
 
 class ShardWriter:
-    """The only writer of one attempt's files; they are made on opening and must not exist.
+    """The only writer of one attempt's files, which must not exist yet.
+
+    The file of layer rows is made when there are any, the others on opening. `common` are the cells
+    that every row has unless it says otherwise.
 
     Raises:
         FileExistsError: another process took this attempt.
@@ -57,19 +61,24 @@ class ShardWriter:
     """
 
     def __init__(self, shard: ShardPath) -> None:
-        self._files: dict[str, _Appender] = {}
+        self._files = {
+            "overall": _Appender(shard.overall, _HEADER_LINE),
+            "layers": _Appender(shard.layers, seals.header(LAYER_COLUMNS)),
+            "samples": _Appender(shard.samples, seals.header(SAMPLE_COLUMNS)),
+        }
         try:
-            for name, path, columns in (
-                ("overall", shard.overall, SHARD_COLUMNS),
-                ("layers", shard.layers, LAYER_COLUMNS),
-                ("samples", shard.samples, SAMPLE_COLUMNS),
-            ):
-                self._files[name] = _Appender(path, _line(columns))
+            self._files["overall"].open()
+            self._files["samples"].open()
         except BaseException:
             with suppress(ResultsError):
                 self.close()
             raise
+        self._common = [""] * (len(SHARD_COLUMNS) - 1)
         self._synced = time.monotonic()
+
+    def set_common(self, row: Mapping[str, object]) -> None:
+        """Take the cells of the rows to come that are not theirs alone."""
+        self._common = cells(row, SHARD_COLUMNS[:-1])
 
     def commit(
         self,
@@ -82,9 +91,8 @@ class ShardWriter:
         A layer row may be a list: the texts of all its cells, in the order of the columns.
         """
         layer_block = _block(layers, LAYER_COLUMNS)
-        point_id = row["point_id"]
-        sample_rows = [{"point_id": point_id, "i": i, "ms": ms} for i, ms in enumerate(samples)]
-        sample_block = _block(sample_rows, SAMPLE_COLUMNS)
+        lines = [f"{row['point_id']},{i},{cell(ms)}\n" for i, ms in enumerate(samples)]
+        sample_block = "".join(lines).encode()
         full: Row = {
             **row,
             "layer_rows": len(layers),
@@ -93,9 +101,18 @@ class ShardWriter:
             "samples_offset": self._files["samples"].append(sample_block),
             "samples_bytes": len(sample_block),
         }
-        self._files["overall"].append(_sealed(full, layer_block, sample_block))
+        self._files["overall"].append(sealed(self._cells(full), layer_block, sample_block))
         if time.monotonic() - self._synced >= _SYNC_SECONDS:
             self.sync()
+
+    def _cells(self, row: Row) -> list[str]:
+        """Return the texts of the row's cells but for the last one, the checksum."""
+        texts = self._common.copy()
+        for name, value in row.items():
+            place = _PLACES.get(name)
+            if place is not None:
+                texts[place] = cell(value)
+        return texts
 
     def sync(self) -> None:
         """Sync what was written to the disk: blocks before the rows that name them."""
@@ -132,21 +149,29 @@ class _Appender:
     """A file that grows by whole blocks; a block that does not fit leaves no trace."""
 
     def __init__(self, path: Path, header: bytes) -> None:
-        self._path = path
+        self._path, self._header = path, header
+        self._fd, self._size, self._synced = -1, 0, 0
+
+    def open(self) -> None:
+        """Make the file; it must not exist."""
+        path = self._path
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
         except FileExistsError:
             raise
         except OSError as error:
             raise cannot_write(path, error) from error
-        self._size = 0
-        self.append(header)
+        self.append(self._header)
 
     def append(self, block: bytes) -> int:
-        """Write a block; return the offset where it begins."""
+        """Write a block, if there is anything in it; return the offset where it begins."""
+        if not block:
+            return self._size
+        if self._fd < 0:
+            self.open()
         offset = self._size
         try:
-            written = os.write(self._fd, block) if block else 0
+            written = os.write(self._fd, block)
             while written < len(block):
                 written += os.write(self._fd, block[written:])
         except OSError as error:
@@ -157,8 +182,11 @@ class _Appender:
         return offset
 
     def sync(self) -> None:
+        if self._synced == self._size:
+            return
         try:
             os.fsync(self._fd)
+            self._synced = self._size
         except OSError as error:  # some file systems tell only now that the disk is full
             raise cannot_write(self._path, error) from error
 
@@ -250,7 +278,8 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     for line in data.split(b"\n")[:-1]:
         row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
-            result.rows.append({**row, "_line": line, "_at": at})
+            row["_line"], row["_at"] = line, at
+            result.rows.append(row)
         elif problem:
             result.left_out += 1
             what = f"line at byte {at}{_of_point(line)}"
@@ -299,33 +328,45 @@ def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
         return None
 
 
-def _line(values: Iterable[str]) -> bytes:
+def split(line: bytes) -> list[str]:
+    """Return the texts of a row's cells.
+
+    Raises:
+        csv.Error: it is not CSV.
+        UnicodeDecodeError: it is not UTF-8.
+
+    """
+    if b'"' not in line and b"\r" not in line:  # nearly always, and faster
+        return line.decode().split(",")
+    return next(csv.reader([line.decode()], strict=True))
+
+
+def joined(values: list[str]) -> str:
+    """Return the texts of a row's cells, which hold no line breaks, as a line without its end."""
+    text = ",".join(values)
+    if '"' not in text and text.count(",") == len(values) - 1:  # nearly always, and faster
+        return text
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(values)
-    return buffer.getvalue().encode()
+    return buffer.getvalue()[:-1]
+
+
+def sealed(texts: list[str], layers: bytes, samples: bytes) -> bytes:
+    """Return the line of a row with these cells, and the checksum behind them."""
+    line = f"{joined(texts)},".encode()
+    return line + seals.seal(line, seals.OURS, layers, samples) + b"\n"
 
 
 def _block(rows: Sequence[Mapping[str, object] | list[str]], columns: Sequence[str]) -> bytes:
-    if not rows:
-        return b""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(
-        row if isinstance(row, list) else cells(row, columns) for row in rows
-    )
-    return buffer.getvalue().encode()
-
-
-def _sealed(row: Row, layers: bytes, samples: bytes) -> bytes:
-    """Return the row's line with the checksum as its last cell."""
-    text = _line(cells(row, SHARD_COLUMNS[:-1]))[:-1] + b","
-    return text + seals.seal(text, seals.OURS, layers, samples) + b"\n"
+    lines = (joined(row if isinstance(row, list) else cells(row, columns)) for row in rows)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
     if not columns or b"\0" in line:
         return None, "NUL bytes" if columns else "nothing proves which columns it has"
     try:
-        values = next(csv.reader([line.decode()], strict=True))
+        values = split(line)
     except (csv.Error, UnicodeDecodeError) as error:
         return None, f"not CSV ({error})"
     if len(values) != len(columns):

@@ -13,6 +13,7 @@ import os
 import selectors
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from hpcsweep.submit.launchers import Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from types import FrameType
 
     from hpcsweep.spec.profile import Profile
@@ -32,6 +34,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 # A chunk is given up after so many starts without a new row.
 _VAIN_STARTS: Final = 3
+# Between two looks at what the supervisors say: each look takes time from what is measured.
+_REST_SECONDS: Final = 0.01
 
 
 @dataclass
@@ -81,6 +85,7 @@ class _Run:
             while self._live:
                 for key, _ in self._selector.select(0.2):
                     self._read(key.data)
+                time.sleep(_REST_SECONDS)
                 if self._heard:  # not in the handler: a print may have been interrupted by it
                     self._progress.stopping()
                     self._heard = False
@@ -101,7 +106,7 @@ class _Run:
             self._heard = False
 
     def _start(self, chunk: int, vain: int) -> None:
-        errors = (self._submission.logs / f"{chunk}.supervisor.log").open("ab+")
+        errors = self._errors_of(chunk).open("ab+")
         _LOGGER.debug("starts the supervisor of chunk %s of %s", chunk, self._submission.path)
         child = subprocess.Popen(
             processes.python("hpcsweep.node.supervisor", self._submission.path, chunk),
@@ -116,6 +121,9 @@ class _Run:
         assert child.stdout  # noqa: S101 - for the type checker
         self._selector.register(child.stdout, selectors.EVENT_READ, running)
 
+    def _errors_of(self, chunk: int) -> Path:
+        return self._submission.logs / f"{chunk}.supervisor.log"
+
     def _read(self, running: _Running) -> None:
         assert running.process.stdout  # noqa: S101 - for the type checker
         data = os.read(running.process.stdout.fileno(), 1 << 16)
@@ -125,12 +133,12 @@ class _Run:
         *lines, running.buffer = (running.buffer + data).split(b"\n")
         for line in lines:
             told = json.loads(line)
+            if "status" in told:
+                self._result.tally.add(told["status"], told["doubts"])
+                running.vain = 0
+                self._progress.point(told["status"])
             if "begins" in told:
                 self._progress.begins(told["begins"])
-                continue
-            self._result.tally.add(told["status"], told["doubts"])
-            running.vain = 0
-            self._progress.point(told["status"])
 
     def _finished(self, running: _Running) -> None:
         code = running.process.wait()
@@ -162,6 +170,8 @@ class _Run:
             running.process.kill()
             running.process.wait()
         running.process.stdout.close()
+        if not os.fstat(running.errors.fileno()).st_size:
+            self._errors_of(running.chunk).unlink(missing_ok=True)
         running.errors.close()
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
