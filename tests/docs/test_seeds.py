@@ -23,7 +23,6 @@ NEEDS_A_GPU = {
     "resnet18_cifar10_five_experiments": {"ok": 2, "unsupported": 2},
     "resnet50_cifar100_variants": {"ok": 2, "unsupported": 3},
 }
-QUICKEST = "nn_perf_roofline"  # the others run with --all
 
 
 def _smaller(name):
@@ -39,13 +38,8 @@ def _smaller(name):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name != QUICKEST else ())
-        for name in NEEDS_A_GPU
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEEDS_A_GPU)
 def test_a_document_runs_without_a_gpu(desk, name):
     """Exit code 0; what a CPU cannot do is unsupported with its reason, not a crash."""
     desk.spec(_smaller(name), f"{name}.yaml")

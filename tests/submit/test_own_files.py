@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ import torch
 import hpcsweep
 from hpcsweep import search_path
 from hpcsweep.errors import SpecError
+from hpcsweep.measure import ahead as torch_side
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
-from hpcsweep.submit import own_files, prepare, request
+from hpcsweep.submit import ahead, own_files, prepare, request
 from hpcsweep.submit.launchers import sbatch
 from localruns import Desk
 
@@ -81,6 +83,7 @@ def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk, *, retry: bool)
         assert [row["status"] for row in desk.rows()] == ["ok", "ok"]
 
 
+@pytest.mark.slow
 def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     """The script runs in the submission's folder, where none of it lies."""
     monkeypatch.chdir(desk.folder)
@@ -162,10 +165,15 @@ def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
         own_files.check([request.make(wrong, profile.load(path))], said.append)
 
 
-def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPatch):
-    """The same network from the same folder; where Python looks is as in a process of its own."""
+def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget after the test where this process looked for modules."""
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setattr(search_path, "_in_use", [])
+
+
+def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """The same network from the same folder; where Python looks is as in a process of its own."""
+    _look_as_a_process_of_its_own(monkeypatch)
     for name in ("mymodel", "helper"):
         monkeypatch.setitem(sys.modules, name, sys)  # so that they are gone after the test
         del sys.modules[name]
@@ -175,9 +183,15 @@ def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
-    desk: Desk, tmp_path: Path
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the command that fetches them; What is there is taken."""
+    """With the command that fetches them; what is there is taken.
+
+    The process that is asked is tried with maps; here it answers without another import of torch.
+    """
+    monkeypatch.setattr(ahead, "_run", lambda question: torch_side.answer(json.loads(question)))
+    monkeypatch.setenv("TORCH_HOME", "")
+    _look_as_a_process_of_its_own(monkeypatch)
     home = tmp_path / "home"
     site = desk.folder / "site.yaml"
     site.write_text(f"gpu: cpu\nlauncher: sbatch\ntime: 10\nenv: {{TORCH_HOME: {home}}}\n")

@@ -263,8 +263,17 @@ def test_each_task_on_an_amd_gpu_has_its_own_miopen_folders(node: Node):
 WRAPPERS = {"nsys": (NSYS, "nsys-rep"), "ncu": (NCU, "ncu-rep"), "rocprofv3": (ROCPROFV3, "")}
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("wrapper", "number"),
+    [
+        ("nsys", signal.SIGUSR1),
+        ("nsys", signal.SIGTERM),
+        ("rocprofv3", signal.SIGUSR1),
+        pytest.param("rocprofv3", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("ncu", signal.SIGUSR1, marks=pytest.mark.slow),
+        ("ncu", signal.SIGTERM),
+    ],
+)
 def test_signals_and_exit_codes_go_around_a_profiler(node: Node, wrapper: str, number: int):
     """The supervisor is told to stop, the profiler finishes its report.
 

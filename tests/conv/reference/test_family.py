@@ -63,6 +63,7 @@ def test_a_new_algorithm_is_swapped_in_and_proven_both_ways(loops: str) -> None:
     assert all(call.seen for call in (*forward.calls, *backward))
 
 
+@pytest.mark.slow
 def test_a_new_algorithm_goes_from_a_sweep_file_to_a_verdict(tmp_path: Path) -> None:
     """The file may name it, and `hpcsweep verify` proves it, in a process of its own."""
     axes = "model: ['tinynets:small_vgg'], input_size: [16], algorithm: [loops]"

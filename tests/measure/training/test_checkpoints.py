@@ -243,6 +243,7 @@ measure: {warmup: 1, iterations: 1, layers: false, evidence: false, numerics: fa
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch):
     """SIGKILL in the middle of an epoch, through the supervisor, as when memory runs out."""
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
