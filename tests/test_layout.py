@@ -37,6 +37,7 @@ TESTED_WITH = {
     "submit/launchers/sbatch": "on_slurm/test_launching",
     "submit/launchers/via_submitit": "on_slurm/test_submitit",
     "submit/precheck": "on_slurm/test_mistakes",
+    "submit/steps": "submit/test_workflow",
     "submit/to_slurm": "on_slurm/test_launching",
     "tracking/bad_nodes": "on_slurm/test_badnodes",
     "tracking/sweep_status": "tracking/test_status",

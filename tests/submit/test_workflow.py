@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 
-from hpcsweep.errors import BadInput, Incomplete, MissingDependency, PointsFailed, ResultsError
+from hpcsweep.errors import (
+    BadInput,
+    Incomplete,
+    MissingDependency,
+    PointsFailed,
+    ResultsError,
+    UsageError,
+)
 from localruns import FORTY_SLOW, TEN
 
 
@@ -155,3 +163,29 @@ def test_failed_points_are_told_with_what_to_do_about_them(desk):
         said = desk.submit().stdout
         assert head in said
         assert said.rstrip().endswith("; failed points: hpcsweep show sweep, hpcsweep retry sweep")
+
+
+def test_a_run_on_this_machine_ends_with_tables_if_they_are_asked_for(desk):
+    """Failed points are in them, and the exit code is still that of the points."""
+    fail = "measure: {fail: [{when: {model: a, input_size: 10}, how: error}]}\n"
+    desk.spec(TEN + fail)
+    done = desk.submit("--collect")
+    assert done.returncode == PointsFailed.exit_code, done.stderr
+    assert "next: " not in done.stdout
+    table = desk.results / "sweep" / "overall.csv"
+    assert f"wrote {table.name}" in done.stdout
+    with table.open() as file:
+        found = Counter(row["status"] for row in csv.DictReader(file))
+    assert found == {"ok": 9, "error": 1}
+
+
+def test_tables_are_not_promised_of_rows_that_come_later(desk):
+    """Jobs end after the command, and a dry run measures for nobody."""
+    desk.spec(TEN)
+    (desk.folder / "queue.yaml").write_text("gpu: l40\n")
+    for words in (["--cluster", "queue.yaml"], ["--dry-run", "--cluster", "local"]):
+        done = desk.run("submit", "sweep.yaml", "--collect", *words)
+        assert done.returncode == UsageError.exit_code
+        assert "--collect needs rows, and " in done.stderr
+        assert "run `hpcsweep collect` then" in done.stderr
+    assert not desk.results.exists()

@@ -175,7 +175,7 @@ def _send(job: _Job, plan: Plan, until: Until, known: Known) -> int:
     asked, here = job.asked, not job.asked.profile.in_slurm
     left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
     stop_after = left if here else math.inf
-    options = replace(asked.options, max_gpu_hours=None, stop_after=stop_after, is_round=True)
+    options = replace(asked.options, max_gpu_hours=None, stop_after=stop_after, goes_on=True)
     job.say(f"{job.run.name}: {until.text()}")
     again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
     one = replace(asked, only=frozenset(plan.points), again=again, options=options)

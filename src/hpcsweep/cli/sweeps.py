@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from hpcsweep.cli.common import (
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
@@ -72,6 +73,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Skip points that are larger than one that ran out of memory.",
 )
+@click.option(
+    "--collect",
+    "collects",
+    is_flag=True,
+    help="Merge the results into the tables at the end (local runs only).",
+)
 @check_option
 @break_lock_option
 @click.pass_obj
@@ -90,18 +97,19 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     watch: bool,
     dry: bool,
     skip_dominated: bool,
+    collects: bool,
     check: bool,
     break_lock: bool,
 ) -> Answer:
     """Run every point that has no result yet. Re-run to resume.
 
     \b
-    hpcsweep submit sweeps/quickstart.yaml --cluster local
+    hpcsweep submit sweeps/quickstart.yaml --cluster local --collect
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
     from hpcsweep.store import rundir
-    from hpcsweep.submit import dry_run, workflow
+    from hpcsweep.submit import workflow
     from hpcsweep.submit.request import Options
 
     target = _target(until_error, watch=watch, dry=dry)
@@ -109,23 +117,51 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
     if allowed:
-        workflow.allow_nodes(results, sweep, allowed)
+        from hpcsweep.submit import to_slurm
+
+        to_slurm.allow_nodes(results, sweep, allowed)
     options = Options(
         sample=sample,
         workers=workers,
         nodes=nodes,
         max_gpu_hours=max_gpu_hours,
         skip_dominated=skip_dominated,
+        goes_on=collects,
         check=check,
     )
-    action: Callable[[Path, Request, Say], int] = dry_run.run if dry else workflow.submit
+    action = _dry_run() if dry else workflow.submit
     requests = [request_of(sweep, name, options) for name in meant_for(sweep, clusters)]
+    if collects:
+        _can_collect(requests, dry=dry)
     if target is not None:
         action = _adaptive(requests, target, watch=watch)
     if len(requests) > 1 and not dry:
         requests = workflow.check_all(results, requests, say)
     code = max([action(results, request, say) for request in requests])
-    return _ran(rundir.RunDir(results / sweep.name), code)
+    ran = _ran(rundir.RunDir(results / sweep.name), code)
+    return _collected(ran, rundir.RunDir(results / sweep.name)) if collects else ran
+
+
+def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
+    """Refuse --collect where nothing is measured before the command ends."""
+    queued = [asked.profile.name for asked in requests if asked.profile.in_slurm]
+    if dry or queued:
+        why = "nothing is measured" if dry else f"the jobs of '{queued[0]}' end later"
+        raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
+
+
+def _collected(ran: Answer, run: RunDir) -> Answer:
+    """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
+    from hpcsweep.collect import workflow
+
+    report = workflow.collect(run)
+    return replace(ran, text=report.text, error=report.error())
+
+
+def _dry_run() -> Callable[[Path, Request, Say], int]:
+    from hpcsweep.submit import dry_run
+
+    return dry_run.run
 
 
 def _loaded(spec: str) -> Sweep:
@@ -190,14 +226,14 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
 
 def _ran(run: RunDir, code: int) -> Answer:
     """Return the answer of a command that told its progress: in a document the sweep's status."""
-    from hpcsweep.tracking import status, sweep_status
-
     known = run.submissions()
-    return Answer(
-        record=lambda: sweep_status.to_json(status.read(run.path.parent, [run.name] * bool(known))),
-        text=list,
-        code=max(code, told_damage(run)),
-    )
+
+    def record() -> Mapping[str, object]:
+        from hpcsweep.tracking import status, sweep_status
+
+        return sweep_status.to_json(status.read(run.path.parent, [run.name] * bool(known)))
+
+    return Answer(record=record, text=list, code=max(code, told_damage(run)))
 
 
 @click.command()

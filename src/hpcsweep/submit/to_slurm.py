@@ -1,20 +1,110 @@
-"""Sends a submission to Slurm without the nodes that failed, and stops attempts that are lost."""
+"""What `submit` does with Slurm: the steps of `workflow` that ask it, and send to it.
+
+A submission goes without the nodes that failed, and attempts that are lost are stopped.
+"""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
-from hpcsweep.store import attempt
-from hpcsweep.submit import launchers, time_limit
+from hpcsweep.errors import Refused
+from hpcsweep.store import attempt, ledger, locks, rundir
+from hpcsweep.submit import cost, launchers, precheck, prepare, time_limit
+from hpcsweep.submit.steps import LOCKED_BY
+from hpcsweep.text import count
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from hpcsweep.spec.profile import Profile
+    from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir, SubmissionDir
+    from hpcsweep.submit.request import Request, Say
+    from hpcsweep.submit.steps import Submit
     from hpcsweep.tracking.journal import Answer
+
+
+def find_lost_arrays(job: Submit) -> None:
+    """Find out whether arrays are in the queue for which sbatch's answer was lost."""
+    for found in journal.settle(job.run.submissions()):
+        job.say(found)
+
+
+def ask_slurm(job: Submit) -> None:
+    """Ask what became of what was sent before."""
+    job.answer = journal.ask(job.run.submissions())
+    if job.answer.silent:
+        missing = "; ".join(map(str, job.answer.unanswered))
+        told = "every chunk that was sent and lacks rows counts as queued or running"
+        job.say(f"{job.run.name}: {missing}; {told}")
+
+
+def fence_off_lost_attempts(job: Submit) -> None:
+    """Stop attempts that may still write rows of points that are about to be sent again."""
+    ledger.fence_off_unseen(job.run)
+    if job.answer:
+        fence_off(job.run, job.answer)
+
+
+def learn_from_slurm(job: Submit) -> None:
+    """Keep which nodes broke, and which tasks are over."""
+    if job.answer:
+        job.bad_nodes = learn(job.run, job.answer)
+
+
+def check_and_send(job: Submit) -> None:
+    """Send the chunks, if the profile fits the cluster."""
+    with _discarded_unless_sent(job):
+        prepare.tell_templates(job.submission, job.say)
+        if job.asked.options.check:
+            precheck.check(job.asked.profile, job.submission.path, job.say)
+        ids = send(job.submission, job.asked.profile, job.bad_nodes, job.say)
+    job.say(job.headline)
+    if job.ready.time_limit:
+        asked_for = f"jobs ask for {job.ready.time_limit} instead of {job.asked.profile.time}"
+        job.say(f"{asked_for}: points {job.ready.basis}")
+    sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
+    job.say(f"{sent}; you can log out")
+
+
+@contextmanager
+def _discarded_unless_sent(job: Submit) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        known = journal.sent(job.submission)
+        if not known.arrays and not known.unsure and not known.doubtful:
+            prepare.discard(job.submission)
+            prepare.keep_again(job.run, job.sweep_before)
+        raise
+
+
+def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
+    """Check the profiles of several requests; one that has nothing to send may be unfit.
+
+    Raises:
+        Refused: no job of one of them would ever run.
+
+    """
+    unchecked = [one for one in requests if one.options.check and one.profile.in_slurm]
+    cluster = slurm.describe() if unchecked and slurm.available() else None
+    for asked in unchecked:
+        try:
+            precheck.check(asked.profile, results / asked.sweep.name, say, cluster)
+        except Refused:  # noqa: PERF203 - a few profiles
+            if cost.of(results, asked).chunks:
+                raise
+
+
+def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
+    """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
+    run = rundir.RunDir(results / sweep.name)
+    with locks.held(run, LOCKED_BY):
+        bad_nodes.allow(run, names, journal.ask(run.submissions()))
 
 
 def learn(run: RunDir, answer: Answer) -> list[bad_nodes.BadNode]:
