@@ -106,7 +106,7 @@ def test_what_is_not_there_is_told(run, options, words):
         layers.read(run, **options)
 
 
-@pytest.mark.parametrize("how", ["unique", "batched", "true"])
+@pytest.mark.parametrize("how", ["unique", pytest.param("batched", marks=pytest.mark.slow), "true"])
 def test_shares_of_convolutions_that_were_timed_alone_say_of_what_they_are(tmp_path, how):
     """Of a measured sweep: `percentage` is of the pass, and sums to 100 only in a layer pass."""
     text = MEASURED.replace("HOW", how)

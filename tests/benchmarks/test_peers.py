@@ -12,7 +12,9 @@ from benchmarks.peers import watching
 from paths import ROOT
 
 
-@pytest.mark.parametrize("more", [("--runs", "1"), ("--kill",)])
+@pytest.mark.parametrize(
+    "more", [("--kill",), pytest.param(("--runs", "1"), marks=pytest.mark.slow)]
+)
 def test_the_study_runs_with_hpcsweep(tmp_path, more):
     """To a table with all rows, also after a kill."""
     command = (sys.executable, "-m", "benchmarks.peers", "--points", "8", "--only", "hpcsweep")
