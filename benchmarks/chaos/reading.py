@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+Rows = set[tuple[str, str]]
+
 
 def merged(sweep: Path) -> Counter[str]:
     """Return how many `ok` rows the merged table has of each point."""
@@ -18,10 +20,25 @@ def merged(sweep: Path) -> Counter[str]:
 
 def measured(sweep: Path) -> Counter[str]:
     """Return how many whole `ok` rows the shards have of each point; torn ends do not count."""
-    found: Counter[str] = Counter()
+    return Counter(row["point_id"] for row in _rows(sweep) if row["status"] == "ok")
+
+
+def whole_rows(sweep: Path) -> Rows:
+    """Return id and begin of every row that was ever measured: each must stay."""
+    return {(row["point_id"], row["started_at"]) for row in _rows(sweep)}
+
+
+def invented(sweep: Path) -> Rows:
+    """Return the rows of the merged table that no shard has."""
+    with (sweep / "overall.csv").open(newline="") as file:
+        found = {(row["point_id"], row["started_at"]) for row in csv.DictReader(file)}
+    return found - whole_rows(sweep)
+
+
+def _rows(sweep: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
     for shard in sweep.glob("shards/*/*.overall.csv"):
         lines = shard.read_text(errors="replace").split("\n")
         whole = lines[:-1]  # what follows the last line end was never finished
-        rows = csv.DictReader(whole)
-        found.update(row["point_id"] for row in rows if row["status"] == "ok")
+        found += csv.DictReader(whole)
     return found

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -32,6 +33,10 @@ def library(tmp_path_factory):
         ),
         ("fsync", "import os; os.fsync(os.open('{path}', os.O_WRONLY | os.O_CREAT))", "EDQUOT"),
         ("rename", "import os; open('{path}.a', 'w'); os.replace('{path}.a', '{path}')", "ESTALE"),
+        ("close", "import os; os.close(os.open('{path}', os.O_WRONLY | os.O_CREAT))", "EIO"),
+        ("mkdir", "import os; os.mkdir('{path}')", "EROFS"),
+        ("stat", "import os; open('{path}', 'w'); os.stat('{path}')", "ESTALE"),
+        ("list", "import os; os.mkdir('{path}'); os.listdir('{path}')", "ETIMEDOUT"),
         ("lock", "import fcntl; fcntl.flock(open('{path}', 'w'), fcntl.LOCK_EX)", "EACCES"),
     ],
 )
@@ -39,40 +44,89 @@ def test_one_call_fails_in_a_real_process(library, tmp_path, call, code, error):
     """With its errno, on files under the folder alone."""
     env = {"LD_PRELOAD": str(library), "CHAOS_CALL": call, "CHAOS_NTH": "1", "CHAOS_TIMES": "1"}
     env["CHAOS_ERRNO"] = str(getattr(faults.errno, error))
-    words = [sys.executable, "-c", code.format(path=tmp_path / "file")]
-    for under, status in ((str(tmp_path), 1), ("/elsewhere", 0)):
+    env["CHAOS_TOLD"] = str(tmp_path / "told")
+    for name, under, status in (("one", str(tmp_path), 1), ("two", "/elsewhere", 0)):
+        words = [sys.executable, "-c", code.format(path=tmp_path / name)]
         done = subprocess.run(
             words, env={**os.environ, **env, "CHAOS_UNDER": under}, check=False, capture_output=True
         )
         assert done.returncode == status, done.stderr
         assert (f"[Errno {env['CHAOS_ERRNO']}]".encode() in done.stderr) == bool(status)
+    assert (tmp_path / "told").exists()
 
 
-def test_the_clock_of_one_process_is_ahead(library):
-    """Its wall clock, not the one that measures."""
-    code = "import time; print(time.time(), time.clock_gettime(time.CLOCK_MONOTONIC))"
-    env = {**os.environ, "LD_PRELOAD": str(library), "CHAOS_CLOCK": "86400"}
+@pytest.mark.parametrize("step", ["0", "300"])
+def test_the_clock_of_one_process_steps(library, step):
+    """Its wall clock, not the one that measures; at once, or in mid-run."""
+    code = (
+        "import time; now = time.time(), time.clock_gettime(time.CLOCK_MONOTONIC); "
+        "time.sleep(0.4); print(*now, time.time())"
+    )
+    env = {**os.environ, "LD_PRELOAD": str(library), "CHAOS_CLOCK": "86400", "CHAOS_STEP": step}
     done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
-    wall, monotonic = map(float, done.stdout.split())
-    assert 86_000 < wall - faults.time.time() < 87_000
-    assert abs(monotonic - faults.time.monotonic()) < 600
+    wall, monotonic, later = map(float, done.stdout.split())
+    ahead = wall - time.time()
+    assert 86_000 < ahead < 87_000 if step == "0" else -600 < ahead < 1
+    assert 86_000 < later - time.time() < 87_000
+    assert abs(monotonic - time.monotonic()) < 600
 
 
 def test_the_reader_counts_rows_without_hpcsweep(tmp_path):
     """A torn line is no row; a point in two shards was measured twice."""
     shards = tmp_path / "shards" / "s"
     shards.mkdir(parents=True)
-    (shards / "0.0.overall.csv").write_text("point_id,status\na,ok\nb,failed\nc,ok\n")
-    (shards / "1.0.overall.csv").write_text("point_id,status\na,ok\nd,ok")
-    (tmp_path / "overall.csv").write_text("point_id,status\na,ok\nb,failed\n")
+    head = "point_id,status,started_at\n"
+    (shards / "0.0.overall.csv").write_text(f"{head}a,ok,1\nb,failed,2\nc,ok,3\n")
+    (shards / "1.0.overall.csv").write_text(f"{head}a,ok,4\nd,ok,5")
+    (tmp_path / "overall.csv").write_text(f"{head}a,ok,4\nb,failed,2\ne,ok,6\n")
     assert reading.measured(tmp_path) == {"a": 2, "c": 1}
-    assert reading.merged(tmp_path) == {"a": 1}
+    assert reading.merged(tmp_path) == {"a": 1, "e": 1}
+    assert reading.whole_rows(tmp_path) == {("a", "1"), ("b", "2"), ("c", "3"), ("a", "4")}
+    assert reading.invented(tmp_path) == {("e", "6")}
+
+
+DISK = """\
+import errno, pathlib, sys
+from benchmarks.chaos import disk
+small = disk.Disk(pathlib.Path(sys.argv[1])).mount()
+file = small.path / "file"
+
+def write():
+    try:
+        file.write_bytes(b"x" * 8192)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+small.fill(4096); print(write())
+small.enlarge(); print(write())
+small.clean(); file.unlink(); small.forbid_files(0); print(write())
+small.clean(); print(write())
+with file.open("a"):
+    print(small.forbid_writing())
+    disk.cover(small.path); print(write()); disk.uncover(small.path)
+print(small.forbid_writing(), write()); small.allow_writing(); print(write())
+small.unmount(); print(small.path.exists())
+"""
+CAN_MOUNT = ("unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt")
+
+
+@pytest.mark.skipif(
+    os.geteuid() or subprocess.run(CAN_MOUNT, check=False, capture_output=True).returncode,
+    reason="mounting needs root",
+)
+def test_a_small_disk_is_full_and_read_only_and_comes_back(tmp_path):
+    """By bytes and by files; the kernel refuses to take it from a writer, so it is covered then."""
+    words = ["unshare", "--mount", sys.executable, "-c", DISK, tmp_path / "disk"]
+    done = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.stdout.split() == (
+        ["ENOSPC", "None", "ENOSPC", "None", "False", "EROFS", "True", "EROFS", "None", "False"]
+    ), done.stderr
 
 
 @pytest.mark.slow
 def test_a_few_faults_break_nothing():
-    """The whole driver, with real processes."""
-    command = (sys.executable, "-m", "benchmarks.chaos", "--faults", "2", "--points", "10")
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    """The whole driver, with real processes and a real Slurm where there is one."""
+    words = (sys.executable, "-m", "benchmarks.chaos", "--faults", "4", "--points", "10")
+    done = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 broken" in done.stdout
+    assert "| lost | 0 |" in done.stdout

@@ -1,0 +1,318 @@
+"""Sweeps on the tests' real Slurm on this machine, and the faults that only they can meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.chaos.faults import Struck
+from benchmarks.chaos.place import HangsError, Place
+from killing import command
+from lab import NODES, PATH, Lab, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+_PATIENCE: Final = 240.0  # seconds for jobs to end
+_SITE: Final = """\
+gpu: any
+time: 30
+mem: 500M
+kill_wait: 2
+max_points_per_chunk: 20
+launcher: {launcher}
+partition: {partition}
+python: {python}
+"""
+# Python in a container: all of them have this name, and a supervisor's pid is small.
+_IN_CONTAINER: Final = f"""\
+#!/bin/sh
+exec unshare --uts --pid --fork --kill-child --mount-proc \\
+  sh -c 'hostname node1; exec {sys.executable} "$@"' sh "$@"
+"""
+
+
+class Cluster:
+    """One lab for all sweeps; who breaks a part of it has it for himself until that is mended."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.breaking = lab, Lock()
+
+    def ask(self, *words: str) -> list[str]:
+        """Return the lines that a program of Slurm prints; none if it cannot."""
+        try:
+            return self.lab.run(*words, check=False).stdout.splitlines()
+        except subprocess.TimeoutExpired:
+            return []
+
+    def queue(self, *words: str) -> list[str]:
+        """Return the lines that squeue prints, when slurmctld is there to be asked."""
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            with suppress(subprocess.TimeoutExpired):
+                done = self.lab.run("squeue", "-h", *words, check=False)
+                if not done.returncode:
+                    return done.stdout.splitlines()
+            time.sleep(1)
+        raise HangsError("squeue does not answer")
+
+    def resume_nodes(self) -> None:
+        """Take nodes into use again that Slurm drained when a job could not start."""
+        if self.breaking.acquire(blocking=False):
+            try:
+                for line in self.ask("sinfo", "-h", "-p", "all", "-N", "-o", "%N %T"):
+                    node, state = line.split()
+                    if state.rstrip("*").startswith(("down", "drain")):
+                        self.ask("scontrol", "update", f"nodename={node}", "state=resume")
+            finally:
+                self.breaking.release()
+
+
+@contextmanager
+def running() -> Iterator[Cluster]:
+    """Start a cluster; stop it whatever happens."""
+    os.environ["PATH"] = PATH
+    where = Path(tempfile.gettempdir()) / f"hpcsweep-lab-{uuid.uuid4().hex[:12]}"
+    lab = Lab(where, Options(slurmd_timeout=8)).start()
+    os.environ.update(lab.environment)
+    try:
+        yield Cluster(lab)
+    finally:
+        lab.stop()
+
+
+@dataclass(kw_only=True)
+class SlurmPlace(Place):
+    """A sweep whose points are measured by jobs."""
+
+    cluster: Cluster
+    partition: str
+
+    sleep_ms = 400
+
+    def prepare(self) -> None:
+        """Write sweep and profile."""
+        super().prepare()
+        (self.folder / "cluster_profiles").mkdir()
+        self.write_profile(sys.executable)
+
+    def write_profile(self, python: str) -> None:
+        """Write the profile; jobs are to run this Python."""
+        site = {"launcher": self.launcher, "partition": self.partition}
+        text = _SITE.format(python=json.dumps(python), **site)
+        (self.folder / "cluster_profiles/any.yaml").write_text(text)
+
+    def submit(self) -> list[str]:
+        """Return the command that sends what is missing."""
+        return command(self.results, "submit", str(self.spec), "--cluster", "any")
+
+    def retry(self) -> list[str]:
+        """Return the command that sends failed points again."""
+        return command(self.results, "retry", self.spec.stem, "--cluster", "any")
+
+    def measuring(self, rng: Random, **env: str) -> list[subprocess.Popen[bytes]]:
+        """Send what is missing; return at a random moment of a job."""
+        self.end("submit", self.start(self.submit(), **env))
+        until = time.monotonic() + 40
+        while not {"supervisor", "worker"} & {*self.processes().values()}:
+            if time.monotonic() > until or not self.jobs():
+                return []
+            time.sleep(0.3)
+        time.sleep(rng.uniform(0, 1.2))
+        return []
+
+    def jobs(self, states: str = "all") -> list[str]:
+        """Return `id state reason node` of each task that is queued or runs."""
+        format_ = "%i %T %r %N"
+        name, over = f"hpcsweep-{self.spec.stem}", {"COMPLETED", "FAILED", "CANCELLED"}
+        lines = self.cluster.queue("-r", "-n", name, "-t", states, "-o", format_)
+        over |= {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+        return [line for line in lines if line.split()[1] not in over]
+
+    def running_jobs(self) -> list[tuple[str, str]]:
+        """Return id and node of each task that runs."""
+        found = [line.split() for line in self.jobs("RUNNING")]
+        return [(words[0], words[-1]) for words in found if words[-1] in NODES]
+
+    def settle(self) -> None:
+        """Wait until nothing is queued or runs; end what can never start, as a person would."""
+        until = time.monotonic() + _PATIENCE
+        while lines := self.jobs():
+            held = [line.split()[0] for line in lines if "held" in line.lower()]
+            if held:
+                self.cluster.ask("scancel", *held)
+            if time.monotonic() > until:
+                told = f"{lines}, {self.processes()}"
+                self.cluster.ask("scancel", "--name", f"hpcsweep-{self.spec.stem}")
+                raise HangsError(f"jobs do not end: {told}")
+            self.cluster.resume_nodes()
+            time.sleep(0.7)
+        while self.processes() and time.monotonic() < until:
+            time.sleep(0.2)  # attempts that Slurm lost sight of
+
+    def wait(self, condition: Callable[[], object], seconds: float = 40) -> bool:
+        """Wait for a condition; say whether it came."""
+        until = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.2)
+        return True
+
+
+def _requeue(place: SlurmPlace, rng: Random) -> Struck | None:
+    place.measuring(rng)
+    jobs = place.running_jobs()[: rng.choice((1, 3))]
+    for job, _node in jobs:
+        place.cluster.ask("scontrol", "requeue", job)
+    return Struck("scontrol requeue", f"{len(jobs)} requeued") if jobs else None
+
+
+def _scancel(place: SlurmPlace, rng: Random) -> Struck | None:
+    place.measuring(rng)
+    jobs = [line.split()[0] for line in place.jobs()]
+    if not jobs:
+        return None
+    chosen = jobs if rng.random() < 0.5 else [rng.choice(jobs)]
+    by_kill = ["--signal=KILL", "--full"] if rng.random() < 0.3 else []
+    place.cluster.ask("scancel", *by_kill, *chosen)
+    return Struck("scancel", f"scancel {' '.join(by_kill)} of {len(chosen)} tasks")
+
+
+def _cancel(place: SlurmPlace, rng: Random) -> Struck | None:
+    place.measuring(rng)
+    struck = place.jobs()
+    child = place.start(command(place.results, "cancel", place.spec.stem))
+    if rng.random() < 0.3:
+        time.sleep(rng.uniform(0.2, 1.0))
+        child.kill()
+    place.end("cancel", child)
+    return Struck("hpcsweep cancel", "cancel") if struck else None
+
+
+def _submit_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
+    place.cluster.ask("scancel", *[line.split()[0] for line in place.jobs()])
+    place.wait(lambda: not place.jobs())
+    child = place.start(place.submit())
+    time.sleep(rng.uniform(0.3, 1.8))
+    struck = child.poll() is None
+    child.kill()
+    place.end("submit is killed", child)
+    return Struck("SIGKILL: submit", "submit is killed") if struck else None
+
+
+def _step_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
+    """SIGKILL or SIGSTOP for slurmstepd, the parent of a job script."""
+    place.measuring(rng)
+    scripts = [pid for pid, role in place.processes().items() if role in {"job script", "submitit"}]
+    parents = [pid for script in scripts if (pid := _parent(script, b"slurmstepd"))]
+    if not parents:
+        return None
+    chosen, stops = rng.choice(parents), rng.random() < 0.4
+    with suppress(ProcessLookupError):
+        os.kill(chosen, signal.SIGSTOP if stops else signal.SIGKILL)
+    if stops:
+        time.sleep(rng.uniform(0.5, 5))
+        with suppress(ProcessLookupError):
+            os.kill(chosen, signal.SIGCONT)
+    return Struck(f"{'SIGSTOP' if stops else 'SIGKILL'}: slurmstepd", "slurmstepd")
+
+
+def _parent(pid: int, name: bytes) -> int | None:
+    with suppress(OSError):
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if name in Path(f"/proc/{parent}/comm").read_bytes():
+            return parent
+    return None
+
+
+def _node_is_lost(place: SlurmPlace, rng: Random) -> Struck | None:
+    """Kill slurmd, with the steps or without, and let it come back when it was missed."""
+    place.measuring(rng)
+    lab, steps = place.cluster.lab, rng.random() < 0.7
+    with place.cluster.breaking:
+        jobs = place.running_jobs()
+        if not jobs:
+            return None
+        node = jobs[0][1]
+        lab.kill(node, steps=steps)
+        if rng.random() < 0.7:
+            place.wait(lambda: "down" in "".join(place.cluster.ask("sinfo", "-hn", node, "-o%T")))
+        lab.spawn(node)
+    return Struck(f"SIGKILL: slurmd{' and its steps' if steps else ''}", "a node is lost")
+
+
+def _slurmctld_dies(place: SlurmPlace, rng: Random) -> Struck | None:
+    """Kill it after it has saved its state: what it forgets is Slurm's affair."""
+    place.measuring(rng)
+    lab = place.cluster.lab
+    with place.cluster.breaking:
+        state, now = lab.directory / "state/job_state", time.time()
+        for job in {line.split("_")[0] for line in place.jobs()}:
+            place.cluster.ask("scontrol", "update", f"jobid={job}", "comment=to be saved")
+        if not place.wait(lambda: state.exists() and state.stat().st_mtime > now, 15):
+            return None
+        lab.kill("slurmctld")
+        time.sleep(rng.uniform(0.5, 4))
+        lab.spawn("slurmctld")
+    return Struck("SIGKILL: slurmctld", "slurmctld dies")
+
+
+def _accounts_are_gone(place: SlurmPlace, rng: Random) -> Struck | None:
+    """Let slurmdbd be away for some seconds."""
+    place.measuring(rng)
+    with place.cluster.breaking:
+        place.cluster.lab.kill("slurmdbd")
+        place.end("submit without accounts", place.start(place.submit()))
+        place.cluster.lab.spawn("slurmdbd")
+    return Struck("SIGKILL: slurmdbd", "slurmdbd dies")
+
+
+def _preemption(place: SlurmPlace, rng: Random) -> Struck | None:
+    """Let a job of higher priority ask for the node."""
+    if not place.partition.startswith("low"):
+        return None
+    place.measuring(rng)
+    jobs = place.running_jobs()
+    if not jobs:
+        return None
+    node = rng.choice(jobs)[1]
+    what = ("--output=/dev/null", "--exclusive", f"--nodelist={node}", "--wrap", "sleep 1")
+    place.cluster.ask("sbatch", "--partition=all", *what)
+    how = "requeues" if place.partition == "low" else "cancels"
+    return Struck(f"preemption that {how}", f"preempted on {node}")
+
+
+def _containers(place: SlurmPlace, rng: Random) -> Struck | None:
+    """Run jobs in containers whose name and pids are equal, and requeue one of them."""
+    python = place.folder / "python-in-container"
+    python.write_text(_IN_CONTAINER)
+    python.chmod(0o755)
+    place.cluster.ask("scancel", *[line.split()[0] for line in place.jobs()])
+    place.wait(lambda: not place.jobs())
+    place.write_profile(str(python))
+    place.measuring(rng)
+    jobs = place.running_jobs()
+    for job, _node in jobs[:1]:
+        place.cluster.ask("scontrol", "requeue", job)
+    place.write_profile(sys.executable)
+    return Struck("containers share name and pids", f"{len(jobs)} in containers") if jobs else None
+
+
+FAULTS: Final[tuple[Callable[[SlurmPlace, Random], Struck | None], ...]] = (
+    _requeue, _requeue, _scancel, _scancel, _cancel, _submit_is_killed, _submit_is_killed,
+    _step_is_killed, _step_is_killed, _node_is_lost, _slurmctld_dies, _accounts_are_gone,
+    _preemption, _preemption, _containers,
+)  # fmt: skip

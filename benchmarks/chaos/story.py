@@ -1,0 +1,150 @@
+"""One sweep on its way through some faults to its end, and what was found then."""
+
+from __future__ import annotations
+
+import subprocess
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.chaos import disk, faults, on_slurm, reading
+from benchmarks.chaos.place import HangsError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from benchmarks.chaos.faults import Struck
+    from benchmarks.chaos.place import Place
+
+_AT_ONCE: Final = (3, 9)  # faults that a sweep meets
+_ONLY_THERE: Final = 0.5  # share of the faults that only sweeps on Slurm meet
+_TRIES: Final = 12  # of submitting without a fault, until nothing is missing
+_PER_FAULT: Final = 3  # points that may be measured again: those of each worker
+_FAILED: Final = 3  # the exit code that says that points failed
+_UNEXPECTED: Final = ("Traceback (most recent call last)", "hpcsweep: unexpected ")
+
+
+@dataclass
+class Told:
+    """What a sweep met, and which promises were broken."""
+
+    name: str
+    points: int
+    struck: list[Struck] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    rows: reading.Rows = field(default_factory=set)  # every one that was whole at some time
+    lost: int = 0
+    doubled: int = 0
+    twice: int = 0
+    retried: int = 0
+
+    def case(self) -> str:
+        """Return what it met."""
+        return "; ".join(struck.told for struck in self.struck)
+
+    def counts(self) -> dict[str, int]:
+        """Return what adds up."""
+        return {
+            "sweeps": 1, "points": self.points, "faults": len(self.struck), "lost": self.lost,
+            "doubled in the tables": self.doubled, "measured twice": self.twice,
+            "failed and tried again": self.retried, "broken": int(bool(self.wrong)),
+        }  # fmt: skip
+
+
+def tell(place: Place, rng: Random) -> Told:
+    """Let a sweep meet some faults, finish it, and look."""
+    told = Told(place.folder.name, place.points)
+    place.prepare()
+    try:
+        _meet_faults(place, rng, told)
+        _finish(place, told)
+        _look(place, told)
+    except HangsError as error:
+        told.wrong.append(f"hangs: {error}")
+    except Exception:  # noqa: BLE001 - whatever it is, the next sweep counts, too
+        told.wrong.append(traceback.format_exc(limit=4))
+    told.wrong += _unexpected(place)
+    if told.wrong:
+        _mend(place)
+    return told
+
+
+def _meet_faults(place: Place, rng: Random, told: Told) -> None:
+    for _ in range(rng.randint(*_AT_ONCE)):
+        if isinstance(place, on_slurm.SlurmPlace) and rng.random() < _ONLY_THERE:
+            struck = rng.choice(on_slurm.FAULTS)(place, rng)
+        else:
+            struck = rng.choice(faults.FAULTS)(place, rng)
+        told.struck += [struck] if struck else []
+        told.rows |= reading.whole_rows(place.sweep)
+        if _is_complete(place) and (place.launcher != "local" or rng.random() < 0.5):
+            break  # there is little left to strike
+
+
+def _finish(place: Place, told: Told) -> None:
+    """Submit, as a person would, until nothing is missing; and collect."""
+    for _ in range(_TRIES):
+        code = _run(place, place.submit(), "the last submit")
+        if code == _FAILED:
+            told.retried += 1
+            code = _run(place, place.retry(), "retry")
+        place.settle()
+        if not code and _is_complete(place):
+            break
+    else:
+        told.wrong.append(f"never complete: {place.said[-3:]}")
+    for words, name in ((place.submit(), "one submit more"), (place.collect(), "collect")):
+        if code := _run(place, words, name):
+            told.wrong.append(f"{name} ended with {code}: {place.said[-1:]}")
+
+
+def _run(place: Place, words: list[str], told: str) -> int:
+    child = place.start(words)
+    place.end(told, child)
+    return child.returncode
+
+
+def _is_complete(place: Place) -> bool:
+    return len(reading.measured(place.sweep)) == place.points
+
+
+def _look(place: Place, told: Told) -> None:
+    measured, merged = reading.measured(place.sweep), reading.merged(place.sweep)
+    told.twice = measured.total() - len(measured)
+    told.lost = place.points - len(merged)
+    told.doubled = merged.total() - len(merged)
+    gone = told.rows - reading.whole_rows(place.sweep)
+    invented = reading.invented(place.sweep)
+    for count, what in (
+        (told.lost, "points are not in the table"),
+        (told.doubled, "rows too many in the table"),
+        (len(gone), "rows were whole and are gone"),
+        (len(invented), "rows of the table are in no shard"),
+    ):
+        if count:
+            told.wrong.append(f"{count} {what}")
+    if told.twice > _PER_FAULT * len(told.struck):
+        told.wrong.append(f"{told.twice} points were measured twice")
+
+
+def _unexpected(place: Place) -> list[str]:
+    """Return what no command and no log may say."""
+    found = [line for line in place.said if any(words in line for words in _UNEXPECTED)]
+    logs = [path for path in place.sweep.glob("submissions/*/logs/**/*") if path.is_file()]
+    for log in logs:
+        text = log.read_text(errors="replace")
+        _, words, after = text.partition(_UNEXPECTED[0])
+        found += [f"{log.name}: {after[-1500:]}"] if words else []
+    return found
+
+
+def _mend(place: Place) -> None:
+    """Undo what a fault left that was cut short, so that the results can be copied."""
+    if place.disk is None:
+        return
+    with suppress(subprocess.CalledProcessError):
+        disk.uncover(place.results)
+    with suppress(RuntimeError):
+        place.disk.allow_writing()
+    place.disk.clean()
