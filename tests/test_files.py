@@ -1,18 +1,25 @@
-"""Files are replaced as a whole, or stay as they were."""
+"""Files are replaced as a whole, or stay as they were; a file system that fails is told so."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.chaos import faults
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
+
+    from localruns import Desk
+
+TWO = "workload: noop\naxes: {model: [a, b]}\n"
 
 
 def test_replacing_shows_the_old_file_until_the_end(tmp_path: Path) -> None:
@@ -78,3 +85,68 @@ def test_what_cannot_be_written_comes_with_what_helps(
     told = str(files.cannot_write(tmp_path, OSError(number, os.strerror(number))))
     assert os.strerror(number) in told
     assert remedy in told
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the library that makes calls fail."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (cc)")
+    return faults.build(tmp_path_factory.mktemp("failing"))
+
+
+def _run(
+    desk: Desk, library: Path, call: str, under: str, *arguments: str, error: int = errno.EIO
+) -> subprocess.CompletedProcess[str]:
+    """Run a command where each such call below a path fails."""
+    failing = {"CALL": call, "UNDER": under, "NTH": "1", "TIMES": "1000", "ERRNO": str(error)}
+    env = {f"CHAOS_{name}": value for name, value in failing.items()}
+    return desk.run_process(*arguments, LD_PRELOAD=str(library), **env)
+
+
+@pytest.mark.parametrize(
+    ("call", "under", "arguments"),
+    [
+        ("list", "results/sweep/submissions", ["status"]),
+        ("list", "results/sweep/shards", ["collect", "sweep"]),
+        ("mkdir", "results/other", ["submit", "other.yaml", "--cluster", "local"]),
+    ],
+)
+def test_a_folder_that_cannot_be_read_ends_a_command_with_6(
+    desk: Desk, library: Path, call: str, under: str, arguments: list[str]
+):
+    """The message names the folder, and says what the system said."""
+    desk.spec(TWO)
+    desk.spec(TWO, "other.yaml")
+    assert desk.submit().returncode == 0
+    done = _run(desk, library, call, under, *arguments)
+    assert done.returncode == ResultsError.exit_code, done.stderr
+    assert "unexpected" not in done.stderr
+    assert under in done.stderr
+    assert os.strerror(errno.EIO) in done.stderr
+    assert desk.run("collect", "sweep").returncode == 0
+
+
+def test_a_submission_that_may_not_be_looked_at_does_not_count_as_gone(desk: Desk, library: Path):
+    """Else its points, which may be measured at this moment, are sent again."""
+    desk.spec(TWO)
+    assert desk.submit().returncode == 0
+    done = _run(desk, library, "stat", "/manifest.json", "collect", "sweep", error=errno.EACCES)
+    assert done.returncode == ResultsError.exit_code, done.stdout + done.stderr
+    assert "manifest.json" in done.stderr
+
+
+def test_a_supervisor_that_cannot_look_for_newer_attempts_says_so(desk: Desk, library: Path):
+    """It writes no row then; the reason is in the attempt's record, and no traceback anywhere."""
+    desk.spec(TWO)
+    done = _run(
+        desk, library, "stat", "0.1.overall.csv", "submit", "sweep.yaml", "--cluster", "local"
+    )
+    assert done.returncode == ResultsError.exit_code, done.stderr
+    assert os.strerror(errno.EIO) in done.stdout
+    (submission,) = desk.sweep().submissions()
+    assert "Traceback" not in "".join(log.read_text() for log in submission.logs.iterdir())
+    assert desk.rows() == []
+    assert "0.1.overall.csv" in desk.run("status", "sweep").stdout
+    assert desk.submit().returncode == 0
+    assert len(desk.rows()) == 2

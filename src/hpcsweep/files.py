@@ -81,6 +81,23 @@ def cannot_write(path: Path, error: OSError) -> ResultsError:
     )
 
 
+@contextmanager
+def errors_named() -> Iterator[None]:
+    """Turn an error of the system that nobody expected, such as a stale handle, into a message.
+
+    Raises:
+        ResultsError: it failed; the text names the file, if the system did.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {None, errno.EPIPE}:  # not of a file; a reader that left
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}{error.strerror}; what was measured before is kept. Run this command again"
+        raise ResultsError(f"{text} when the file system is well") from error
+
+
 def _umask() -> int:
     value = os.umask(0)
     os.umask(value)

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from hpcsweep import __version__, environment
+from hpcsweep import __version__, environment, files
 from hpcsweep.cli import (
     answer,
     completion,
@@ -37,7 +37,8 @@ def run() -> NoReturn:
     debug = "--debug" in sys.argv or bool(os.environ.get(environment.DEBUG))
     streams.reopen_closed()
     try:
-        sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
+        with files.errors_named():
+            sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
     except HpcsweepError as error:
         _fail(str(error), error, debug=debug)
     except click.exceptions.Exit as stop:

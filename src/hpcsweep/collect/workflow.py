@@ -24,7 +24,7 @@ from hpcsweep.collect.orphans import membership, sweep_sha
 from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.files import cannot_write
+from hpcsweep.files import errors_named
 from hpcsweep.store import damage, locks, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir
@@ -47,11 +47,8 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
         ResultsError: the folder cannot be written, or is of a newer layout; old tables stay.
     """
     began = time.perf_counter()
-    try:
-        with locks.held(run, "collect", timeout):
-            report = _collect(run, raw=raw)
-    except OSError as error:
-        raise cannot_write(run.path, error) from error
+    with errors_named(), locks.held(run, "collect", timeout):
+        report = _collect(run, raw=raw)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 

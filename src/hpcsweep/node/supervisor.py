@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment
+from hpcsweep import environment, files
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
 from hpcsweep.node import point_row, reports
 from hpcsweep.node.dominance import OutOfMemoryPoints
@@ -60,7 +60,8 @@ def main(argv: list[str]) -> int:
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
     with Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin") as stop:
         try:
-            return Attempt(submission, int(argv[1]), stop).run()
+            with files.errors_named():
+                return Attempt(submission, int(argv[1]), stop).run()
         except HpcsweepError as error:
             reports.show(f"hpcsweep: {error}\n", sys.stderr)
             return error.exit_code
@@ -96,8 +97,9 @@ class Attempt:
         with self._writer:
             self._write_env(AttemptState.RUNNING, "")
             try:
-                left = self._measure_all(self._todo(), care)
-                self._writer.sync()  # a full disk may be told only now
+                with files.errors_named():
+                    left = self._measure_all(self._todo(), care)
+                    self._writer.sync()  # a full disk may be told only now
             except HpcsweepError as error:
                 self._write_env(AttemptState.REFUSED, str(error))
                 raise

@@ -56,8 +56,8 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
 
     """
     lock = FileLock(run.lock)
-    made = [path for path in (run.path, run.path.parent) if not path.exists()]
     try:
+        made = [path for path in (run.path, run.path.parent) if not path.exists()]
         run.path.mkdir(parents=True, exist_ok=True)
         _acquire(lock, timeout)
     except Timeout:

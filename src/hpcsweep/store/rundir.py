@@ -95,8 +95,8 @@ class RunDir:
 
     def submissions(self) -> list[SubmissionDir]:
         """Return every submission that was recorded, oldest first."""
-        found = {path.parent.name for path in self.submissions_dir.glob("*/manifest.json")}
-        return [self.submission(name) for name in self.ages() if name in found]
+        every = map(self.submission, self.ages())  # not a glob: it leaves out what may not be read
+        return [submission for submission in every if submission.manifest.exists()]
 
     def manifests(self) -> list[Manifest]:
         """Return what was submitted, oldest first, as far as it can be read (`store.damage`).
