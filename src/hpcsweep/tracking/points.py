@@ -11,10 +11,10 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store import chunk_file, failures
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
-from hpcsweep.text import aligned, folded
+from hpcsweep.text import aligned, cut, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
@@ -114,7 +114,7 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
 
 
 def table(name: str, found: Sequence[PointState], width: int | None) -> str:
-    """Return a line for each point; with a width, it goes on in the next one of a terminal."""
+    """Return a line for each point; with a width, one that fits a terminal, and reasons below."""
     counts = Tally()
     for one in found:
         counts.add(one.status, doubts_of(one.row))
@@ -128,7 +128,18 @@ def table(name: str, found: Sequence[PointState], width: int | None) -> str:
         told = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
     else:
         told = [[*row] for row in rows]
-    return "\n".join(folded([f"{name}: {counts}", "", *aligned(told)], width))
+    return "\n".join([f"{name}: {counts}", "", *_fitted(told, width)])
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
+    """Yield the lines of a table; a reason that a line has no room for stands in the next ones."""
+    begin = max(map(len, aligned([row[:-1] for row in rows]))) + 2
+    for line in aligned(rows):
+        if width is None or len(line) <= width:
+            yield line
+        else:
+            yield cut(line[:begin].rstrip(), width)
+            yield from folded([f"   {line[begin:]}"] if line[begin:] else [], width)
 
 
 def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
