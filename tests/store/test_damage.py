@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -15,7 +15,7 @@ from hpcsweep.tracking import journal
 from localruns import Desk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hpcsweep.store.rundir import SubmissionDir
 
@@ -92,30 +92,54 @@ def two(desk: Desk, _two_once: Desk) -> Desk:
     return desk
 
 
+MEASURED: Final = ("manifest cut", "chunks garbage", "journal number", "journal unreadable")
+
+
 @pytest.mark.parametrize("which", DAMAGES)
 def test_every_command_names_it_and_goes_on(two: Desk, which: str) -> None:
-    """Status, collect, submit, retry, logs and cancel; nothing is measured twice."""
-    broken, whole = two.sweep().submissions()
-    DAMAGES[which](broken)
-    file = {"manifest": "manifest.json", "chunks": "chunks.jsonl", "journal": "jobs.jsonl"}
-    name = f"results/sweep/submissions/{broken.id}/{file[which.partition(' ')[0]]}"
-    two.spec(SPEC.format(sizes=[1, 2, 3, 4, 5]))
-    for arguments, shown in (
+    """Status, collect, logs and cancel."""
+    name, whole = _broken(two, which)
+    _go_on(two, name, (
         (["status"], "sweep  local"),
         (["collect", "sweep"], "4 points (4 ok)"),
+        (["logs", "sweep", f"{whole}:0"], "==> "),
+        (["cancel", "sweep"], "nothing is queued or running"),
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "which",
+    [one if one in MEASURED else pytest.param(one, marks=pytest.mark.slow) for one in DAMAGES],
+)
+def test_beside_it_nothing_is_measured_twice(two: Desk, which: str) -> None:
+    """Submit and retry name it, too."""
+    name, _whole = _broken(two, which)
+    two.spec(SPEC.format(sizes=[1, 2, 3, 4, 5]))
+    _go_on(two, name, (
         (["submit", "sweep.yaml"], "measured 1 ok"),
         (["collect", "sweep"], "5 points (5 ok)"),
         (["retry", "sweep", "--status", "ok"], "measured 5 ok"),
-        (["logs", "sweep", f"{whole.id}:0"], "==> "),
-        (["cancel", "sweep"], "nothing is queued or running"),
-    ):
+    ))  # fmt: skip
+    assert len(two.rows()) == 10
+
+
+def _broken(two: Desk, which: str) -> tuple[str, str]:
+    """Damage the first submission; return the name of its file, and the other submission."""
+    broken, whole = two.sweep().submissions()
+    DAMAGES[which](broken)
+    file = {"manifest": "manifest.json", "chunks": "chunks.jsonl", "journal": "jobs.jsonl"}
+    return f"results/sweep/submissions/{broken.id}/{file[which.partition(' ')[0]]}", whole.id
+
+
+def _go_on(two: Desk, name: str, series: Iterable[tuple[list[str], str]]) -> None:
+    """Run commands that must say what is broken, and what they did."""
+    for arguments, shown in series:
         done = two.run(*arguments)
         said = done.stdout + done.stderr
         assert done.returncode == ResultsError.exit_code, f"{arguments}: {said}"
         assert name in said, f"{arguments}: {said}"
         assert shown in done.stdout, f"{arguments}: {said}"
         assert "unexpected" not in said
-    assert len(two.rows()) == 10
 
 
 def test_a_collect_that_met_damage_is_not_remembered(two: Desk) -> None:
