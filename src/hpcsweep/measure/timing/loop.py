@@ -77,9 +77,9 @@ def collect(
     """Run the lanes in turn until the rule stops the first one."""
     times: list[list[float]] = [[] for _ in lanes]
     order = list(range(len(lanes)))
-    began = now()
     reason = rule.verdict(times[0], 0.0)
     with quiet_collector():
+        began = now()
         while reason is None:
             count = max(1, min(_block_size(times[0]), rule.room(len(times[0]))))
             for index in order:
