@@ -44,8 +44,10 @@ class Tool:
     packages: tuple[str, ...]
     commands: Callable[[Study], list[list[str]]]
     """From nothing to the table."""
-    resume: Callable[[Study], list[list[str]]] | None = None
-    """What its documentation says after a crash; None where there is nothing but to start over."""
+    resume: Callable[[Study], list[list[str]]]
+    """What its documentation says after a crash."""
+    how: str = "the same again"
+    """That, in words."""
     calls: Callable[[Study], Counter[str]] = field(default=Study.calls)
     rows: Callable[[Study], int] = lambda study: _lines([study.out / "table.csv"])
 
@@ -103,19 +105,26 @@ def _snakemake(study: Study, *more: str) -> list[list[str]]:
     return [[program, "-s", str(STUDIES / "Snakefile"), "-c2", "--quiet", "all", *more]]
 
 
+def _snakemake_again(study: Study) -> list[list[str]]:
+    return [*_snakemake(study, "--unlock"), *_snakemake(study, "--rerun-incomplete")]
+
+
+_OVER: Final = "the same again; it keeps no state"
 _SUBMITIT: Final = ("submitit==1.5.4",)
 _SIGNAC: Final = ("signac-flow==0.29.1", "signac==2.4.1")
 _HYDRA: Final = ("hydra-core==1.3.8", "hydra-joblib-launcher==1.2.0")
+_EXCA, _FLOW = _script("exca_study.py"), _script("signac_study.py")
+_PACKED, _SINGLE = (_script("submitit_study.py", way) for way in ("packed", "single"))
 TOOLS: Final = (
     Tool("hpcsweep", (), _hpcsweep, _hpcsweep, calls=_hpcsweep_calls,
          rows=lambda study: _lines([study.out / "results/study/overall.csv"])),
-    Tool("exca", ("exca==0.6.0",), _script("exca_study.py"), _script("exca_study.py")),
-    Tool("signac-flow", _SIGNAC, _script("signac_study.py"), _script("signac_study.py")),
-    Tool("submitit, packed", _SUBMITIT, _script("submitit_study.py", "packed")),
-    Tool("submitit, one job each", _SUBMITIT, _script("submitit_study.py", "single")),
-    Tool("snakemake", ("snakemake==9.27.1",), _snakemake,
-         lambda study: [*_snakemake(study, "--unlock"), *_snakemake(study, "--rerun-incomplete")]),
+    Tool("exca", ("exca==0.6.0",), _EXCA, _EXCA),
+    Tool("signac-flow", _SIGNAC, _FLOW, _FLOW),
+    Tool("submitit, packed", _SUBMITIT, _PACKED, _PACKED, _OVER),
+    Tool("snakemake", ("snakemake==9.27.1",), _snakemake, _snakemake_again,
+         "`--unlock`, then `--rerun-incomplete`"),
     Tool("ReFrame", ("ReFrame-HPC==4.10.4",), _reframe, _reframe,
          rows=lambda study: _lines([*study.out.glob("perf/**/*.log")])),
-    Tool("Hydra + joblib", _HYDRA, _hydra),
+    Tool("Hydra + joblib", _HYDRA, _hydra, _hydra, _OVER),
+    Tool("submitit, one job each", _SUBMITIT, _SINGLE, _SINGLE, _OVER),
 )  # fmt: skip

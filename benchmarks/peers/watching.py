@@ -24,16 +24,17 @@ _SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds, CPU seconds of all descendants, peak memory of the process tree in MiB, files."""
+    """Seconds, CPU seconds of all descendants, peak memory of the process tree in MiB, files.
+
+    `complete` is False where the commands were ended at their limit; the figures are those until
+    then.
+    """
 
     wall: float
     cpu: float
     memory: float
     files: int
-
-
-class TooLongError(Exception):
-    """The commands did not end in time."""
+    complete: bool = True
 
 
 def run(
@@ -41,30 +42,34 @@ def run(
 ) -> Cost:
     """Run one command after the other, and return what they cost together.
 
+    After `limit` seconds everything that they started is ended.
+
     Raises:
-        TooLongError: they took longer than `limit` seconds; everything they started was ended.
         subprocess.CalledProcessError: one of them failed.
 
     """
     _adopt_orphans()
-    begin, cpu, peak = time.perf_counter(), _cpu_of_children(), 0.0
+    begin, cpu, wall, peak, complete = time.perf_counter(), _cpu_of_children(), 0.0, 0.0, True
+    before = _descendants()
     with ThreadPoolExecutor(1) as pool:
         for command in commands:
             with _started(command, folder, env) as child:
                 looking = pool.submit(_peak, child)
                 try:
-                    child.wait(limit - (time.perf_counter() - begin))
+                    child.wait(max(0.0, limit - (time.perf_counter() - begin)))
                 except subprocess.TimeoutExpired:
-                    _end(child)
-                    reap_orphans(0)  # else the next run would pay for their CPU time
-                    raise TooLongError from None
+                    complete = False
+                    wall = time.perf_counter() - begin
+                    _end(child, before)
                 peak = max(peak, looking.result())
+            if not complete:
+                break
             if child.returncode:
                 raise subprocess.CalledProcessError(child.returncode, command)
-    wall = time.perf_counter() - begin
+            wall = time.perf_counter() - begin
     reap_orphans()
     files = sum(path.is_file() for path in folder.rglob("*"))
-    return Cost(wall, _cpu_of_children() - cpu, peak, files)
+    return Cost(wall, _cpu_of_children() - cpu, peak, files, complete)
 
 
 def run_and_kill(
@@ -72,14 +77,16 @@ def run_and_kill(
     folder: Path,
     env: Mapping[str, str],
     half: Callable[[], bool],
-    limit: float = 300.0,
+    limit: float,
 ) -> None:
     """Kill the first command and everything that it started as soon as `half` says so."""
+    _adopt_orphans()
+    before = _descendants()
     with _started(commands[0], folder, env) as child:
         deadline = time.monotonic() + limit
         while not half() and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        _end(child)
+        _end(child, before)
 
 
 @contextlib.contextmanager
@@ -96,20 +103,23 @@ def _started(
         yield child
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its descendants, those in sessions of their own included."""
-    for process in _tree(child):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
+def _end(child: subprocess.Popen[bytes], before: set[int]) -> None:
+    """Kill all that was started since `before`, in sessions of their own too, and take it in.
+
+    What a killed process leaves behind becomes ours, so this goes on until there is nothing.
+    """
+    while started := _descendants() - before:
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in started:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
     child.wait()
 
 
-def _tree(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return a process and its descendants; none once it is gone."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        root = psutil.Process(child.pid)
-        return [root, *root.children(recursive=True)]
-    return []
+def _descendants() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
 def _adopt_orphans() -> None:
@@ -117,10 +127,10 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap_orphans(options: int = os.WNOHANG) -> None:
-    """Take in the processes that became ours and ended; with 0 wait until all have."""
+def reap_orphans() -> None:
+    """Take in the processes that became ours and ended."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, options)[0]:
+        while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
@@ -134,9 +144,11 @@ def _peak(child: subprocess.Popen[bytes]) -> float:
     peak = 0.0
     while child.poll() is None:
         total = 0
-        for process in _tree(child):
-            with contextlib.suppress(psutil.Error):
-                total += process.memory_full_info().pss
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree = psutil.Process(child.pid)
+            for process in [tree, *tree.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    total += process.memory_full_info().pss
         peak = max(peak, total / 2**20)
         time.sleep(_EVERY)
     return peak

@@ -6,41 +6,71 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
+from benchmarks.peers import __main__ as study
 from benchmarks.peers import watching
 from paths import ROOT
 
 
-@pytest.mark.parametrize(
-    "more", [("--kill",), pytest.param(("--runs", "1"), marks=pytest.mark.slow)]
-)
-def test_the_study_runs_with_hpcsweep(tmp_path, more):
-    """To a table with all rows, also after a kill."""
-    command = (sys.executable, "-m", "benchmarks.peers", "--points", "8", "--only", "hpcsweep")
-    done = subprocess.run(
-        (*command, "--environments", tmp_path, *more),
+def _study(tmp_path, *words):
+    command = (sys.executable, "-m", "benchmarks.peers", *words, "--only", "hpcsweep")
+    return subprocess.run(
+        (*command, "--environments", tmp_path),
         cwd=ROOT, check=False, capture_output=True, text=True,
     )  # fmt: skip
+
+
+def _rows(done):
+    """Return the rows of its tables below their heads, as lists of cells."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| hpcsweep")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_a_killed_study_goes_on_with_hpcsweep(tmp_path):
+    """All rows are there in the end, and none was measured twice."""
+    done = _study(tmp_path, "kill", "--points", "8")
     assert done.returncode == 0, done.stdout + done.stderr
-    name, *cells = done.stdout.splitlines()[-1].split("\t")
-    assert name == "hpcsweep"
-    if "--kill" in more:
-        assert cells[1:] == ["8", "0"]
-    else:
-        assert all(float(cell.split()[0]) > 0 for cell in cells)
+    ((*_, rows, twice, _),) = _rows(done)
+    assert (rows, twice) == ("8", "0")
+
+
+@pytest.mark.slow
+def test_the_study_runs_with_hpcsweep(tmp_path):
+    """To a table with all rows; at a limit to what was done until then."""
+    done = _study(tmp_path, "small", "--points", "8", "--runs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ((_, *figures),) = _rows(done)
+    assert all(float(figure) > 0 for figure in figures)
+    done = _study(tmp_path, "large", "--points", "100000", "--limit-s", "2")
+    assert done.returncode == 1, done.stdout + done.stderr
+    ((_, wall, *_),) = _rows(done)
+    assert wall.startswith("**ended after 2 s, ")
+
+
+def test_a_run_that_was_ended_is_no_complete_one():
+    """Its points until the limit, and the rate and the costs of these."""
+    cells = study._figures([(watching.Cost(45.0, 9.0, 50.0, 7, complete=False), 90)])
+    assert cells == ["**ended after 45 s, 90 points**", "2.0", "9.00", "100.00", "50", "7"]
+    cells = study._figures([(watching.Cost(45.0, 9.0, 50.0, 7, complete=False), 0)])
+    assert cells[:4] == ["**ended after 45 s, 0 points**", "0.0", "9.00", ""]
+    cells = study._figures([(watching.Cost(s, 3.0, 50.0, 7), 90) for s in (1.0, 2.0, 4.0)])
+    assert cells[:2] == ["2.00 (1.00 to 4.00)", "45.0"]
 
 
 def test_a_tool_that_does_not_end_is_ended_with_all_that_it_started(tmp_path):
-    """A grandchild, too; and a command that fails is no figure."""
-    script = "sleep 60 & echo $! > pid; sleep 60"
-    with pytest.raises(watching.TooLongError):
-        watching.run([["sh", "-c", script]], tmp_path, {}, limit=0.5)
-    pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
-    while watching.psutil.pid_exists(pid) and time.monotonic() < deadline:
-        watching.reap_orphans()
-        time.sleep(0.05)
-    assert not watching.psutil.pid_exists(pid)
+    """A grandchild in a session of its own, too; and its figures are told as incomplete ones."""
+    script = "setsid sh -c 'echo $$ > pid; exec sleep 60' & sleep 60"
+    before = time.monotonic()
+    cost = watching.run([["sh", "-c", script]], tmp_path, {}, limit=0.5)
+    assert not cost.complete
+    assert cost.wall >= 0.5
+    assert time.monotonic() - before < 30
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_command_that_fails_has_no_figures(tmp_path):
+    """What it cost is nobody's business."""
     with pytest.raises(subprocess.CalledProcessError):
         watching.run([["false"]], tmp_path, {}, limit=60)

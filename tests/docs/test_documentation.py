@@ -34,6 +34,8 @@ FOREIGN = {  # options of other programs that sentences name
     "--restore-session",  # ReFrame
     "--disasters",  # benchmarks/disasters.py
     *("--again", "--rehearse", "--seconds"),  # benchmarks/gpu
+    *("--limit-s", "--only", "--points", "--runs"),  # benchmarks/peers
+    *("--unlock", "--rerun-incomplete"),  # snakemake
 }
 SEEDS = ROOT / "docs" / "seeds.md"  # it names the options of other people's scripts
 

@@ -1,0 +1,1 @@
+"""How hpcsweep's measuring compares with other tools: ``python -m benchmarks.measurement``."""

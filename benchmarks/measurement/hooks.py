@@ -1,0 +1,87 @@
+"""What layer timers cost: passes without, without again (the control) and with, in turns.
+
+Each round has another order. Ratios are paired within a round, so a drift falls out; what the
+control is off by says what this machine can tell. Processor time of the one thread that works is
+compared besides wall time, since it does not see the neighbours' share. The budget is 3
+microseconds per layer call.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from benchmarks.measurement.printing import print_head, print_row, ratio
+from hpcsweep.measure import models
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing import stats
+from hpcsweep.measure.timing.layer_timer import LayerTimer
+from hpcsweep.measure.timing.loop import quiet_collector
+from hpcsweep.measure.timing.stamps import HostStamps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Round = dict[str, float]
+
+_BUDGET_US: Final = 3.0
+_ROUNDS, _PASSES = 30, 3  # passes of each variant in a round
+_VARIANTS: Final = {"plain": "", "again": "plain again (A/A control)", "hooked": "layer timers"}
+_POINTS: Final = (("resnet50", 224), ("resnet18", 64))
+
+
+def main() -> bool:
+    """Print a table per network, with a row per clock and comparison."""
+    torch.set_num_threads(1)
+    print(f"{_ROUNDS} rounds of {_PASSES} passes of each, one thread; a timer's budget is "
+          f"{_BUDGET_US:g} us per layer call\n")  # fmt: skip
+    print_head("network | clock | compared with plain passes | ratio | us per layer call")
+    for name, size in _POINTS:
+        model, image = models.build_float32(name), torch.randn(1, 3, size, size)
+        calls = shape_pass(model, image).calls
+        timer = LayerTimer(model, calls, HostStamps())
+        with torch.inference_mode():
+            for _ in range(5):
+                model(image)
+            for clock, now in (("wall", time.perf_counter_ns), ("CPU", time.process_time_ns)):
+                found = _rounds(lambda: model(image), timer, now)  # noqa: B023 - called here
+                _print_rows(f"{name} at {size}, {len(calls)} layer calls", clock, found, len(calls))
+    return True
+
+
+def _rounds(run: Callable[[], object], timer: LayerTimer, now: Callable[[], int]) -> list[Round]:
+    """Return the median milliseconds of each variant, per round."""
+    order = random.Random(0)
+    found = []
+    with quiet_collector():
+        for _ in range(_ROUNDS):
+            medians = {}
+            for variant in order.sample(list(_VARIANTS), len(_VARIANTS)):
+                if variant == "hooked":
+                    with timer.attached(_PASSES):
+                        medians[variant] = _block(run, now)
+                else:
+                    medians[variant] = _block(run, now)
+            found.append(medians)
+    return found
+
+
+def _block(run: Callable[[], object], now: Callable[[], int]) -> float:
+    times = []
+    for _ in range(_PASSES):
+        begin = now()
+        run()
+        times.append((now() - begin) / 1e6)
+    return stats.median(times)
+
+
+def _print_rows(network: str, clock: str, found: list[Round], calls: int) -> None:
+    plain = [one["plain"] for one in found]
+    for variant in ("again", "hooked"):
+        own = [one[variant] for one in found]
+        more = statistics.median(b - a for a, b in zip(plain, own, strict=True)) * 1000 / calls
+        print_row(network, clock, _VARIANTS[variant], ratio(plain, own), f"{more:+.2f}")

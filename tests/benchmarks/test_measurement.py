@@ -1,0 +1,59 @@
+"""The comparison of our measuring with other tools': what needs no clock and no other package."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.measurement import flops, hooks, printing
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "height", "width"),
+    [
+        ("alexnet", 3, 97, 131),
+        ("squeezenet1_1", 5, 31, 47),
+        ("resnext50_32x4d", 1, 75, 75),  # grouped
+        ("mobilenet_v3_small", 2, 97, 97),  # depthwise
+        ("shufflenet_v2_x0_5", 1, 33, 90),
+        ("mixed (transposed, 1-D, 3-D, functional)", 3, 75, 75),
+        ("vit_b_32", 2, 224, 224),
+    ],
+)
+def test_operations_are_those_of_torchs_counter(name, batch, height, width):
+    """In total, of convolutions, of matrix products, and layer by layer: the same integers."""
+    shapes, differ, counted = flops.compared(name, batch, height, width)
+    assert not differ
+    assert shapes.flops == sum(counted.values()) > 0
+
+
+def test_a_difference_is_told(monkeypatch):
+    """A row that lost a layer, or counts one twice, is no equal row."""
+    pure = flops.shape_pass
+
+    def lossy(model, image):
+        found = pure(model, image)
+        return flops.Shapes(found.calls[1:], found.flops + 1, found.outside)
+
+    monkeypatch.setattr(flops, "shape_pass", lossy)
+    _, differ, _ = flops.compared("alexnet", 1, 97, 97)
+    assert [what.split(":")[0] for what in differ] == [
+        "flops", "convolutions", "convolutions by formula"
+    ]  # fmt: skip
+
+
+def test_a_ratio_is_that_of_pairs():
+    """A drift that hits both of a pair leaves the ratio as it is."""
+    drift = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    assert printing.ratio(drift, [1.5 * time for time in drift]) == "1.500 [1.500, 1.500]"
+
+
+def test_hooks_are_held_against_plain_passes_in_turns(monkeypatch, capsys):
+    """Each clock has a control and the timers, both paired with plain passes of the same round."""
+    monkeypatch.setattr(hooks.torch, "set_num_threads", lambda _: None)  # other tests need theirs
+    monkeypatch.setattr(hooks, "_ROUNDS", 6)
+    monkeypatch.setattr(hooks, "_PASSES", 1)
+    monkeypatch.setattr(hooks, "_POINTS", (("squeezenet1_1", 32),))
+    assert hooks.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if "squeezenet" in line]
+    assert [row.count("A/A control") for row in rows] == [1, 0, 1, 0]
+    assert all("nan" not in row for row in rows)
