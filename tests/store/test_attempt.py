@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hpcsweep.errors import Unread
 from hpcsweep.store import attempt
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.rundir import ShardPath
@@ -69,6 +70,13 @@ def test_what_was_not_touched_for_two_minutes_does_not_beat(shard: ShardPath) ->
         os.utime(shard.samples, (now - ago, now - ago))
         assert attempt.beats(shard.folder, [shard.samples, shard.layers]) is alive
     assert not attempt.beats(shard.folder, [shard.layers])
+
+
+def test_a_sign_of_life_that_cannot_be_looked_at_is_no_death(shard: ShardPath) -> None:
+    """Else what another host measures is measured here, too."""
+    shard.samples.symlink_to(shard.samples)  # ELOOP, as EIO or ESTALE would be
+    with pytest.raises(Unread, match="cannot be read"):
+        attempt.beats(shard.folder, [shard.samples])
 
 
 def test_only_attempts_that_may_still_run_are_fenced_off(shard: ShardPath) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
+from hpcsweep.store.blocks import cannot_read
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
@@ -92,12 +93,22 @@ def beats(folder: Path, touched: Iterable[Path]) -> bool:
     """Say whether a file was touched lately, by the clock of the file system that holds `folder`.
 
     The clocks of two hosts may differ.
+
+    Raises:
+        Unread: a file cannot be looked at now, so nobody knows.
+
     """
-    times = []
-    for path in touched:
-        with suppress(OSError):
-            times.append(path.stat().st_mtime)
+    latest = max(map(_touched_at, touched), default=0.0)
     now = time.time()
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
         now = os.fstat(file.fileno()).st_mtime
-    return now - max(times, default=0.0) < _SILENT_SECONDS
+    return now - latest < _SILENT_SECONDS
+
+
+def _touched_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+    except OSError as error:
+        raise cannot_read(path, error) from error
