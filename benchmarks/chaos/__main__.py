@@ -76,8 +76,7 @@ class Sum:
             totals.update(told.counts())
             if told.wrong:
                 print("\n  ".join([f"{told.name}: {told.case()}", *told.wrong]), flush=True)
-            if sys.stderr.isatty():
-                print(f"\r{where}: {dict(totals)}", file=sys.stderr)
+            print(f"{told.name}: {totals['faults']} faults so far", file=sys.stderr, flush=True)
 
     def faults(self, where: str) -> int:
         """Return how many there were at one place."""
@@ -124,6 +123,7 @@ def main() -> int:
         try:
             list(pool.map(lambda one: runs.run(*one), lanes))
         except (KeyboardInterrupt, SystemExit):
+            found.show()
             with suppress(OSError):
                 stack.close()
             os._exit(EXIT_INTERRUPTED)  # the threads go on for long; what they started ends now

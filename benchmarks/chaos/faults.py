@@ -1,4 +1,4 @@
-"""The faults: each does one bad thing to a command about a sweep, or to what measures it."""
+"""The faults: each does one bad thing to a command about a sweep, or strikes what measures it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.chaos import disk, hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
     from benchmarks.chaos.place import Place
 
 _ERRORS: Final = (
@@ -44,6 +44,9 @@ class Struck(NamedTuple):
     told: str
 
 
+Fault = Callable[["Place", Random], Struck | None]  # None: there was nothing to strike
+
+
 def a_call_fails(place: Place, rng: Random) -> Struck | None:
     """One system call on a file of the results fails, once or from then on."""
     call, name = rng.choice([*_CALLS]), rng.choice(_ERRORS)
@@ -64,36 +67,32 @@ def a_call_fails(place: Place, rng: Random) -> Struck | None:
 
 def a_process_is_signalled(place: Place, rng: Random) -> Struck | None:
     """Send one of the signals that end a process to one process, or SIGKILL to all."""
-    children = place.measuring(rng)
-    found, everything = place.processes(), rng.random() < 0.15
+    found, everything = place.processes(), rng.random() < 0.1
     number = signal.SIGKILL if everything else rng.choice(_SIGNALS)
     chosen = list(found) if everything else _one_of(found, rng)
     for pid in chosen:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
     what = "everything" if everything else found[chosen[0]] if chosen else ""
-    told = f"{number.name} for {what}"
-    place.end(told, *children)
-    return Struck(f"{number.name}: {what}", told) if chosen else None
+    return Struck(f"{number.name}: {what}", f"{number.name} for {what}") if chosen else None
 
 
 def a_process_is_stopped(place: Place, rng: Random) -> Struck | None:
     """SIGSTOP for one process for up to three seconds, another command meanwhile."""
-    children = place.measuring(rng)
     found = place.processes()
     chosen = _one_of(found, rng)
     for pid in chosen:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
     words, verb = _verb(place, rng)
-    second = place.start(words)
+    second = [place.start(words)] if chosen and rng.random() < 0.5 else []
     time.sleep(rng.uniform(0, 3))
     for pid in chosen:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     what = found[chosen[0]] if chosen else ""
-    told = f"{what} stopped, {verb} meanwhile"
-    place.end(told, *children, second)
+    told = f"{what} stopped{f', {verb} meanwhile' if second else ''}"
+    place.hear(told, *second)
     return Struck(f"SIGSTOP: {what}", told) if chosen else None
 
 
@@ -144,21 +143,15 @@ def the_output_is_gone(place: Place, rng: Random) -> Struck:
 
 def the_folder_vanishes(place: Place, rng: Random) -> Struck | None:
     """Rename the results folder away while points are measured, then bring it back."""
-    children = place.measuring(rng)
     away = place.results.with_name("away")
     # before it looked for what is measured, a folder that is not there is a new sweep
-    struck = "worker" in place.processes().values()
-    if struck:
-        place.results.rename(away)
-    time.sleep(rng.uniform(0, 0.5))
+    if not {"worker", "supervisor"} & {*place.processes().values()}:
+        return None
+    place.results.rename(away)
+    _endure(place, rng)
+    _bring_back(away, place.results)
     told = "the results folder is renamed away and back"
-    if place.launcher == "local":
-        place.end(told, *children)
-    else:
-        time.sleep(rng.uniform(0, 3))
-    if struck:
-        _bring_back(away, place.results)
-    return Struck("the results folder vanishes", told) if struck else None
+    return Struck("the results folder vanishes", told)
 
 
 def _bring_back(away: Path, results: Path) -> None:
@@ -183,55 +176,55 @@ def resources_are_limited(place: Place, rng: Random) -> Struck:
 
 
 def the_disk_is_full(place: Place, rng: Random) -> Struck | None:
-    """No space, or no room for files, before a command or in the middle of it."""
+    """No space, or no room for files, for some time."""
     if place.disk is None:
         return None
     what = rng.choice(("bytes", "files"))
     left = rng.randint(0, 40) * 4096 if what == "bytes" else rng.randint(0, 12)
-    early, room = (
-        rng.random() < 0.5,
-        place.disk.fill if what == "bytes" else place.disk.forbid_files,
-    )
-    if early:
-        room(left)
-    children = _command(place, rng) if early else place.measuring(rng)
-    if not early:
-        room(left)
+    (place.disk.fill if what == "bytes" else place.disk.forbid_files)(left)
+    _endure(place, rng)
     how = rng.choice(("cleaned", "enlarged"))
-    told = f"disk full ({left} {what} left), {'before' if early else 'in mid-run'}, then {how}"
-    _endure(place, rng, children)
     (place.disk.clean if how == "cleaned" else place.disk.enlarge)()
-    place.end(told, *children)
-    return Struck("the disk is full", told)
+    return Struck(f"the disk is full ({what})", f"disk full ({left} {what} left), then {how}")
 
 
 def the_disk_is_read_only(place: Place, rng: Random) -> Struck | None:
     """Remount the file system; where files are open for writing, cover the folder instead."""
     if place.disk is None:
         return None
-    children = _command(place, rng) if rng.random() < 0.4 else place.measuring(rng)
-    time.sleep(rng.uniform(0, 0.4))
     whole = place.disk.forbid_writing()
     if not whole:
         disk.cover(place.results)
-    told = f"{'file system' if whole else 'folder'} read-only, then writable"
-    _endure(place, rng, children)
+    _endure(place, rng)
     if whole:
         place.disk.allow_writing()
     else:
         disk.uncover(place.results)
-    place.end(told, *children)
+    told = f"{'file system' if whole else 'folder'} read-only, then writable"
     return Struck(f"the {'file system is' if whole else 'folder becomes'} read-only", told)
 
 
-def _endure(place: Place, rng: Random, children: list[subprocess.Popen[bytes]]) -> None:
-    """Let a fault last for some seconds; here half of the time until the commands ended."""
-    if place.launcher != "local" or rng.random() < 0.5:
-        time.sleep(rng.uniform(0.5, 3))
-        return
-    for child in children:
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(60)
+def _endure(place: Place, rng: Random) -> None:
+    """Let a fault last for some seconds; half of the time here, until nothing measures any more."""
+    until_over = place.launcher == "local" and rng.random() < 0.5
+    end = time.monotonic() + (20 if until_over else rng.uniform(0.3, 3))
+    while time.monotonic() < end and (not until_over or place.processes()):
+        time.sleep(0.1)
+
+
+def early(strike: Fault) -> Fault:
+    """Let a fault of what measures begin before a command, instead of in the middle of it."""
+
+    def before_a_command(place: Place, rng: Random) -> Struck | None:
+        with ThreadPoolExecutor(1) as pool:
+            told = pool.submit(strike, place, rng)
+            time.sleep(0.2)
+            child = place.start(_verb(place, Random(rng.random()))[0])
+            struck = told.result()
+        place.end("an early fault", child)
+        return struck
+
+    return before_a_command
 
 
 def hosts_share_a_name(place: Place, rng: Random) -> Struck | None:
@@ -241,11 +234,14 @@ def hosts_share_a_name(place: Place, rng: Random) -> Struck | None:
     return Struck(*hosts.meet(place, rng))
 
 
-FAULTS: Final[tuple[Callable[[Place, Random], Struck | None], ...]] = (
-    a_call_fails, a_call_fails, a_call_fails, a_process_is_signalled, a_process_is_signalled,
-    a_process_is_stopped, collect_is_killed, two_at_once, the_clock_steps, the_output_is_gone,
-    the_folder_vanishes, resources_are_limited, the_disk_is_full, the_disk_is_read_only,
-    hosts_share_a_name,
+COMMANDS: Final[tuple[Fault, ...]] = (
+    a_call_fails, a_call_fails, a_call_fails, a_call_fails, collect_is_killed, two_at_once,
+    the_clock_steps, the_output_is_gone, resources_are_limited, early(the_disk_is_full),
+    early(the_disk_is_read_only), hosts_share_a_name,
+)  # fmt: skip
+STRIKES: Final[tuple[Fault, ...]] = (
+    a_process_is_signalled, a_process_is_signalled, a_process_is_signalled, a_process_is_stopped,
+    a_process_is_stopped, the_folder_vanishes, the_disk_is_full, the_disk_is_read_only,
 )  # fmt: skip
 
 
@@ -261,10 +257,6 @@ def _verb(place: Place, rng: Random) -> tuple[list[str], str]:
     """Choose a command; there is nothing to collect before the first submission."""
     submits = rng.random() < 0.6 or not place.begun
     return (place.submit(), "submit") if submits else (place.collect(), "collect")
-
-
-def _command(place: Place, rng: Random) -> list[subprocess.Popen[bytes]]:
-    return [place.start(_verb(place, rng)[0])]
 
 
 def _one_of(found: dict[int, str], rng: Random) -> list[int]:

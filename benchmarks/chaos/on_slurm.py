@@ -100,7 +100,7 @@ class SlurmPlace(Place):
     cluster: Cluster
     partition: str
 
-    sleep_ms = 400
+    sleep_ms = 1000
 
     def prepare(self) -> None:
         """Write sweep and profile."""
@@ -125,13 +125,17 @@ class SlurmPlace(Place):
     def measuring(self, rng: Random, **env: str) -> list[subprocess.Popen[bytes]]:
         """Send what is missing; return at a random moment of a job."""
         self.end("submit", self.start(self.submit(), **env))
-        until = time.monotonic() + 40
+        until = time.monotonic() + 90
         while not {"supervisor", "worker"} & {*self.processes().values()}:
             if time.monotonic() > until or not self.jobs():
                 return []
             time.sleep(0.3)
         time.sleep(rng.uniform(0, 1.2))
         return []
+
+    def is_measuring(self) -> bool:
+        """Say whether a job is queued or runs."""
+        return bool(self.jobs())
 
     def jobs(self, states: str = "all") -> list[str]:
         """Return `id state reason node` of each task that is queued or runs."""
@@ -173,7 +177,6 @@ class SlurmPlace(Place):
 
 
 def _requeue(place: SlurmPlace, rng: Random) -> Struck | None:
-    place.measuring(rng)
     jobs = place.running_jobs()[: rng.choice((1, 3))]
     for job, _node in jobs:
         place.cluster.ask("scontrol", "requeue", job)
@@ -181,7 +184,6 @@ def _requeue(place: SlurmPlace, rng: Random) -> Struck | None:
 
 
 def _scancel(place: SlurmPlace, rng: Random) -> Struck | None:
-    place.measuring(rng)
     jobs = [line.split()[0] for line in place.jobs()]
     if not jobs:
         return None
@@ -192,13 +194,12 @@ def _scancel(place: SlurmPlace, rng: Random) -> Struck | None:
 
 
 def _cancel(place: SlurmPlace, rng: Random) -> Struck | None:
-    place.measuring(rng)
     struck = place.jobs()
     child = place.start(command(place.results, "cancel", place.spec.stem))
     if rng.random() < 0.3:
         time.sleep(rng.uniform(0.2, 1.0))
         child.kill()
-    place.end("cancel", child)
+    place.hear("cancel", child)
     return Struck("hpcsweep cancel", "cancel") if struck else None
 
 
@@ -215,7 +216,6 @@ def _submit_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
 
 def _step_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
     """SIGKILL or SIGSTOP for slurmstepd, the parent of a job script."""
-    place.measuring(rng)
     scripts = [pid for pid, role in place.processes().items() if role in {"job script", "submitit"}]
     parents = [pid for script in scripts if (pid := _parent(script, b"slurmstepd"))]
     if not parents:
@@ -240,7 +240,6 @@ def _parent(pid: int, name: bytes) -> int | None:
 
 def _node_is_lost(place: SlurmPlace, rng: Random) -> Struck | None:
     """Kill slurmd, with the steps or without, and let it come back when it was missed."""
-    place.measuring(rng)
     lab, steps = place.cluster.lab, rng.random() < 0.7
     with place.cluster.breaking:
         jobs = place.running_jobs()
@@ -256,7 +255,6 @@ def _node_is_lost(place: SlurmPlace, rng: Random) -> Struck | None:
 
 def _slurmctld_dies(place: SlurmPlace, rng: Random) -> Struck | None:
     """Kill it after it has saved its state: what it forgets is Slurm's affair."""
-    place.measuring(rng)
     lab = place.cluster.lab
     with place.cluster.breaking:
         state, now = lab.directory / "state/job_state", time.time()
@@ -270,12 +268,11 @@ def _slurmctld_dies(place: SlurmPlace, rng: Random) -> Struck | None:
     return Struck("SIGKILL: slurmctld", "slurmctld dies")
 
 
-def _accounts_are_gone(place: SlurmPlace, rng: Random) -> Struck | None:
+def _accounts_are_gone(place: SlurmPlace, _rng: Random) -> Struck | None:
     """Let slurmdbd be away for some seconds."""
-    place.measuring(rng)
     with place.cluster.breaking:
         place.cluster.lab.kill("slurmdbd")
-        place.end("submit without accounts", place.start(place.submit()))
+        place.hear("submit without accounts", place.start(place.submit()))
         place.cluster.lab.spawn("slurmdbd")
     return Struck("SIGKILL: slurmdbd", "slurmdbd dies")
 
@@ -284,7 +281,6 @@ def _preemption(place: SlurmPlace, rng: Random) -> Struck | None:
     """Let a job of higher priority ask for the node."""
     if not place.partition.startswith("low"):
         return None
-    place.measuring(rng)
     jobs = place.running_jobs()
     if not jobs:
         return None
@@ -311,8 +307,8 @@ def _containers(place: SlurmPlace, rng: Random) -> Struck | None:
     return Struck("containers share name and pids", f"{len(jobs)} in containers") if jobs else None
 
 
-FAULTS: Final[tuple[Callable[[SlurmPlace, Random], Struck | None], ...]] = (
-    _requeue, _requeue, _scancel, _scancel, _cancel, _submit_is_killed, _submit_is_killed,
-    _step_is_killed, _step_is_killed, _node_is_lost, _slurmctld_dies, _accounts_are_gone,
-    _preemption, _preemption, _containers,
+COMMANDS: Final = (_submit_is_killed, _submit_is_killed, _containers)
+STRIKES: Final = (
+    _requeue, _requeue, _scancel, _scancel, _cancel, _step_is_killed, _step_is_killed,
+    _node_is_lost, _slurmctld_dies, _accounts_are_gone, _preemption, _preemption,
 )  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.chaos.disk import Disk
 
-_SECONDS: Final = 300  # a command that takes longer hangs, also on a busy machine
+_SECONDS: Final = 400  # a command that takes longer hangs, also on a busy machine
 SPEC: Final = """\
 workload: noop
 axes: {{model: [a], input_size: {{start: 1, stop: {points}, num: {points}}}}}
@@ -51,7 +51,7 @@ class Place:
     said: list[str] = field(default_factory=list)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    sleep_ms = 80
+    sleep_ms = 300
 
     def prepare(self) -> None:
         """Write the sweep file."""
@@ -98,29 +98,33 @@ class Place:
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self.folder,
         )  # fmt: skip
 
-    def end(self, told: str, *children: subprocess.Popen[bytes]) -> str:
-        """Wait for commands and for all that they started here; return what they said.
+    def end(self, told: str, *children: subprocess.Popen[bytes]) -> None:
+        """Wait for commands, and for all that they started here; keep what they said.
 
         Raises:
             HangsError: one did not end.
 
         """
-        until, said = time.monotonic() + _SECONDS, ""
+        until = time.monotonic() + _SECONDS
         try:
-            for child in children:
-                _, errors = child.communicate(timeout=max(1, until - time.monotonic()))
-                said += errors.decode(errors="replace")
-            while self.processes(jobs=False):
+            self.hear(told, *children)
+            while found := self.processes(jobs=False):
                 if time.monotonic() > until:
-                    raise HangsError(f"{told}: {self.processes(jobs=False)} do not end")
-                time.sleep(0.05)
-        except subprocess.TimeoutExpired as error:
-            raise HangsError(f"{told}: {error}") from None
+                    raise HangsError(f"{told}: {found} do not end")
+                time.sleep(0.1)
         finally:
             for pid in self.processes(jobs=False):
                 kill(pid)
-            self.said += [f"{told}: {line}" for line in said.splitlines()]
-        return said
+
+    def hear(self, told: str, *children: subprocess.Popen[bytes]) -> None:
+        """Wait for commands alone; keep what they said."""
+        for child in children:
+            try:
+                _, errors = child.communicate(timeout=_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise HangsError(f"{told}: {error}") from None
+            lines = errors.decode(errors="replace").splitlines()
+            self.said += [f"{told}: {line}" for line in lines]
 
     def measuring(self, rng: Random, **env: str) -> list[subprocess.Popen[bytes]]:
         """Let the sweep be measured; return at a random moment with what `end` is to wait for."""
@@ -132,6 +136,10 @@ class Place:
             time.sleep(0.02)
         time.sleep(rng.uniform(0, 1))
         return [child]
+
+    def is_measuring(self) -> bool:
+        """Say whether there is something to strike."""
+        return bool(self.processes())
 
     def processes(self, *, jobs: bool = True) -> dict[int, str]:
         """Return pid and role of every process of this sweep; without those in jobs of Slurm."""
