@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -238,6 +240,19 @@ def test_convolutions_that_no_plain_call_makes_are_told(network, outside, on_met
 
 def _linear(found):
     return sum(call.flops for call in found.calls if call.op == "linear")
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_what_is_known_of_operators_is_what_torch_derives(monkeypatch, layout):
+    """Batch norms and hard activations keep shape, type and layout; a trained one is torch's."""
+    with torch.device("meta"):
+        model = torchvision_models.get_model("mobilenet_v3_small", weights=None).eval()
+    model = model.to(memory_format=layout, dtype=torch.bfloat16)
+    model.features[0][1].train()
+    image = torch.zeros(2, 3, 64, 64, dtype=torch.bfloat16).to(memory_format=layout)
+    found = shape_pass(model, image)
+    monkeypatch.setattr(shapes, "_SameShape", nullcontext)
+    assert shape_pass(model, image) == found
 
 
 def test_a_layer_of_its_own_class_has_the_work_that_was_counted():

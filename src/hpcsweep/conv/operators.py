@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
 
 Patterns = tuple[str, ...]
 
@@ -19,6 +17,7 @@ ONEDNN: Final = "aten::mkldnn_convolution"
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Say whether a name fits one of the patterns."""
+@lru_cache(maxsize=10_000)
+def matches(name: str, patterns: Patterns) -> bool:
+    """Say whether a name fits one of the patterns; passes repeat the same few names."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

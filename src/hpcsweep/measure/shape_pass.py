@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from hpcsweep.conv.proof.autograd_graph import tensors_in
@@ -43,6 +44,10 @@ _SIZE_COMPLAINTS: Final = (
     "Wrong image",
     "Expected more than 1 value",
 )
+_ATEN: Final = torch.ops.aten
+_IN_PLACE: Final = frozenset({_ATEN.hardswish_.default, _ATEN.hardsigmoid_.default})
+_LIKE_INPUT: Final = frozenset({_ATEN.hardswish.default, _ATEN.hardsigmoid.default})
+_TRAINING: Final = 5  # of the arguments of a batch norm
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,29 @@ class _Recorder:
         return computes and bool(self.stack) and all(call.conv is None for call in inside)
 
 
+class _SameShape(TorchDispatchMode):
+    """Answers on the meta device for operators whose output is as their input, and has no FLOPs.
+
+    torch derives that from what they compute, which takes it milliseconds for each call.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        _types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        """Answer, or pass the call on."""
+        if func in _IN_PLACE:
+            return args[0]
+        if func in _LIKE_INPUT:
+            return torch.empty_like(args[0])
+        if func is _ATEN.native_batch_norm.default and not args[_TRAINING]:
+            return torch.empty_like(args[0]), args[0].new_empty(0), args[0].new_empty(0)
+        return func(*args, **(kwargs or {}))
+
+
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     """Return the calls of one pass over an image batch.
 
@@ -222,11 +250,14 @@ def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
             )
         # older counters see nothing in inference mode
         hooks.enter_context(_unfused_attention())
-        with torch.inference_mode(mode=False), torch.no_grad(), recorder.counter:
+        with torch.inference_mode(mode=False), torch.no_grad():
             if on_meta:
-                functional_call(model, _on_meta(model), (torch.empty_like(image, device="meta"),))
+                tensors, like = _on_meta(model), torch.empty_like(image, device="meta")
+                with recorder.counter, _SameShape():
+                    functional_call(model, tensors, (like,))
             else:
-                model(image)
+                with recorder.counter:
+                    model(image)
     # a module that is a layer in one call only can have no timer, which would also see the others
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
     inside = {id(one) for call in calls if call.conv for one in call.convolutions}

@@ -25,10 +25,10 @@ def judge(
     """Return the evidence of one call, with the first thing that contradicts its claims."""
     if call is None:
         return Evidence(layer)
-    found = [(way, _problem(call, wanted)) for way, wanted in expected.items()]
+    seen = look_into(call.events, all_sizes=Way.FORWARD not in expected)
+    found = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
     found += [(one.way, _misreport(one, expected)) for one in primitives]
     texts = (text if way is Way.FORWARD else f"{way.value}: {text}" for way, text in found if text)
-    seen = look_into(call.events, all_sizes=Way.FORWARD not in expected)
     return Evidence(layer, seen, tuple(primitives), next(texts, None))
 
 
@@ -46,10 +46,10 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
     return _wrong_product(seen.products, expected)
 
 
-def _problem(call: Call, expected: Expected) -> str | None:
+def _problem(call: Call, seen: Seen, expected: Expected) -> str | None:
     """Return what contradicts an expectation in a call, or inside an operator of it."""
     if expected.inside is None:
-        return contradiction(look_into(call.events), expected)
+        return contradiction(seen, expected)
     operators = (one for event in call.events for one in descendants(event))
     where = [one for one in operators if one.name == expected.inside]
     if not where:
