@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 
 import pytest
 import torch
@@ -55,6 +56,8 @@ def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
         "host",
     )
     assert {row["n"] for row in done.layers} == {4}
+    timed_ms = sum(done.samples) + 4 * done.row["layer_pass_mean_ms"]
+    assert done.timed_s == pytest.approx(timed_ms / 1000, rel=0.02)
 
 
 def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, monkeypatch):
@@ -253,6 +256,19 @@ def test_consecutive_points_share_the_network(built):
     for axes in ({}, {"algorithm": "fft", "input_size": 24}, {"seed": 3}):
         bench.measure(point(**axes, measure=QUICK))
     assert [key.seed for key in built] == [0, 3]
+
+
+def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
+    """Also one that holds itself: there is memory for one of them at a time."""
+    bench, build = Inference("cpu"), models.build
+    bench.measure(point(measure=QUICK))
+    network = bench._models.get(models.ModelKey.of(point()))[0]
+    network.__dict__["itself"] = network
+    gone, alive = weakref.ref(network), []
+    del network
+    monkeypatch.setattr(models, "build", lambda *key: alive.append(gone()) or build(*key))
+    bench.measure(point(seed=1, measure=QUICK))
+    assert alive == [None]
 
 
 def test_an_algorithm_does_not_leak_into_the_next_point(bench):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 import torch
 from torch import nn
 
+from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models, numerics
 from hpcsweep.measure.numerics import Reference, inaccurate, relative_error
 from measuring import CPU, point
@@ -137,3 +139,36 @@ def test_errors_are_told_for_the_calls_that_are_asked_for():
     assert first < 1e-6
     assert missing is None
     assert other is None
+
+
+@pytest.mark.parametrize("network", ["Residual", "Attention", "Borrowing", "Dicts"])
+def test_float64_layer_by_layer_is_float64_at_once(network, monkeypatch):
+    """Whoever uses a layer's weights without calling it gets all of them at once."""
+    monkeypatch.setattr(numerics, "_BLOCK", 16)  # so that linear layers have several blocks
+    model = models.build(models.ModelKey.of(point(f"tinynets:{network}")), CPU)
+    image = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    with torch.inference_mode():
+        found = [*tensors_in(numerics._layer_by_layer(model, image))]
+        wanted = [*tensors_in(copy.deepcopy(model).double()(image))]
+    assert {tensor.dtype for tensor in found} == {torch.float64}
+    assert relative_error(found, wanted) < 1e-14
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert all("forward" not in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize(("keeps", "built"), [(True, 1), (False, 2)])
+def test_the_weights_of_a_reduced_type_are_drawn_once_beside_a_gpu(monkeypatch, keeps, built):
+    """On a CPU they would count as memory of the next point; another network makes room."""
+    reference, keys, build = Reference(CPU), [], models.build
+    monkeypatch.setattr(models, "build", lambda key, *rest: keys.append(key) or build(key, *rest))
+    reference._keeps = keeps
+    for size in (16, 24):
+        wanted = point(dtype="bfloat16", input_size=size)
+        reference.make_room(wanted)
+        network = build(models.ModelKey.of(wanted), CPU)
+        (image,) = models.make_inputs(wanted, CPU)
+        with torch.inference_mode():
+            assert reference.error(wanted, network, network(image)) < 0.1
+    assert len(keys) == built
+    reference.make_room(point(dtype="bfloat16", seed=1))
+    assert not reference._drawn.keep_only(keys[0])

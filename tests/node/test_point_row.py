@@ -6,6 +6,21 @@ import json
 import os
 import sys
 
+import pytest
+
+
+def test_the_share_of_timed_passes_is_told_where_something_was_timed(desk):
+    """A pass of 50 ms is most of what its point took; what failed has no share."""
+    desk.spec(
+        "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
+        "measure: {sleep_ms: 50, fail: [{when: {input_size: 2}, how: error}]}\n"
+    )
+    desk.submit("--workers", "1")
+    done, failed = desk.rows()
+    share = float(done["median_ms"]) / 1000 / float(done["wall_s"])
+    assert float(done["timed_share"]) == pytest.approx(share, rel=1e-5)
+    assert (failed["status"], failed["timed_share"]) == ("error", "")
+
 
 def test_rows_say_where_they_come_from(measured):
     """Identity is in every row; provenance in the attempt's own file."""

@@ -127,6 +127,11 @@ _IDENTITY = _group(
     ("artifacts", "str", "files of profilers beside the shard, separated by semicolons"),
     ("started_at", "time", "when the point started, UTC"),
     ("wall_s", "float", "seconds that the whole point took, with its preparation"),
+    (
+        "timed_share",
+        "float",
+        "share of `wall_s` in timed passes, layer passes included; no warm-up",
+    ),
 )
 
 _ALGORITHM = _group(
@@ -365,6 +370,7 @@ CLOCKED: Final = frozenset(
         "algorithm_coverage_time_pct",
         "launch_bound",
         "throttled_median_ms",
+        "timed_share",
         "energy_j",
     }
 )
@@ -395,7 +401,7 @@ SHARD_COLUMNS: Final = (
 LATER: Final = frozenset(
     (
         *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
-        *("sm_clock_pass_mhz", "input_width", "input_channels"),
+        *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share"),
     )
 )
 

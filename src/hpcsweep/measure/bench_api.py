@@ -26,13 +26,15 @@ class Measured:
     """A measured point: cells of its overall row, its layer rows, its raw times in ms.
 
     `proof` has the evidence of the convolution calls among the layer rows, in their order; it
-    stays on the node.
+    stays on the node. `timed_s` are the seconds of the passes that the times come from, those with
+    timers around layers included, and without the warm-up; None: nothing was timed.
     """
 
     row: Row
     layers: list[Row] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     proof: Proof | None = None
+    timed_s: float | None = None
 
 
 class Unsupported(Exception):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import swap
@@ -58,6 +58,7 @@ class _Timed:
     table: LayerTable | IsolatedTable | None
     starved: bool
     cells: Row
+    seconds: float
 
 
 class Inference(Workbench):
@@ -112,7 +113,13 @@ class Inference(Workbench):
         artifacts = self._profile(point, ready.run)
         layer_errors = self._layer_errors(ready) if timed.table else []
         error = self._error(ready)
-        found = Findings(table=timed.table, proof=proof, error=error, layer_errors=layer_errors)
+        found = Findings(
+            table=timed.table,
+            proof=proof,
+            error=error,
+            layer_errors=layer_errors,
+            timed_s=timed.seconds,
+        )
         median = timed.clean.median
         cells: Row = {
             **timed.cells,
@@ -145,10 +152,7 @@ class Inference(Workbench):
     def _prepare(self, point: Point) -> _Prepared:
         """Build or take the network, look at its shapes, give it its algorithm."""
         load = provenance.load_average()
-        model, is_new = self._models.get(models.ModelKey.of(point))
-        if is_new:
-            self._shapes.clear()
-        swap.restore(model)
+        model = self._network(point)
         state, device = point.axes["cache_state"], self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
         images = models.make_inputs(point, device, count)
@@ -173,6 +177,19 @@ class Inference(Workbench):
             run=run,
         )
 
+    def _network(self, point: Point) -> nn.Module:
+        """Build the network, or take that of the point before; there is never another one."""
+        key = models.ModelKey.of(point)
+        self._reference.make_room(point)
+        if not self._models.keep_only(key):
+            self._shapes.clear()
+            if ":" not in key.name:
+                models.torchvision_models()  # so that the collector passes over it, too
+            loop.settle()
+        model, _ = self._models.get(key)
+        swap.restore(model)
+        return model
+
     def _time(self, ready: _Prepared) -> _Timed:
         """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
         settings, device = dict(ready.point.measure), self.device.torch_device
@@ -187,11 +204,11 @@ class Inference(Workbench):
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warmup_n = lanes.warm_up(settings)
         done, throttled_ms = self._unthrottled(lanes, settings)
-        clean = stats.summarise(done.times[0])
+        clean, seconds = stats.summarise(done.times[0]), done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if settings["layers"] in isolated.MODES:
             alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
-            table = IsolatedTable(alone, clean)
+            table, seconds = IsolatedTable(alone, clean), seconds + alone.timed_s
         cells: Row = {
             "warmup_n": warmup_n,
             "stop_reason": done.reason,
@@ -208,7 +225,14 @@ class Inference(Workbench):
         if settings["energy"]:
             cells |= self._energy(lanes, clean.median, idles=bool(cells.get("launch_bound")))
         starved = clock is not None and clock.mostly_starved
-        return _Timed(samples=done.times[0], clean=clean, table=table, starved=starved, cells=cells)
+        return _Timed(
+            samples=done.times[0],
+            clean=clean,
+            table=table,
+            starved=starved,
+            cells=cells,
+            seconds=seconds,
+        )
 
     def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
         """Return the energy of a pass, unless the GPU would mostly wait for the host meanwhile."""

@@ -74,11 +74,16 @@ class ModelCache:
 
     def get(self, key: ModelKey) -> tuple[nn.Module, bool]:
         """Return the network of a key, and whether it is a new one."""
-        if self._model is not None and key == self._key:
+        if self.keep_only(key):
             return self._model, False
-        self.drop()
         self._model, self._key = build(key, self._device), key
         return self._model, True
+
+    def keep_only(self, key: ModelKey) -> bool:
+        """Forget the network unless it is that of the key; say whether there is one."""
+        if key != self._key:
+            self.drop()
+        return self._model is not None
 
     def drop(self) -> None:
         """Forget the network and give its memory back."""
@@ -197,9 +202,8 @@ def fill(shape: tuple[int, ...], how: str, generator: torch.Generator) -> Tensor
 
 
 def _from_torchvision(name: str, weights: str) -> nn.Module:
-    from torchvision import models  # noqa: PLC0415 - two seconds that a factory does not need
-
     _check_classifier(name)
+    models = torchvision_models()
     if weights == RANDOM or search_path.is_file(weights):
         model: nn.Module = models.get_model(name, weights=None, **_EXTRA.get(name, {}))
         return model
@@ -220,10 +224,8 @@ def weights_url(name: str, weights: str) -> str:
         UsageError: it has no such classifier, or no such weights of it.
 
     """
-    from torchvision import models  # noqa: PLC0415
-
     _check_classifier(name)
-    named = models.get_model_weights(name)
+    named = torchvision_models().get_model_weights(name)
     wanted = weights.rpartition(".")[2]
     if wanted not in {*named.__members__, "DEFAULT"}:
         allowed = ", ".join(named.__members__)
@@ -237,9 +239,15 @@ def cached_weights(url: str) -> Path:
     return Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
 
 
-def _check_classifier(name: str) -> None:
+def torchvision_models() -> Any:  # noqa: ANN401 - a module
+    """Return torchvision's networks: two seconds that a factory does not need."""
     from torchvision import models  # noqa: PLC0415
 
+    return models
+
+
+def _check_classifier(name: str) -> None:
+    models = torchvision_models()
     known = models.list_models(module=models)
     if name not in known:
         raise UsageError(

@@ -45,7 +45,8 @@ class Noop:
             time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
         row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
-        return Measured({**row, "n": 1, "stop_reason": "fixed", "timer": "host"}, [], [ms])
+        told = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
+        return Measured(told, [], [ms], timed_s=ms / 1000)
 
 
 def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:

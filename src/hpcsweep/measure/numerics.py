@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -21,10 +21,12 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.measure import models
+from hpcsweep.measure.timing import layer_timer
 from hpcsweep.point import Point
 
 # What a deep network may lose: the type's own rounding, a few hundred layers of it. Measured on
@@ -38,17 +40,23 @@ TOLERANCE: Final[Mapping[str, float]] = {
 TF32_TOLERANCE: Final = 0.05
 # Types that still hold the weights as they were drawn or trained.
 _LOSSLESS: Final = frozenset({"float32", "float64"})
+_BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converted at a time
 _log = logging.getLogger(__name__)
 
 
 class Reference:
-    """Computes float64 outputs, and keeps the last one."""
+    """Computes float64 outputs, and keeps the last one.
+
+    Beside a GPU it keeps the float32 weights of a network in a reduced type, too, in the memory of
+    the host. On a CPU it builds them anew each time: they would count as memory of the points.
+    """
 
     def __init__(self, device: torch.device) -> None:
         """Compute on this device, or on the CPU where it knows no float64."""
         self._device = torch.device("cpu") if device.type == "mps" else device
         self._key: tuple[object, ...] | None = None
         self._outputs: list[Tensor] = []
+        self._drawn, self._keeps = models.ModelCache(torch.device("cpu")), device.type == "cuda"
 
     def error(self, point: Point, network: nn.Module, output: object) -> float | None:
         """Return `max_rel_error` of an output of the point's network.
@@ -65,15 +73,20 @@ class Reference:
         return relative_error(found, wanted)
 
     def drop(self) -> None:
-        """Forget the output."""
+        """Forget the output, and the weights."""
         self._key, self._outputs = None, []
+        self._drawn.drop()
+
+    def make_room(self, point: Point) -> None:
+        """Forget the weights of another network than the point's, which is built next."""
+        self._drawn.keep_only(_as_drawn(point))
 
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
         names = ("model", "weights", "seed", "batch_size", "input_fill")
         key = (*(point.axes[name] for name in names), models.image_shape(point.axes))
         if key != self._key:
-            self.drop()
+            self._key, self._outputs = None, []
             with torch.inference_mode():
                 self._outputs = list(autograd_graph.tensors_in(self._run(point, network)))
             self._key = key
@@ -85,8 +98,17 @@ class Reference:
         reduced = point.axes["dtype"] not in _LOSSLESS
         drawn = point.workload == "inference"  # else the weights were learned
         if drawn and (reduced or self._device.type != image_device(network)):
-            return models.build(models.ModelKey.of(exact), self._device)(image)
-        return _in_float64(network, image)
+            network, _ = self._drawn.get(_as_drawn(point))
+            if not self._keeps:
+                self._drawn.drop()
+        # your own code may ask for the type of weights that are not converted yet
+        run = _in_float64 if ":" in point.axes["model"] else _layer_by_layer
+        return run(network, image)
+
+
+def _as_drawn(point: Point) -> models.ModelKey:
+    """Return the key of a point's network before it was put into the point's type and layout."""
+    return replace(models.ModelKey.of(point), dtype="float32", memory_format="nchw")
 
 
 def convolution_errors(
@@ -130,9 +152,65 @@ def _own_error(layer: nn.Conv2d, x: Tensor, output: object) -> float | None:
 
 def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
     """Run a module's own code on its parameters in float64, where the inputs are."""
-    tensors, device = [*module.named_parameters(), *module.named_buffers()], inputs[0].device
+    device = inputs[0].device
+    tensors = [*module.named_parameters(), *module.named_buffers()]
     exact = {name: _double(tensor.to(device)) for name, tensor in tensors}
     return functional_call(module, exact, inputs)
+
+
+def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
+    """Run a network in float64; weights are converted while their layer runs, as they take memory.
+
+    Where a layer's are used without a call of it, types do not fit: then all at once.
+    """
+    linear = [part for part in network.modules() if type(part) is nn.Linear]
+    others = [part for part in network.modules() if type(part) is not nn.Linear and _has_own(part)]
+    by_rows = layer_timer.wrapped_forwards(linear, _by_rows)
+    in_turn = layer_timer.wrapped_forwards(others, partial(_doubled, image.device))
+    with suppress(RuntimeError), by_rows, in_turn:
+        return network(image)
+    return _in_float64(network, image)
+
+
+def _by_rows(forward: Callable[..., object]) -> Callable[[Tensor], Tensor]:
+    """Return what a linear layer computes, in float64, a few rows of its weights at a time.
+
+    They are most of the weights of some networks: new memory for all of them takes longer than to
+    multiply.
+    """
+    layer: nn.Linear = forward.__self__  # type: ignore[attr-defined]
+
+    def run(x: Tensor) -> Tensor:
+        rows = max(1, _BLOCK // layer.in_features)
+        parts = [F.linear(x, _double(w.to(x.device))) for w in layer.weight.split(rows)]
+        found = torch.cat(parts, -1)
+        return found if layer.bias is None else found + layer.bias.to(x.device)
+
+    return run
+
+
+def _doubled(device: torch.device, forward: Callable[..., object]) -> Callable[..., object]:
+    """Return a module's code with its own parameters and buffers in float64 while it runs."""
+    module: nn.Module = forward.__self__  # type: ignore[attr-defined]
+    held = (module._parameters, module._buffers)  # noqa: SLF001 - setattr wants Parameters
+
+    def run(*args: object, **kwargs: object) -> object:
+        before = [dict(tensors) for tensors in held]
+        try:
+            for tensors in held:
+                exact = {n: _double(t.to(device)) for n, t in tensors.items() if t is not None}
+                tensors.update(exact)
+            return forward(*args, **kwargs)
+        finally:
+            for tensors, own in zip(held, before, strict=True):
+                tensors.update(own)
+
+    return run
+
+
+def _has_own(module: nn.Module) -> bool:
+    tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    return bool(tensors)
 
 
 def _exact(layer: nn.Conv2d, x: Tensor) -> Tensor:

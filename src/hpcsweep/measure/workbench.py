@@ -65,12 +65,14 @@ class Findings:
     """What the passes after the timed ones found, and the layers' times.
 
     `error` is that of the whole output against float64, `layer_errors` those of the convolutions.
+    `timed_s` are the seconds of all timed passes (see `Measured`).
     """
 
     table: LayerTable | IsolatedTable | None
     proof: Proof
     error: float | None
     layer_errors: Sequence[float | None] = ()
+    timed_s: float
 
 
 class Workbench:
@@ -131,10 +133,12 @@ class Workbench:
         return profilers.run(settings["profile"], step, point.point_id, settings)
 
     def _prove(self, ready: Ready, run: Callable[[], object]) -> Proof:
-        """Profile a forward pass."""
+        """Profile a forward pass; layers that are no convolutions are marked for their kernels."""
         if not ready.point.measure["evidence"] or not ready.choices:
             return Proof.unseen(choice.layer for choice in ready.choices)
-        marking = partial(layer_timer.marked, ready.model, ready.shapes.calls)
+        on_gpu = self.device.type == "cuda"
+        calls = ready.shapes.calls if on_gpu else ()
+        marking = partial(layer_timer.marked, ready.model, calls)
         return forward_pass.prove(ready.model, run, ready.choices, self._backend, marking)
 
     def _was_throttled(self) -> bool:
@@ -174,7 +178,7 @@ class Workbench:
         for of_call, error in zip(about, found.layer_errors, strict=bool(found.layer_errors)):
             of_call["max_rel_error"] = error
         layers = table.rows(ready.point, about, found.proof.others_ms) if table else []
-        return Measured(row, layers, samples, found.proof)
+        return Measured(row, layers, samples, found.proof, found.timed_s)
 
     def _coverage_cells(self, ready: Ready, found: Findings) -> Row:
         """Return what part of the convolutions ran the algorithm, and what else ran."""

@@ -54,6 +54,7 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
         "valid": outcome.row.get("valid", outcome.status is PointStatus.OK),
         "started_at": started_at,
         "wall_s": wall,
+        "timed_share": None if outcome.timed_s is None else outcome.timed_s / wall,
     }
 
 

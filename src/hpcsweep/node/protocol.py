@@ -38,4 +38,5 @@ class Outcome:
     row: dict[str, Any] = field(default_factory=dict)  # cells of overall.csv
     layers: list[dict[str, Any]] = field(default_factory=list)  # rows of layers.csv
     samples: list[float] = field(default_factory=list)  # times of the passes, in ms
+    timed_s: float | None = None  # seconds of all timed passes
     fatal: bool = False  # the worker is beyond repair: the next point needs a new one

@@ -95,6 +95,7 @@ def outcome(bench: Bench, request: Request) -> Outcome:
         row=measured.row,
         layers=measured.layers,
         samples=measured.samples,
+        timed_s=measured.timed_s,
     )
 
 

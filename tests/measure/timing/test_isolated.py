@@ -47,6 +47,8 @@ def test_resnet50_has_53_convolutions_of_23_kinds(bench):
     assert all(len(of_key) == 1 for of_key in times.values())
     assert {row["layer_timer"] for row in done.layers} == {"isolated"}
     assert {row["n"] for row in done.layers} == {2}
+    timed_ms = sum(done.samples) + sum(2 * mean for ((_, mean),) in times.values())
+    assert done.timed_s == pytest.approx(timed_ms / 1000, rel=0.1)
 
 
 def test_batches_of_calls_are_told_by_their_timer(bench):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import itertools
 import random
+import time
 from contextlib import contextmanager
 
 import pytest
 
 from hpcsweep import catalog
 from hpcsweep.measure.timing import loop
+from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Adaptive, Fixed, Lane, Steady, collect
 
 
@@ -48,6 +50,20 @@ def test_a_fixed_number_of_passes_is_exact(wanted):
     assert len(done.times[0]) == wanted
     assert next(runs) == wanted
     assert done.reason == "fixed"
+
+
+def test_the_seconds_of_timed_passes_are_those_of_their_blocks():
+    """Putting timers around layers and looking at the machine between blocks do not count."""
+
+    @contextmanager
+    def around(_count):
+        time.sleep(0.02)
+        yield
+
+    lanes = [Lane(lambda: time.sleep(0.001), HostClock(), around), Lane(lambda: None, HostClock())]
+    done = collect(lanes, Fixed(3), at_block_end=lambda: time.sleep(0.01))
+    assert done.timed_s == pytest.approx(sum(map(sum, done.times)) / 1000, abs=0.002)
+    assert done.seconds > done.timed_s + 0.02
 
 
 def test_two_lanes_take_turns_and_swap_order():
@@ -221,3 +237,13 @@ def test_the_settings_choose_the_rules():
     settings["stop"] = "adaptive"
     assert loop.stopping_rule(settings) == Adaptive(30, target=0.01, most_seconds=60.0)
     assert loop.warm_up_rule(settings) == Steady(10)
+
+
+def test_what_there_is_when_the_heap_settles_is_not_looked_at_again():
+    """Half a million objects of torch would be, before the passes of each point."""
+    loop.settle()
+    settled = gc.get_freeze_count()
+    assert settled > 1000
+    with loop.quiet_collector():
+        assert gc.get_freeze_count() == settled
+    assert len(gc.get_objects()) < settled

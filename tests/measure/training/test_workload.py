@@ -38,6 +38,8 @@ def test_a_training_point_fills_its_row(bench):
     assert 0 <= row["val_accuracy_before"] <= 1
     assert row["mem_avg_bytes"] > 0
     assert row["learning_valid"]
+    timed_ms = sum(measured.samples) + 3 * row["phase_step_ms"]
+    assert measured.timed_s == pytest.approx(timed_ms / 1000)
 
 
 def test_a_network_learns(bench):

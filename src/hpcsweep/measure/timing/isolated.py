@@ -43,11 +43,15 @@ _DRAWN: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Isolated:
-    """The convolution calls in order, with their times; calls of equal work share a summary."""
+    """The convolution calls in order, with their times; calls of equal work share a summary.
+
+    `timed_s` are the seconds of all timed calls (see `loop.Collected`).
+    """
 
     calls: Sequence[Call]
     times: Sequence[Summary]
     timer: str
+    timed_s: float
 
 
 def measure(
@@ -62,12 +66,13 @@ def measure(
     firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
     pool = _Pool(model, [*firsts.values()], point)
     with loop.quiet_collector():  # once, since a collection takes a tenth of a second
-        times = {
+        found = {
             key: _time(model.get_submodule(firsts[key].layer), pool.inputs(firsts[key]), point)
             for key in dict.fromkeys(keys)
         }
     timer = BATCHED if _in_batches(point) else _ISOLATED
-    return Isolated(convolutions, [times[key] for key in keys], timer)
+    timed_s = sum(seconds for _, seconds in found.values())
+    return Isolated(convolutions, [found[key][0] for key in keys], timer, timed_s)
 
 
 def _in_batches(point: Point) -> bool:
@@ -76,7 +81,8 @@ def _in_batches(point: Point) -> bool:
     return wanted and point.axes["cache_state"] != "cold"
 
 
-def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:
+def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> tuple[Summary, float]:
+    """Return the times of a call, and the seconds that it took to find them."""
     settings: dict[str, Any] = dict(point.measure)
     batched, device = _in_batches(point), inputs[0].device
     launch = "graph" if batched else point.axes["launch"]
@@ -91,8 +97,8 @@ def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> Summary:
     todo = lanes_of.Pass(layer, run, caches.preparation("cold", device) if cold else nothing)
     lanes = lanes_of.lanes(device, launch, todo)
     lanes.warm_up(settings)
-    times = loop.collect([lanes.clean], loop.stopping_rule(settings)).times[0]
-    return stats.summarise([time / calls for time in times])
+    done = loop.collect([lanes.clean], loop.stopping_rule(settings))
+    return stats.summarise([time / calls for time in done.times[0]]), done.timed_s
 
 
 class _Pool:

@@ -10,6 +10,7 @@ Warm-up is the same loop with another rule; its times are thrown away.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import math
 import time
@@ -60,11 +61,16 @@ class Lane:
 
 @dataclass(frozen=True)
 class Collected:
-    """The times of each lane, in order, and why the loop ended."""
+    """The times of each lane, in order, and why the loop ended.
+
+    `timed_s` are the seconds of the blocks by the host's clock. So delays before the passes of a
+    GPU count, and that timers are put around layers does not.
+    """
 
     times: list[list[float]]
     reason: str
     seconds: float
+    timed_s: float
 
 
 def collect(
@@ -77,27 +83,30 @@ def collect(
     """Run the lanes in turn until the rule stops the first one."""
     times: list[list[float]] = [[] for _ in lanes]
     order = list(range(len(lanes)))
+    timed_s = 0.0
     reason = rule.verdict(times[0], 0.0)
     with quiet_collector():
         began = now()
         while reason is None:
             count = max(1, min(_block_size(times[0]), rule.room(len(times[0]))))
             for index in order:
-                times[index] += _block(lanes[index], count)
+                timed_s += _block(lanes[index], count, times[index])
                 at_block_end()
             order.reverse()
             reason = rule.verdict(times[0], now() - began)
-    return Collected(times, reason, now() - began)
+    return Collected(times, reason, now() - began, timed_s)
 
 
-def _block(lane: Lane, count: int) -> list[float]:
-    """Run `count` passes of a lane, at most `lane.most` at a time."""
-    times: list[float] = []
-    while len(times) < count:
-        go = min(lane.most, count - len(times))
+def _block(lane: Lane, count: int, times: list[float]) -> float:
+    """Add the times of `count` passes of a lane, at most `lane.most` at a time; return seconds."""
+    seconds, end = 0.0, len(times) + count
+    while len(times) < end:
+        go = min(lane.most, end - len(times))
         with lane.around(go):
+            began = time.perf_counter()
             times += lane.clock.block(lane.run, go)
-    return times
+            seconds += time.perf_counter() - began
+    return seconds
 
 
 def _block_size(times: Sequence[float]) -> int:
@@ -120,6 +129,18 @@ def quiet_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def settle() -> None:
+    """Collect garbage now, and never again look at what is left.
+
+    torch and torchvision alone are half a million objects, at which each collection would look
+    anew. What is left must not be dropped in a circle later: call this before a network is built.
+    """
+    gc.collect()
+    if not gc.get_freeze_count():
+        atexit.register(gc.unfreeze)  # else libraries complain of what they cannot give back
+    gc.freeze()
 
 
 @dataclass

@@ -14,12 +14,18 @@ from hpcsweep.measure.training.backward import StepTimer
 from hpcsweep.measure.training.trainer import Batch, Trainer
 
 
-def measure(trainer: Trainer, batch: Batch, shapes: Shapes, passes: int) -> LayerTable | None:
-    """Time every layer in so many passes over a batch; None where layers cannot be timed."""
+def measure(
+    trainer: Trainer, batch: Batch, shapes: Shapes, passes: int
+) -> tuple[LayerTable | None, float]:
+    """Time every layer in so many passes over a batch; None where layers cannot be timed.
+
+    The second value is the seconds of these passes.
+    """
 
     def compute() -> None:
         trainer.compute(batch)
 
     todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, StepTimer)
     found = lanes.lanes(trainer.device, "eager", todo)
-    return LayerTable.of(found, loop.collect(found.all(), loop.Fixed(passes)).times)
+    done = loop.collect(found.all(), loop.Fixed(passes))
+    return LayerTable.of(found, done.times), done.timed_s

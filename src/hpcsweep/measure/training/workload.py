@@ -16,6 +16,7 @@ Nothing that is learned after the training pass is in a column.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import stats
+from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.training import instrumented, layer_pass, network
 from hpcsweep.measure.training.checkpoints import Checkpoints
 from hpcsweep.measure.training.epochs import TrainingPass, next_steps
@@ -84,6 +85,7 @@ class Training(Workbench):
     def _measure(self, point: Point) -> Measured:
         self._refuse_early(point)
         framework.apply(point.axes)
+        loop.settle()
         torch.manual_seed(point.axes["seed"])
         load = provenance.load_average()
         data = loaders.open_data(point)
@@ -177,9 +179,10 @@ class Training(Workbench):
         phases = instrumented.time_phases(trainer, data, settings["iterations"], timer)
         cells |= phases.cells(clean.n, clean.median)
         cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
-        table, proof = self._layers(ready), self._prove_step(ready)
+        (table, layers_s), proof = self._layers(ready), self._prove_step(ready)
         cells |= _both(checkpoints.cells(), self._profile_steps(ready))
-        found = Findings(table=table, proof=proof, error=self._error(ready))
+        timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
+        found = Findings(table=table, proof=proof, error=self._error(ready), timed_s=timed_s)
         flags = [*clean.flags(), *phases.flags()], [] if history.finite else ["nan_loss"]
         return self._measured(ready, found, cells, history.steps_ms, flags)
 
@@ -203,11 +206,11 @@ class Training(Workbench):
         steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
         return self._profile(ready.point, lambda: ready.trainer.step(next(steps), score))
 
-    def _layers(self, ready: _Prepared) -> LayerTable | None:
+    def _layers(self, ready: _Prepared) -> tuple[LayerTable | None, float]:
         """Time every layer, forward and backward; compiled networks have none."""
         settings = ready.point.measure
         if not settings["layers"] or ready.point.axes["compile"] != "none":
-            return None
+            return None, 0.0
         return layer_pass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
 
     def _prove_step(self, ready: _Prepared) -> Proof:

@@ -1,0 +1,202 @@
+"""What a point costs beside its timed passes: ``python benchmarks/point_cost.py [--against SRC]``.
+
+Measures points as a worker does, one after the other in one process: networks one by one, each at
+all sizes, with the settings that a sweep has by default. Wall seconds of a point are spread over
+stages, each without the stages inside it. The share is that of the timed passes; the first point of
+a network holds its building. The start of a worker is in none.
+
+With `--cpu`, seconds are those of the processor with one thread. Neighbours change them little, so
+use it on a machine that is not yours alone.
+
+`--against` takes the `src` of another version; both take turns, in processes of their own, and the
+table has the medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcsweep import catalog
+from hpcsweep.measure import inference, models, workbench
+from hpcsweep.measure.timing import clocks, lanes
+from hpcsweep.node import worker
+from hpcsweep.node.protocol import Request
+from hpcsweep.point import Point
+from hpcsweep.store.state import PointStatus
+from hpcsweep.text import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hpcsweep.measure.bench_api import Bench
+
+Record = dict[str, Any]
+
+MODELS = ("resnet18", "alexnet", "mobilenet_v3_small", "squeezenet1_1", "resnet152")
+SIZES = (64, 128, 224)
+TIMED, LOOP, WARM_UP, REST = "timed", "loop", "warm-up", "rest"
+STAGES = ("network", "shapes", "algorithm", WARM_UP, LOOP, "evidence", "float64", "garbage", REST)
+OWN = Path(__file__).parents[1] / "src"
+
+
+class Stages:
+    """Seconds by stage, each without the stages inside it."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._now, self._open, self._since = now, [REST], now()
+
+    def watch(self, owner: object, name: str, stage: str) -> None:
+        """Count what a function of a class or module takes."""
+        inner = getattr(owner, name)
+
+        def watched(*args: object, **kwargs: object) -> object:
+            self._switch(opened=self._named(stage))
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                self._switch()
+
+        setattr(owner, name, watched)
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds since the last time, and begin anew."""
+        self._count()
+        found, self.seconds = self.seconds, defaultdict(float)
+        return found
+
+    def _named(self, stage: str) -> str:
+        """Return the stage of a block of passes: timed in the loop, else what runs it."""
+        inside = self._open[-1]
+        return stage if stage != TIMED or inside == LOOP else inside
+
+    def _switch(self, opened: str | None = None) -> None:
+        self._count()
+        if opened is None:
+            self._open.pop()
+        else:
+            self._open.append(opened)
+
+    def _count(self) -> None:
+        now = self._now()
+        self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+
+def main() -> None:
+    """Measure in turns, and print a table for each version."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--algorithms", nargs="+", default=["auto"])
+    parser.add_argument("--measure", type=json.loads, default={}, help="settings, as JSON")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
+    parser.add_argument("--against", type=Path, help="`src` of another version")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.child:
+        measure(chosen)
+        return
+    trees = [tree for tree in (chosen.against, OWN) if tree]
+    found: dict[Path, list[list[Record]]] = {tree: [] for tree in trees}
+    for _ in range(chosen.rounds):
+        for tree in trees:
+            found[tree].append(run_child(tree))
+        trees.reverse()
+    for tree, rounds in found.items():
+        report(tree, rounds)
+
+
+def run_child(tree: Path) -> list[Record]:
+    """Measure all points in a process that imports this tree."""
+    environ = {**os.environ, "PYTHONPATH": str(tree.absolute())}
+    words = [sys.executable, __file__, "--child", *sys.argv[1:]]
+    done = subprocess.run(words, env=environ, stdout=subprocess.PIPE, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Measure the points in the order of a sweep; print a line of JSON for each."""
+    stages = Stages(time.process_time if chosen.cpu else time.perf_counter)
+    bench = watched_bench(stages)
+    threads = 1 if chosen.cpu else None
+    defaults = catalog.axis_defaults("inference") | {"gpu": "cpu", "num_threads": threads}
+    settings = catalog.setting_defaults("inference") | chosen.measure
+    for model in chosen.models:
+        for size in chosen.sizes:
+            for algorithm in chosen.algorithms:
+                axes = {"model": model, "input_size": size, "algorithm": algorithm}
+                point = Point("inference", defaults | axes, settings, "0" * 16)
+                stages.take()
+                outcome = worker.outcome(bench, Request(point=point))
+                seconds = stages.take()
+                if outcome.status is not PointStatus.OK:
+                    raise SystemExit(f"{axes}: {outcome.status} {outcome.reason}")
+                told = {**axes, "median_ms": outcome.row["median_ms"], "seconds": seconds}
+                print(json.dumps(told), flush=True)
+
+
+def watched_bench(stages: Stages) -> Bench:
+    """Return a bench whose stages are watched."""
+    bench, workloads = inference.Inference("cpu"), inference.Inference
+    for owner, name, stage in (
+        (models.ModelCache, "get", "network"),
+        (inference, "shape_pass", "shapes"),
+        (workbench.Workbench, "_choose", "algorithm"),
+        (inference, "_once", WARM_UP),
+        (lanes.Lanes, "warm_up", WARM_UP),
+        (workloads, "_collect", LOOP),
+        (clocks.HostClock, "block", TIMED),
+        (workbench.Workbench, "_prove", "evidence"),
+        (workloads, "_error", "float64"),
+        (gc, "collect", "garbage"),
+    ):
+        stages.watch(owner, name, stage)
+    return bench
+
+
+def report(tree: Path, rounds: Sequence[Sequence[Record]]) -> None:
+    """Print wall seconds, share and stages of each point, and of all points of a network."""
+    print(f"\n{tree}: medians of {len(rounds)} rounds, ms; load {os.getloadavg()[0]:.1f}")
+    heads = ["model", "size", "algorithm", "pass", "wall s", "share", TIMED, *STAGES]
+    rows: list[list[str]] = []
+    for same in zip(*rounds, strict=True):
+        one_pass = statistics.median(one["median_ms"] for one in same)
+        names = [str(same[0][name]) for name in ("model", "input_size", "algorithm")]
+        rows.append([*names, f"{one_pass:.1f}", *cells([one["seconds"] for one in same])])
+    for model in dict.fromkeys(one["model"] for one in rounds[0]):
+        sums = [total(points, model) for points in rounds]
+        rows.append([model, "all", "", "", *cells(sums)])
+    print("\n".join(aligned([heads, *rows], left=3)))
+
+
+def cells(rounds: Sequence[dict[str, float]]) -> list[str]:
+    """Return wall seconds, the share, and the milliseconds of each stage: medians."""
+    wall = statistics.median(sum(one.values()) for one in rounds)
+    share = statistics.median(one.get(TIMED, 0.0) / sum(one.values()) for one in rounds)
+    stages = (statistics.median(one.get(name, 0.0) for one in rounds) for name in (TIMED, *STAGES))
+    return [f"{wall:.2f}", f"{share:.2f}", *(f"{1000 * seconds:.0f}" for seconds in stages)]
+
+
+def total(points: Iterable[Record], model: str) -> dict[str, float]:
+    """Return the sums by stage of the points of a network."""
+    sums: dict[str, float] = defaultdict(float)
+    for one in points:
+        for stage, seconds in one["seconds"].items() if one["model"] == model else ():
+            sums[stage] += seconds
+    return sums
+
+
+if __name__ == "__main__":
+    main()
