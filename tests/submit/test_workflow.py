@@ -76,9 +76,8 @@ def test_failed_points_are_taken_again_on_request(desk):
     text = TEN + "measure:\n  fail: [{when: {model: a}, how: error, attempts: 1}]\n"
     desk.spec(text)
     for _ in range(2):  # nothing is sent again unasked
-        done = desk.run_process("submit", "sweep.yaml", "--cluster", "local")
-        assert done.returncode == PointsFailed.exit_code
-    again = desk.run_process("retry", "sweep")
+        assert desk.submit().returncode == PointsFailed.exit_code
+    again = desk.run("retry", "sweep")
     assert again.returncode == 0, again.stdout + again.stderr
     assert desk.run("collect", "sweep", "--json").returncode == 0
     assert desk.sweep().overall.read_text().count(",ok,") == 10

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 # The modules of tests/on_slurm by lane: about the same time for each; what is not named is in the
-# last one.
+# last one, such as time_limit.
 LANES = (
     ("disasters", "control_of_jobs", "scripts", "mistakes"),
-    ("submitit", "launching", "badnodes", "talking_to_slurm", "status_of_jobs", "lab"),
-    ("outage", "lost_answers", "discovering", "init", "time_limit", "until_error"),
+    ("submitit", "launching", "badnodes", "talking_to_slurm", "lab"),
+    ("outage", "lost_answers", "discovering", "init", "until_error", "status_of_jobs"),
 )
 # Modules that take long begin early, so that no process is alone with one in the end.
 LONG = (
