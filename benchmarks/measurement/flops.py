@@ -18,7 +18,7 @@ import torchvision
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measurement.printing import print_head, print_row
-from benchmarks.odd_networks import Mixed
+from benchmarks.odd_networks import Mixed, vit
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _DILATED: Final = partial(
 _OWN: Final[dict[str, Callable[[], nn.Module]]] = {
     "resnet50, dilated": _DILATED,
     "mixed (transposed, 1-D, 3-D, functional)": Mixed,
+    "vit of two layers": vit,
 }
 """Networks that torchvision's list has not."""
 _POINTS: Final = (  # name, batch, height, width
@@ -51,6 +52,7 @@ _POINTS: Final = (  # name, batch, height, width
     ("convnext_tiny", 1, 224, 224), ("convnext_large", 1, 96, 160), ("vit_b_16", 1, 224, 224),
     ("vit_l_32", 4, 224, 224), ("swin_t", 1, 224, 224), ("swin_v2_b", 1, 200, 264),
     ("maxvit_t", 1, 224, 224), ("mixed (transposed, 1-D, 3-D, functional)", 3, 75, 75),
+    ("vit of two layers", 2, 75, 75),
 )  # fmt: skip
 
 

@@ -7,16 +7,21 @@ import pytest
 from benchmarks.measurement import flops, hooks, printing
 
 
+def _at_length(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("name", "batch", "height", "width"),
     [
         ("alexnet", 3, 97, 131),
         ("squeezenet1_1", 5, 31, 47),
-        ("resnext50_32x4d", 1, 75, 75),  # grouped
-        ("mobilenet_v3_small", 2, 97, 97),  # depthwise
-        ("shufflenet_v2_x0_5", 1, 33, 90),
-        ("mixed (transposed, 1-D, 3-D, functional)", 3, 75, 75),
-        ("vit_b_32", 2, 224, 224),
+        ("mixed (transposed, 1-D, 3-D, functional)", 3, 75, 75),  # grouped and dilated, too
+        ("vit of two layers", 2, 75, 75),
+        _at_length("resnext50_32x4d", 1, 75, 75),
+        _at_length("mobilenet_v3_small", 2, 97, 97),
+        _at_length("shufflenet_v2_x0_5", 1, 33, 90),
+        _at_length("vit_b_32", 2, 224, 224),
     ],
 )
 def test_operations_are_those_of_torchs_counter(name, batch, height, width):
