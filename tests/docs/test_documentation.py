@@ -35,6 +35,7 @@ FOREIGN = {  # options of other programs that sentences name
     "--disasters",  # benchmarks/disasters.py
     *("--again", "--rehearse", "--seconds"),  # benchmarks/gpu
     *("--limit-s", "--only", "--points", "--runs"),  # benchmarks/peers
+    *("--against", "--cpu"),  # benchmarks/point_cost.py
     *("--unlock", "--rerun-incomplete"),  # snakemake
 }
 SEEDS = ROOT / "docs" / "seeds.md"  # it names the options of other people's scripts
