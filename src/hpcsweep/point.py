@@ -39,7 +39,7 @@ class Point:
         `maps` has names of maps of algorithms by their canonical JSON.
         """
         values = {name: self.axes[name] for name in LABEL if name in self.axes}
-        if self.axes.get("input_width"):
+        if self.axes.get("input_width") and "input_size" in values:
             values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"
         if "algorithm" in values:
             values["algorithm"] = algorithm_name(values["algorithm"], maps)
@@ -87,7 +87,8 @@ def _normal(value: object) -> object:
 def map_name(layers: object, digits: int = MAP_DIGITS) -> str:
     """Return the short name of a map of algorithms, which may be canonical JSON already."""
     text = layers if isinstance(layers, str) else canonical_json(layers)
-    return f"map-{hashlib.sha256(text.encode('ascii')).hexdigest()[:digits]}"
+    whole = text.encode("utf-8", "surrogatepass")
+    return f"map-{hashlib.sha256(whole).hexdigest()[:digits]}"
 
 
 def algorithm_name(algorithm: object, maps: Mapping[str, str] = NO_MAPS) -> str:

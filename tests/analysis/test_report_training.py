@@ -23,7 +23,8 @@ def _table(folder, *rows):
 
 def _row(**more):
     base = {
-        "model": "resnet18", "algorithm": "auto", "batch_size": 32, "input_size": 32,
+        "point_id": "", "model": "resnet18", "algorithm": "auto", "batch_size": 32,
+        "input_size": 32,
         "status": "ok", "workload": "training", "orphan": "false", "amp": "off", "flags": "",
         "median_ms": 10.0, "throughput_sps": 3200.0, "phase_forward_ms": 3.0,
         "phase_backward_ms": 6.0, "val_accuracy_before": 0.1, "val_accuracy_after": 0.55,

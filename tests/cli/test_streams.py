@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import subprocess
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hpcsweep.cli import streams
 from hpcsweep.errors import PointsFailed
 from localruns import COMMAND
 
@@ -80,3 +82,11 @@ def test_a_table_that_is_cut_short_ends_quietly(desk: Desk):
         ["bash", "-c", line], cwd=desk.folder, capture_output=True, text=True, check=False
     )
     assert not done.stderr
+
+
+def test_a_name_that_is_not_utf_8_is_shown() -> None:
+    """With its bytes as escapes, where the stream takes no others."""
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, "utf-8")
+    streams.show("a \udcff b \ud800", file=stream, flush=True)
+    assert written.getvalue() == b"a \\udcff b \\ud800\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpcsweep import __version__
+from hpcsweep.collect import incremental
 from hpcsweep.collect.workflow import collect
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards
@@ -80,7 +81,7 @@ def test_a_memory_that_lies_is_no_harm(measured: Folder) -> None:
     before = measured.tables()
     record = json.loads(measured.run.collect_index.read_text())
     for change in ({"rows": record["rows"][:-1]}, {"rows": [[9, 0, 0, 0]] * 8}, {"rows": 3}):
-        measured.run.collect_index.write_text(json.dumps({**record, **change}))
+        remember(measured.run, {**record, **change})
         measured.submit(f"s{len(measured.run.submissions()) + 1}")
         collect(measured.run)
         assert measured.tables() == before
@@ -194,9 +195,15 @@ def test_what_an_older_version_remembered_wrongly_heals(measured: Folder) -> Non
     record = json.loads(measured.run.collect_index.read_text())
     assert record["format"].startswith("5 ")
     assert collect(measured.run).points == 0  # remembered: as damage it is
-    measured.run.collect_index.write_text(json.dumps({**record, "format": f"3 {__version__}"}))
+    remember(measured.run, {**record, "format": f"3 {__version__}"})
     assert collect(measured.run).points == 8
     assert measured.tables() == whole
+
+
+def remember(run: RunDir, record: dict[str, Any]) -> None:
+    """Write what the next collect finds, with a checksum that fits."""
+    text = json.dumps({name: record[name] for name in record if name != "crc"}).encode()
+    run.collect_index.write_bytes(incremental._head(text) + text[1:])
 
 
 def collect_anew(run: RunDir) -> Report:

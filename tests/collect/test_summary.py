@@ -67,7 +67,8 @@ def test_a_damaged_point_is_named_with_the_command_that_measures_it_again(
     assert done.returncode == DamagedResults.exit_code
     assert "2 points (2 ok)" in done.stdout
     assert "without a row yet" not in done.stdout
-    assert f"{lost} left out: {shard.overall.relative_to(desk.folder)}: the checksum" in done.stdout
+    where = f"{shard.overall.relative_to(desk.folder)}:4: row of point {lost}"
+    assert f"{where} left out: its checksum does not fit" in done.stdout
     command = f"hpcsweep retry sweep --point {lost}"
     assert done.stderr.rstrip().endswith(command)
     (record,) = json.loads(desk.run_process("collect", "sweep", "--json").stdout)["sweeps"]

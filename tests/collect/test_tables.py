@@ -271,3 +271,20 @@ def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
     *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
     assert layers.strip() == "results/sweep/layers.csv (0 rows)"
     assert "(0 rows)" not in overall + samples
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("layer_rows", "many"), ("schema_version", "9" * 5000)]
+)
+def test_a_cell_that_another_program_wrote_costs_its_row_at_most(
+    tmp_path: Path, column: str, cell: str
+) -> None:
+    """Its checksum fits; the layer rows that there are, are counted."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("a", folder.points[:2])
+    with resultsfolder.shards.ShardWriter(folder.shard("a")) as writer:
+        for point, more in zip(folder.points[:2], ({}, {column: cell}), strict=True):
+            resultsfolder.commit(writer, point, folder.shard("a"), **more)
+    report = collect(folder.run)
+    assert report.points == 2 - (column == "schema_version")
+    assert report.layer_rows == 2 * report.points

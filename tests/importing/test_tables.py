@@ -50,3 +50,15 @@ def test_a_number_is_finite_or_unknown():
         1.5, None, None, None, None,
     ]  # fmt: skip
     assert tables.times({"mean": "2", "std_ms": "0.5", "max": ""}) == {"mean_ms": 2, "std_ms": 0.5}
+
+
+def test_a_row_that_is_cut_short_names_no_algorithm(tmp_path):
+    """Nor does one whose cell holds lines of the table, after a quote that was lost."""
+    path = tmp_path / "a_V100.csv"
+    for row, shown in (("1", "unknown algorithm ''"), ('"x\n1,2\n3\n",1', "unknown algorithm '1'")):
+        path.write_text(f"batch_size,model,algorithm,input_size,mean\n1,{row}\n")
+        with pytest.raises(UsageError, match=shown):
+            list(tables.rows(Table(path, of_layers=False)))
+    path.write_text('model,algorithm,batch_size,input_size,mean\nx,"a\nb\nc",1,1,1\n')
+    with pytest.raises(UsageError, match="unknown algorithm 'a b c'"):
+        list(tables.rows(Table(path, of_layers=False)))

@@ -82,3 +82,11 @@ def test_an_array_that_the_accounts_have_not_split_yet_is_not_a_job_of_its_own(
     program("squeue", f"printf '{queued}'")
     program("sacct", f"printf '{past}'")
     assert list(slurm.survey(["12"], SINCE).jobs) == [(12, 0)]
+
+
+def test_a_list_of_tasks_that_nobody_has_costs_nothing(program: Callable[[str, str], Path]):
+    """Slurm says which tasks wait in one line; a broken one may name more than fit into memory."""
+    line = r"12_[0-99999999999]\037PENDING\037None\037\037N/A\037N/A\037N/A\0370:0\n"
+    program("sacct", f"printf '{line}{line.replace('99999999999', '9999999')}'")
+    found = slurm.attempts(["12"], SINCE)
+    assert len(found) < 200_000

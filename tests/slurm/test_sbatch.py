@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from hpcsweep import slurm
+from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm import JobId, LimitReached, Unanswered
 
 if TYPE_CHECKING:
@@ -78,3 +79,16 @@ def _is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_an_answer_without_an_id_is_shown_in_part(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """A site may greet at length, or refuse with its rules."""
+    script = tmp_path / "job.sh"
+    for code in (0, 1):
+        often = "%.0s' $(seq 9999)"
+        program("sbatch", f"printf 'Welcome. {often}; printf 'No. {often} >&2; exit {code}")
+        with pytest.raises(SchedulerError) as caught:
+            slurm.submit(script)
+        assert len(str(caught.value)) < 1000

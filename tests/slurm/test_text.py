@@ -33,3 +33,9 @@ def test_slurm_times_are_read_in_every_form(text: str, seconds: int | None):
 def test_a_limit_of_zero_is_none():
     """Slurm's way to say that there is no limit."""
     assert slurm.duration("0:00") is None
+
+
+@pytest.mark.parametrize("read", [slurm.number, slurm.amount, slurm.duration])
+def test_a_number_of_thousands_of_digits_is_none(read):
+    """Python refuses to read it."""
+    assert read("9" * 5000) is None

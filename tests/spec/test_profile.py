@@ -306,3 +306,11 @@ def test_the_names_are_those_of_the_files() -> None:
     """What completion offers."""
     assert {"base", "local", *SHIPPED} <= set(profile.names())
     assert profile.names() == list(lookup.names(lookup.PROFILES))
+
+
+def test_a_parent_whose_name_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    """It is longer than any file's."""
+    path = tmp_path / "a.yaml"
+    path.write_text(f"extends: {'x' * 300}\ngpu: l40\n")
+    with pytest.raises(ProfileError, match=r"a.yaml:1: "):
+        profile.load(path)

@@ -74,3 +74,10 @@ def test_a_table_that_is_a_value_is_refused(path: Path) -> None:
     path.write_text("tool = 3\n")
     with pytest.raises(ConfigError, match="needs a table"):
         toml_file.read(path, ConfigError, ("tool", "ours"))
+
+
+def test_a_number_of_thousands_of_digits_is_no_toml(path: Path) -> None:
+    """Python refuses to read it, in words that name no file."""
+    path.write_text("a = " + "9" * 5000)
+    with pytest.raises(ConfigError, match=r"config.toml:1: not TOML"):
+        toml_file.read(path, ConfigError)

@@ -72,3 +72,31 @@ def test_a_chunk_file_that_is_damaged_or_gone_is_told(tmp_path: Path) -> None:
     path.write_bytes(b'{"chunk":0,"ids":["00\n')
     with pytest.raises(ResultsError, match=r"chunks.jsonl: cannot be read"):
         list(chunk_file.read_ids(path))
+
+
+def test_a_line_whose_checksum_does_not_fit_is_no_chunk(tmp_path: Path) -> None:
+    """Another size would be measured under the id of the point that was meant."""
+    path = tmp_path / "chunks.jsonl"
+    chunk_file.write_chunks(path, [chunk_file.Chunk(0, tuple(points([1.0])), 1.0)])
+    line = path.read_text()
+    assert chunk_file.read_chunk(path, 0).points
+    for changed in (
+        line.replace('"values":[', '"values":[7,'),
+        line.replace('"ids":["', '"ids":["0'),
+    ):
+        path.write_text(changed)
+        for read in (lambda: chunk_file.read_chunk(path, 0), lambda: [*chunk_file.read_ids(path)]):
+            with pytest.raises(ResultsError, match="checksum does not fit"):
+                read()
+
+
+def test_a_line_of_an_older_version_has_no_checksum(tmp_path: Path) -> None:
+    """It is read all the same; what holds no points is told."""
+    path = tmp_path / "chunks.jsonl"
+    rest = '"measure":{},"axes":["a"],"values":[1],"ids":["00"]}\n'
+    old = '{"chunk":0,"seconds":1,"workload":%s,' + rest
+    path.write_text(old % '"noop"')
+    assert [point.axes for point in chunk_file.read_chunk(path, 0).points] == [{"a": 1}]
+    path.write_text(old % "7")
+    with pytest.raises(ResultsError, match="damaged"):
+        chunk_file.read_chunk(path, 0)

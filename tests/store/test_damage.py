@@ -207,3 +207,12 @@ def test_damage_is_told_file_by_file(two: Desk) -> None:
     assert [text.split(":")[0].split("/")[-1] for text in damage.of(two.sweep())] == [
         "manifest.json", "chunks.jsonl", "jobs.jsonl"
     ]  # fmt: skip
+
+
+def test_chunks_that_are_missing_are_told(two: Desk) -> None:
+    """A chunk file that was cut between two lines; where it lives, submit must not guess."""
+    submission = submission_with(two, Started(process=ledger.processes.identity()))
+    submission.chunks.write_text("")
+    assert "chunks.jsonl: has 0 of 1 chunk; was the" in damage.of_submission(submission)[0]
+    with pytest.raises(ResultsError, match="must not be measured twice"):
+        ledger.read(two.sweep())

@@ -51,13 +51,15 @@ def test_every_kind_of_entry_is_read_as_it_was_written(path: Path) -> None:
 
 
 def test_what_the_first_release_wrote_is_written_again_as_it_was(path: Path) -> None:
-    """No key is lost, renamed or added."""
+    """No key is lost or renamed; a checksum is added."""
     for old in LAYOUT_1.glob("demo/submissions/*/jobs.jsonl"):
         path.unlink(missing_ok=True)
         for entry in jobs_file.read(old):
             jobs_file.append(path, entry)
         then, now = (file.read_text().splitlines() for file in (old, path))
-        assert list(map(json.loads, now)) == list(map(json.loads, then))
+        entries = list(map(json.loads, now))
+        assert all(entry.pop("crc") for entry in entries)
+        assert entries == list(map(json.loads, then))
 
 
 def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
@@ -108,3 +110,19 @@ def test_a_journal_that_cannot_be_read_is_told(path: Path) -> None:
     """It may say anything."""
     path.mkdir()
     assert jobs_file.read(path) == [jobs_file.Damaged(0, "Is a directory")]
+
+
+def test_an_entry_that_was_changed_is_damaged(path: Path) -> None:
+    """Another job would count as the one that runs; so is a last line that lost its end."""
+    for entry in ENTRIES:
+        jobs_file.append(path, entry)
+    text = path.read_text()
+    path.write_text(text.replace("12;emerald", "13;emerald"))
+    found = jobs_file.read(path)
+    assert (found[3].line, [*found[:3], *found[4:]]) == (4, [*ENTRIES[:3], *ENTRIES[4:]])
+    for end in ("", "x", "y\n"):
+        path.write_text(text[:-2] + end)
+        last = jobs_file.read(path)[len(ENTRIES) - 1 :]
+        assert [type(one) for one in last] == [jobs_file.Damaged] * bool(end)
+    path.write_text(text[:-1])
+    assert jobs_file.read(path) == ENTRIES

@@ -30,11 +30,11 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("old", OLD, ids=lambda old: old.parent.name)
 def test_what_the_first_release_wrote_is_written_again_as_it_was(old: Path, path: Path) -> None:
-    """No key is lost, renamed or added, and their order stays."""
+    """No key is lost or renamed, their order stays, and a checksum is added."""
     found = manifest.read(old)
     manifest.write(path, found)
     then, now = json.loads(old.read_text()), json.loads(path.read_text())
-    assert now == then
+    assert (now.pop("crc"), now) == (files.read_json(path)["crc"], then)
     assert found.is_local is (then["launcher"] == "local")
     assert found.is_profiled is (then["profile_fields"]["wrapper"] == "nsys")
     assert found.profile_path == then["profile_fields"]["path"]
@@ -87,3 +87,20 @@ def test_damage_is_told_in_two_lines(path: Path, record: dict[str, Any], words: 
     assert words in what
     assert remedy.startswith("restore it, or remove the file")
     assert len(what) < len(str(path)) + 150
+
+
+def test_a_manifest_that_was_changed_is_damaged(tmp_path: Path) -> None:
+    """Also where a bit makes its layout one of the future; one without a checksum is older."""
+    path = tmp_path / "a" / "manifest.json"
+    path.parent.mkdir()
+    manifest.write(path, manifest.Manifest(id="a", launcher="local", round=3))
+    text = path.read_text()
+    for before, after in (('"local"', '"locam"'), ('"layout": 1', '"layout": 3')):
+        path.write_text(text.replace(before, after))
+        with pytest.raises(ResultsError, match="damaged: its checksum does not fit") as caught:
+            manifest.read(path)
+        assert not isinstance(caught.value, manifest.NewerLayout)
+    path.write_text(text.replace('"round": 3', '"round": 7'))
+    assert manifest.round_of(path, 1) == 1
+    path.write_text(text.replace('"crc"', '"checksum"').replace('"round": 3', '"round": 7'))
+    assert manifest.read(path).round == manifest.round_of(path, 1) == 7

@@ -149,16 +149,15 @@ def test_a_line_that_gets_its_end_later_is_read_then(full: ShardPath, points: li
 def test_a_damaged_line_is_named_and_the_others_are_kept(
     full: ShardPath, points: list[Point], damage, reason: str
 ) -> None:
-    """With the byte where it begins, to find it in a long file, and its point if that is left."""
+    """With its line, to find it in a long file, and its point if that is left."""
     lines = full.overall.read_bytes().split(b"\n")
-    at = len(b"\n".join(lines[:3])) + 1
     lines[3] = damage(lines[3])
     full.overall.write_bytes(b"\n".join(lines))
     found = shards.read(full)
     assert len(found.rows) == len(points) - 1
     (problem,) = found.problems
     named = "" if reason in {"NUL bytes", "no point id"} else f" (point {points[2].point_id})"
-    assert problem.startswith(f"{full.overall}: line at byte {at}{named} left out:")
+    assert problem.startswith(f"{full.overall}:4: row{named} left out:")
     assert reason in problem
     assert found.left_out == 1
 

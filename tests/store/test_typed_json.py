@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -63,3 +64,12 @@ def test_a_value_of_another_type_is_an_error_that_names_it(found, told):
     """So is one that is missing and has no default."""
     with pytest.raises(ValueError, match=told):
         typed_json.read(Record, found)
+
+
+def test_a_sealed_object_is_proven() -> None:
+    """One without a checksum is of an older version."""
+    record = json.loads(json.dumps(typed_json.sealed({"a": 1.5, "b": ["é"], "n": None})))
+    typed_json.prove(record)
+    typed_json.prove({"a": 1})
+    with pytest.raises(ValueError, match="checksum does not fit"):
+        typed_json.prove({**record, "a": 1.25})

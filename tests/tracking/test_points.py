@@ -104,3 +104,16 @@ def test_a_long_reason_stands_below_its_point_on_a_narrow_terminal():
     assert lines[4].startswith("   UsageError: word0")
     assert all(line.startswith("   word") for line in lines[5:])
     assert max(map(len, lines)) <= 60
+
+
+def test_a_damaged_row_is_shown_as_it_is(failed):
+    """Whatever its cells hold by now: `collect` says that its checksum does not fit."""
+    (shard,) = failed.sweep().shards()
+    rows = shard.overall.read_bytes()
+    columns = rows.splitlines()[0].split(b",")
+    for name in (b"chunk", b"attempt", b"median_ms"):
+        lines = [line.split(b",") for line in rows.splitlines()]
+        lines[1][columns.index(name)] = b"x7"
+        shard.overall.write_bytes(b"\n".join(map(b",".join, lines)) + b"\n")
+        done = failed.run("show", "sweep")
+        assert (done.returncode, done.stderr) == (0, "")

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import COLLECTED, DOUBTFUL, LAYERS, OVERALL, SAMPLES
+from hpcsweep.analysis import merged
+from hpcsweep.analysis.merged import KINDS
+from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import map_names, sweep_file
 from hpcsweep.store import failures
@@ -38,10 +40,8 @@ _DOUBT: Final = DOUBTFUL | {
     "noisy",
     "host_copies",
 }  # flags that make a time unreliable, though it may be valid
-_KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
-_TEXTS: Final = {name: str for name, kind in _KINDS.items() if kind not in {"int", "float"}}
 TRAINING: Final = "training"  # the workload
 REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
@@ -175,7 +175,7 @@ class Dataset:
     @cached_property
     def _calls(self) -> pd.DataFrame:
         """All layer rows, read once: a page asks several times."""
-        return _table(self.run.layers, self.run.name)
+        return merged.read(self.run.layers, self.run.name)
 
 
 def read(run: RunDir, where: str = "") -> Dataset:
@@ -185,7 +185,7 @@ def read(run: RunDir, where: str = "") -> Dataset:
         UsageError: there is none yet, or no row was measured.
 
     """
-    table = _table(run.overall, run.name)
+    table = merged.read(run.overall, run.name)
     maps = _names_of_maps(run, table)
     table = table.replace({"algorithm": maps}) if maps else table
     orphan = table.get("orphan", pd.Series("", table.index)) == "true"
@@ -224,31 +224,21 @@ def typed(path: Path, sweep: str) -> pd.DataFrame:
         UsageError: the table is not there yet, or a cell is not what its column holds.
 
     """
-    found = _table(path, sweep, {name: _TYPES.get(kind, "string") for name, kind in _KINDS.items()})
+    found = merged.read(
+        path, sweep, {name: _TYPES.get(kind, "string") for name, kind in KINDS.items()}
+    )
     for name in map(str, found):
-        if _KINDS.get(name) == "time":
+        if KINDS.get(name) == "time":
             found[name] = pd.to_datetime(found[name], utc=True, format="ISO8601")
-        elif _KINDS.get(name) == "list":
+        elif KINDS.get(name) == "list":
             found[name] = found[name].astype(object).map(json.loads, na_action="ignore")
     return found
-
-
-def _table(path: Path, sweep: str, types: Mapping[str, Any] = _TEXTS) -> pd.DataFrame:
-    if not path.exists():
-        raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
-    try:
-        return pd.read_csv(
-            path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types}
-        )
-    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
-        why = str(error).splitlines()[0]
-        raise UsageError(f"{path}: {why}; run `hpcsweep collect {sweep}` again") from error
 
 
 def typed_cells(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows of texts, as shards hold them, with the types of the merged tables."""
     rows = rows.replace("", None)
-    numbers = [name for name in map(str, rows) if _KINDS.get(name) in {"int", "float"}]
+    numbers = [name for name in map(str, rows) if KINDS.get(name) in {"int", "float"}]
     return rows.assign(**{name: pd.to_numeric(rows[name]) for name in numbers})
 
 
@@ -338,7 +328,7 @@ def plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Pyth
     """Return a cell of a column as JSON takes it; None where it is empty."""
     if pd.isna(value):
         return None
-    if _KINDS.get(name) == "int":
+    if KINDS.get(name) == "int":
         return int(value)  # a float where other rows have none
     return value.item() if hasattr(value, "item") else value
 

@@ -110,7 +110,7 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """Return one row per point and group: time, share, calls, and whether a call fell back."""
     name = rows[key].where(rows[key].notna(), rows["layer"])
-    backward = rows.get("direction", "forward") == "backward"
+    backward = rows.get("direction", pd.Series("forward", rows.index)) == "backward"
     used = rows.get("algorithm_used")
     fell = False if used is None else used.notna() & (used != rows["algorithm"])
     rows = rows.assign(
@@ -131,7 +131,7 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
 
     The ends of their 95 % intervals follow, where they are known.
     """
-    points = grouped.groupby("algorithm")["point_id"].nunique()
+    points = grouped.groupby("algorithm")["point_id"].nunique().reindex(list(names))
     shares = grouped.groupby(key)["share"].sum() / points.sum()
     table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
     table.insert(0, "calls", grouped.groupby(key)["calls"].max())

@@ -44,7 +44,13 @@ def forgiving() -> Iterator[None]:
 def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Print text; on a terminal its control characters are shown, and do nothing."""
     stream = file or sys.stdout
-    print(printable(text) if stream.isatty() else text, end=end, file=stream, flush=flush)
+    shown = printable(text) if stream.isatty() else text
+    try:
+        print(shown, end=end, file=stream, flush=flush)
+    except UnicodeEncodeError:  # a name that is not UTF-8, or a locale that has not every letter
+        code = stream.encoding or "ascii"
+        known = shown.encode(code, "backslashreplace").decode(code)
+        print(known, end=end, file=stream, flush=flush)
 
 
 @contextmanager

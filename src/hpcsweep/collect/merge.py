@@ -218,8 +218,8 @@ def _shared(versions: Versions) -> Versions:
 
 def _check_schema(version: str) -> None:
     major = version.split(".", maxsplit=1)[0]
-    if major.isdecimal() and int(major) > _MAJOR:
+    if major.isdecimal() and (len(major) > 9 or int(major) > _MAJOR):
         raise ResultsError(
-            f"written by a newer hpcsweep (columns {version}, this one knows {SCHEMA_VERSION}); "
-            "update hpcsweep to read it"
+            f"written by a newer hpcsweep (columns {version:.20}, this one knows "
+            f"{SCHEMA_VERSION}); update hpcsweep to read it"
         )

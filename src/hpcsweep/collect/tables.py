@@ -114,12 +114,13 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
         for found in written.rows:
             layer_block, sample_block = source.blocks_of(found)
             written.layers.append(layers.write(layer_block))
+            written.layer_rows += layer_block.count(b"\n")
             written.samples.append(samples.write(sample_block))
         for found in pool.losers():
             source.blocks_of(found)
         if source.damaged:
             raise Damaged(source.damaged)
-        written.layer_rows = _write_rows(overall, written.rows, marks, extras.overall)
+        _write_rows(overall, written.rows, marks, extras.overall)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -139,13 +140,12 @@ def _head(columns: Sequence[str]) -> bytes:
 
 def _write_rows(
     file: IO[bytes], winners: Sequence[Entry], marks: Marks, extras: Sequence[str]
-) -> int:
+) -> None:
     columns = (*MERGED_COLUMNS, *extras)
     headers = {id(found.columns): found.columns for found in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
-    named = ("flags", "orphan", "source", "layer_rows")
-    flags, orphan, source, count = (columns.index(name) for name in named)
-    minority, rows = marks.minority(), 0
+    flags, orphan, source = map(columns.index, ("flags", "orphan", "source"))
+    minority = marks.minority()
     file.write(_head(columns))
     for found in winners:
         cells = picks[id(found.columns)](found.values())
@@ -153,11 +153,9 @@ def _write_rows(
         cells[flags] = merge.flags(cells[flags], mixed=mixed)
         cells[orphan] = marks.orphan(found.point_id)
         cells[source] = marks.sources.get(found.origin.submission, "")
-        rows += int(cells[count] or 0)
         if not marks.raw and _may_hold_formulas(found.line):
             cells = list(map(harmless, cells))
         file.write(f"{shards.joined(cells)}\n".encode())
-    return rows
 
 
 def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
@@ -200,7 +198,7 @@ class _Source:
             raise Unread(f"{where.layers}: its header cannot be read")
         heads = Heads(found.columns, found.layer_columns or ())
         if not seals.fits(found.line, heads, layers, samples):
-            raise ResultsError(f"{where.overall}: the checksum of {found.point_id} does not fit")
+            raise ResultsError("its checksum does not fit")
         fitted = self._fitted(layers, heads.layers)
         return fitted if self._raw else _harmless(fitted), samples
 

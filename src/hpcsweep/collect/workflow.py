@@ -27,7 +27,7 @@ from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.files import errors_named
 from hpcsweep.store import damage, locks, shards
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally
 
@@ -101,11 +101,17 @@ class _Reading:
     def drop(self, damaged: list[tuple[Entry, ResultsError]]) -> None:
         """Leave out rows whose blocks are damaged, or cannot be read now."""
         self.pool.drop(entry for entry, _reason in damaged)
+        places: dict[ShardPath, list[int]] = {}
+        for entry, _reason in damaged:
+            if entry.shard:
+                places.setdefault(entry.shard, []).append(entry.origin.at)
+        where = {shard: shards.places(shard.overall, found) for shard, found in places.items()}
         for entry, reason in damaged:
             self.rows[entry.point_id] -= 1
             if entry.shard is None:
                 continue
-            what = f"a row of point {entry.point_id} left out: {reason}"
+            at = where[entry.shard][entry.origin.at]
+            what = f"{at}: row of point {entry.point_id} left out: {reason}"
             if isinstance(reason, Unread):
                 self.unread.setdefault(incremental.name_of(entry.shard), []).append(what)
                 self.points_unread.add(entry.point_id)
@@ -128,16 +134,16 @@ class _Reading:
             self.unread[name] = [str(error)]
             return []
         before = self.seen.get(name, Seen(stamp)) if begin else Seen(stamp)
-        entries, problems = [], [*before.problems, *part.problems]
+        entries, refused = [], dict[int, str]()
         age = self.ages.get(shard.submission, (0, shard.submission))
         for row in part.rows:
             try:
                 entries.append(merge.shard_entry(row, part, age))
             except ResultsError as error:  # noqa: PERF203 - next to nothing
-                problems.append(
-                    f"{shard.overall}: a row of point {row['point_id']} left out: {error}"
-                )
-        left_out = before.left_out + part.left_out + len(part.rows) - len(entries)
+                refused[row["_at"]] = f"row of point {row['point_id']} left out: {error}"
+        where = shards.places(shard.overall, refused)
+        told = [f"{where[at]}: {what}" for at, what in refused.items()]
+        left_out = before.left_out + part.left_out + len(refused)
         self.seen[name] = Seen(
             stamp,
             read=part.size,
@@ -145,7 +151,7 @@ class _Reading:
             rows=before.rows + len(entries),
             left_out=left_out,
             torn=part.torn,
-            problems=problems,
+            problems=[*before.problems, *part.problems, *told],
         )
         return entries
 

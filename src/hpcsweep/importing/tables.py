@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hpcsweep.catalog import ALGORITHMS, gpus
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,7 @@ _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winog
 _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
 _GENERIC: Final = {"", "cuda", "gpu"}  # no name of a device
 _TIMES: Final = tuple((name, f"{name}_ms") for name in ("mean", "std", "min", "max", "median"))
+_SHOWN: Final = 60  # characters of a name that is not known
 _LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
 _OVERALL: Final = {"model", "algorithm", "batch_size", "input_size"}
 
@@ -82,7 +84,7 @@ def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]
     try:
         with table.path.open(encoding="utf-8-sig", newline="") as file:
             for row in csv.DictReader(file):
-                texts = row["model"], row["algorithm"], row.get("device") or ""
+                texts = row["model"] or "", row["algorithm"] or "", row.get("device") or ""
                 if texts not in keys:
                     where = _device(texts[2]) or named or device
                     keys[texts] = _key(table.path, texts[0], texts[1], where)
@@ -97,7 +99,8 @@ def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
     name = re.sub(r"[\s-]+", "_", algorithm.strip().lower())
     name = _ALSO.get(name, name)
     if name not in ALGORITHMS:
-        raise UsageError(f"{path}: unknown algorithm '{algorithm}'{suggest(name, ALGORITHMS)}")
+        found = cut(" ".join(algorithm.split()), _SHOWN)
+        raise UsageError(f"{path}: unknown algorithm '{found}'{suggest(name, ALGORITHMS)}")
     plain = re.sub(r"\W|_", "", model.strip().lower())
     return Key(_MODELS.get(plain, model.strip().lower()), name, device)
 

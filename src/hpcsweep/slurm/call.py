@@ -19,10 +19,12 @@ from enum import Enum
 from typing import Final
 
 from hpcsweep.slurm.text import last_line
+from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 TIMEOUT: Final = 10.0  # seconds for a question
+_SHOWN: Final = 500  # characters of what a program says
 
 
 class Why(Enum):
@@ -138,7 +140,7 @@ def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
 
 
 def _said(program: str, reply: Reply) -> str:
-    return re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err))
+    return cut(re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err)), _SHOWN)
 
 
 def not_started(program: str, error: OSError) -> CouldNotAsk:

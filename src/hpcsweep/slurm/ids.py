@@ -17,13 +17,13 @@ from itertools import chain, groupby
 from typing import Final
 
 _FORM: Final = re.compile(
-    r"(?P<job>\d+)"
-    r"(?:_(?:(?P<task>\d+)|\[(?P<tasks>[^\]%]*)(?:%[^\]]*)?(?:\]|$)))?"
+    r"(?P<job>\d{1,18})"
+    r"(?:_(?:(?P<task>\d{1,18})|\[(?P<tasks>[^\]%]*)(?:%[^\]]*)?(?:\]|$)))?"
     r"(?:\+\d+)?(?:\.[^;]+)?"
     r"(?:;(?P<cluster>.+))?",
     re.ASCII,
 )
-_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", re.ASCII)
+_RANGE: Final = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?", re.ASCII)
 
 
 @dataclass(frozen=True)

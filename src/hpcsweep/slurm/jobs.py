@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from hpcsweep.errors import SchedulerError
@@ -23,6 +24,7 @@ from hpcsweep.slurm.states import Meaning, State, state_of
 from hpcsweep.slurm.text import SEPARATOR, moment, number, rows
 
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
+_MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
 _MANY: Final = 1000  # more job ids than this make a command line too long
 
 # In squeue's letters: id, state, reason, nodes, submitted, started, ended.
@@ -183,7 +185,7 @@ def _read(source: str, row: Sequence[str]) -> list[JobState]:
             ended=moment(ended) if known.over else None,  # before, it is the end of the time limit
             exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
         )
-        for one in parse_id(job).expand()
+        for one in islice(parse_id(job).expand(), _MOST_TASKS)
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from hpcsweep.errors import SchedulerError
 from hpcsweep.slurm.call import NO_CONF, UNCONFIGURED
+from hpcsweep.text import cut
 
 
 class Rejected(SchedulerError):
@@ -42,6 +43,7 @@ def maybe_accepted(error: Exception) -> bool:
     return isinstance(error, Unanswered) and error.maybe_accepted
 
 
+_SHOWN: Final = 500  # characters of what Slurm says
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
 _UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")
@@ -89,8 +91,10 @@ def refusal(printed: str, script: str) -> SchedulerError:
         text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
         return LimitReached(text, "MaxJobCount")
     if limit := _LIMIT.search(printed):
-        text = f"{script}: your limit on jobs in the system is reached ({limit[0]}); {later}"
-        return LimitReached(text, limit[0])
+        text = (
+            f"{script}: your limit on jobs in the system is reached ({limit[0][:_SHOWN]}); {later}"
+        )
+        return LimitReached(text, limit[0][:_SHOWN])
     if _UNREACHABLE.search(printed):
         maybe = "timed out" in printed
         return Unanswered(f"{script}: {said}; try again later", maybe_accepted=maybe)
@@ -111,4 +115,4 @@ def _said(printed: str) -> str:
     noise = r"^(?:sbatch: |error: |allocation failure: |Batch job submission failed: )+"
     lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
     told = [line for line in lines if line and not line.startswith('Try "')]
-    return "; ".join(dict.fromkeys(told)) or "no reason given"
+    return cut("; ".join(dict.fromkeys(told)), _SHOWN) or "no reason given"

@@ -13,8 +13,10 @@ from hpcsweep.slurm import call
 from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Reply, Why
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.refusals import BUSY, Unanswered, refusal
+from hpcsweep.text import cut
 
 SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
+_SHOWN: Final = 300  # characters of an answer without a job id
 RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for minutes
 
 
@@ -55,7 +57,9 @@ def submit(
     # Some sites print a greeting here.
     printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
     if not printed:
-        raise _open_question(script, f"sbatch printed no job id but {reply.out.strip()!r}")
+        raise _open_question(
+            script, f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
+        )
     return printed[-1]
 
 

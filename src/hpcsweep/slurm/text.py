@@ -9,6 +9,7 @@ from typing import Final
 
 from hpcsweep import units
 
+_DIGITS: Final = 18  # what has more is no number of anything
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
 
@@ -35,13 +36,13 @@ def moment(text: str) -> datetime | None:
 
 def number(text: str | None) -> int | None:
     """Read the number at the start of a setting (``300 sec``); None for `UNLIMITED` and others."""
-    found = re.match(r"\d+", text or "")
-    return int(found[0]) if found else None
+    found = re.match(r"\d+", text or "", re.ASCII)
+    return int(found[0]) if found and len(found[0]) <= _DIGITS else None
 
 
 def amount(text: str) -> int | None:
     """Read a count of generic resources, such as ``2`` or ``4K``; None for other text."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", text.upper(), re.ASCII)
+    found = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.upper(), re.ASCII)
     return int(found[1]) * 1024 ** " KMGT".index(found[2] or " ") if found else None
 
 

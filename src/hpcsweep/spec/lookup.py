@@ -24,7 +24,7 @@ SUFFIXES: Final = (".yaml", ".yml")
 _LOGGER: Final = logging.getLogger(__name__)
 
 # unlike the methods of Path, these are False for a name that no file can have
-_exists, _is_file = os.path.exists, os.path.isfile
+_exists, is_file = os.path.exists, os.path.isfile
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
@@ -64,7 +64,7 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     text = os.fspath(name)
     shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
-    if is_path(text) or _is_file(path):
+    if is_path(text) or is_file(path):
         found = path if _exists(path) else _of_a_kind(kind, path)
         if found:
             _LOGGER.debug("reads %s", found)
@@ -89,7 +89,7 @@ def _of_a_kind(kind: str, path: Path) -> Path | None:
     """Return the file of ``sweeps/NAME.yaml`` where the working directory has no such folder."""
     if path.parent != Path(kind) or path.parent.is_dir():
         return None
-    return next(filter(_is_file, (folder / path.name for folder in folders(kind))), None)
+    return next(filter(is_file, (folder / path.name for folder in folders(kind))), None)
 
 
 def _near_file(path: Path) -> str:

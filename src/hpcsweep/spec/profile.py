@@ -230,7 +230,7 @@ def _parent(doc: document.Document, name: str) -> Path:
     file = name if name.endswith(lookup.SUFFIXES) else f"{name}.yaml"
     for folder in (doc.path.parent, *lookup.folders(lookup.PROFILES)):
         # a file hides others of its name, and may extend one of these
-        if (folder / file).is_file() and not (folder / file).samefile(doc.path):
+        if lookup.is_file(folder / file) and not (folder / file).samefile(doc.path):
             return folder / file
     try:
         return lookup.find(lookup.PROFILES, name, ProfileError)

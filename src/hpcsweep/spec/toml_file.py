@@ -33,7 +33,7 @@ def read(path: Path, error: type[BadInput], table: Sequence[str] = ()) -> Docume
     text = read_text(path, error)
     try:
         data: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as reason:
+    except (ValueError, RecursionError) as reason:  # also for a number of thousands of digits
         said = str(reason)
         place = _WHERE.search(said)
         line = place[1] if place and place[1] else len(text.splitlines())

@@ -2,10 +2,11 @@
 
 A line is one chunk, stored by column, since most axes are constant within it::
 
-    {"chunk": 0, "seconds": 12.5, "workload": "inference", "measure": {...},
+    {"chunk": 0, "crc": "8c5de1f2", "seconds": 12.5, "workload": "inference", "measure": {...},
      "axes": ["model", "input_size"], "values": ["resnet18", [224, 256]], "ids": ["...", "..."]}
 
-A value that is a list holds one entry per point; a constant axis whose value is itself a list
+The checksum covers all other bytes of the line; a line of an older version has none. A value that
+is a list holds one entry per point; a constant axis whose value is itself a list
 does not exist.
 """
 
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import zlib
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
@@ -23,6 +26,8 @@ from hpcsweep.point import Point
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+_SEALED: Final = re.compile(rb'(\{"chunk":\d+,)"crc":"([0-9a-f]{8})",')
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
     count, points, seconds = 0, 0, 0.0
     with path.open("w", encoding="ascii") as file:
         for chunk in chunks:
-            file.write(json.dumps(_encode(chunk), separators=(",", ":")) + "\n")
+            file.write(_line(chunk))
             count, points, seconds = count + 1, points + len(chunk.points), seconds + chunk.seconds
         file.flush()
         os.fsync(file.fileno())
@@ -56,6 +61,7 @@ def read_chunk(path: Path, index: int) -> Chunk:
     if not line.endswith(b"\n"):
         raise ResultsError(f"{path}: has no chunk {index}; was the submission copied whole?")
     try:
+        _prove(line)
         return _decode(json.loads(line))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ResultsError(f"{path}: chunk {index} is damaged ({error})") from error
@@ -71,11 +77,26 @@ def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         with path.open("rb") as file:
             for line in file:
+                _prove(line)
                 begin = line.rindex(b'"ids":') + len(b'"ids":')
                 index = int(line[len(b'{"chunk":') : line.index(b",")])
                 yield index, _ids(json.loads(line[begin:-2]))
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
+
+
+def _line(chunk: Chunk) -> str:
+    text = json.dumps(_encode(chunk), separators=(",", ":"))
+    head, comma, rest = text.partition(",")
+    return f'{head},"crc":"{zlib.crc32(text.encode("ascii")):08x}"{comma}{rest}\n'
+
+
+def _prove(line: bytes) -> None:
+    """Raise `ValueError` where a line is not as it was written."""
+    found = _SEALED.match(line)
+    text = found[1] + line[found.end() :].removesuffix(b"\n") if found else b""
+    if found and zlib.crc32(text) != int(found[2], 16):
+        raise ValueError("the checksum does not fit, so it was changed after it was written")
 
 
 def _ids(found: Any) -> list[str]:  # noqa: ANN401 - whatever a damaged line holds
@@ -107,17 +128,20 @@ def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what Y
 
 
 def _decode(record: dict[str, Any]) -> Chunk:
-    ids = record["ids"]
+    ids, names = _ids(record["ids"]), record["axes"]
+    kinds = [(record["workload"], str), (record["measure"], dict), (record["chunk"], int)]
+    if not all(isinstance(one, kind) for one, kind in [*kinds, *((name, str) for name in names)]):
+        raise ValueError("no points")
     columns = [
         value if isinstance(value, list) else [value] * len(ids) for value in record["values"]
     ]
     points = tuple(
         Point(
             record["workload"],
-            dict(zip(record["axes"], values, strict=True)),
+            dict(zip(names, values, strict=True)),
             record["measure"],
             point_id,
         )
         for point_id, values in zip(ids, zip(*columns, strict=True), strict=True)
     )
-    return Chunk(record["chunk"], points, record["seconds"])
+    return Chunk(record["chunk"], points, float(record["seconds"]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file
 from hpcsweep.store.jobs_file import Damaged
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,14 +26,16 @@ def of(run: RunDir) -> list[str]:
 
 def of_submission(submission: SubmissionDir) -> list[str]:
     """Return a message for each file of a submission that is damaged."""
-    problems = []
+    problems, expected = [], 0
     try:
-        submission.read_manifest()
+        expected = submission.read_manifest().chunks
     except ResultsError as error:
         problems.append(str(error))
     try:
-        for _chunk in chunk_file.read_ids(submission.chunks):
-            pass
+        there = sum(1 for _chunk in chunk_file.read_ids(submission.chunks))
+        if there < expected:
+            lacks = f"has {there} of {count(expected, 'chunk')}"
+            problems.append(f"{submission.chunks}: {lacks}; was the submission copied whole?")
     except ResultsError as error:
         problems.append(str(error))
     return [*problems, *of_journal(submission)]

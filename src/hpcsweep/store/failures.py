@@ -53,6 +53,8 @@ def grouped(rows: Iterable[Mapping[str, Any]], maps: Mapping[str, str] = NO_MAPS
 def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
     """Return the row that counts of each point, in the order of the shards, the oldest first.
 
+    The key `_shard` of a row is where it lies.
+
     Raises:
         ResultsError: a shard cannot be read.
 
@@ -60,6 +62,7 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
     rows: dict[str, Mapping[str, Any]] = {}
     for shard in found:
         for row in shards.read(shard).rows:
+            row["_shard"] = shard
             before = rows.get(row["point_id"])
             if before is None or _rank(row) >= _rank(before):
                 rows[row["point_id"]] = row

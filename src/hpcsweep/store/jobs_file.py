@@ -87,9 +87,9 @@ class Damaged:
 
 
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
-_MOST: Final = 10_000_000  # chunks: what says more is damaged
+_MOST: Final = 1_000_000  # chunks: what says more is damaged
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
-_JOB_ID: Final = re.compile(r"\d+(_\d+)?(;\S+)?", re.ASCII)
+_JOB_ID: Final = re.compile(r"\d{1,18}(_\d{1,18})?(;\S+)?", re.ASCII)
 _KINDS: Final[dict[str, type[Entry]]] = {
     "process": Started,
     "ended": Ended,
@@ -104,11 +104,13 @@ _KINDS: Final[dict[str, type[Entry]]] = {
 def read(path: Path) -> list[Entry | Damaged]:
     """Return the entries, and what is damaged; not torn lines, nor those of newer versions."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         return [Damaged(0, error.strerror or str(error))]
+    if not _is_sealed(lines[-1]):  # being written
+        lines.pop()
     found = (_entry(number, line) for number, line in enumerate(lines, 1))
     return [entry for entry in found if entry is not None]
 
@@ -119,7 +121,11 @@ def append(path: Path, entry: Entry) -> None:
         with path.open("ab+") as file:
             file.seek(max(file.tell() - 1, 0))
             torn = file.read() not in {b"", b"\n"}
-            file.write(b"\n" * torn + json.dumps(typed_json.write(entry)).encode() + b"\n")
+            file.write(
+                b"\n" * torn
+                + json.dumps(typed_json.sealed(typed_json.write(entry))).encode()
+                + b"\n"
+            )
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -127,7 +133,8 @@ def append(path: Path, entry: Entry) -> None:
 
 
 def _entry(number: int, line: bytes) -> Entry | Damaged | None:
-    if not line or (line.startswith(b'{"') and not line.endswith(b"}")):  # torn
+    torn = line.startswith(b'{"') and not line.endswith(b"}") and not _is_sealed(line)
+    if torn or not line:
         return None
     try:
         return _parsed(json.loads(line))
@@ -135,10 +142,17 @@ def _entry(number: int, line: bytes) -> Entry | Damaged | None:
         return Damaged(number, str(error))
 
 
+def _is_sealed(line: bytes) -> bool:
+    """Say whether a line was written to its end, whatever became of it since."""
+    _, checksum, end = line.rpartition(b'"crc": ')
+    return bool(checksum) and len(end) >= len(b'"00000000"}')
+
+
 def _parsed(record: Any) -> Entry | None:  # noqa: ANN401 - whatever JSON holds
     """Return the entry that an object is, None for one of a newer version; else `ValueError`."""
     if not isinstance(record, dict):
         raise ValueError("not an object")  # noqa: TRY004 - as for all other damage
+    typed_json.prove(record)
     kind = next((kind for key, kind in _KINDS.items() if key in record), None)
     entry = typed_json.read(kind, record) if kind else None
     if entry is not None:

@@ -80,17 +80,28 @@ def _live_points(
         chunks = queue(submission) if queue else set()
     if chunks is not None and not chunks:
         return set()
-    found: set[str] = set()
+    if chunks is None and manifest:
+        chunks = {*range(manifest.chunks)}
     try:
-        for index, ids in chunk_file.read_ids(submission.chunks):
-            if chunks is None or index in chunks:
-                found.update(ids)
+        return _points_of(submission, chunks)
     except ResultsError as error:
         raise ResultsError(
             f"{error}\nwhich points {submission.id} measures is unknown, and they must not be "
             f"measured twice: wait until it ended, or {submission.run.command('cancel')}"
         ) from error
-    return found
+
+
+def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:
+    """Return the points of some chunks, or of all that there are; each must be there."""
+    by_chunk = dict(chunk_file.read_ids(submission.chunks))
+    if missing := (chunks or set()) - by_chunk.keys():
+        raise ResultsError(f"{submission.chunks}: has no chunk {min(missing)}")
+    return {
+        point_id
+        for index, ids in by_chunk.items()
+        if chunks is None or index in chunks
+        for point_id in ids
+    }
 
 
 def note_start(submission: SubmissionDir) -> None:

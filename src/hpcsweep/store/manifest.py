@@ -20,7 +20,7 @@ _LATER: Final = {
     "maps": {}, "search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": [],
     "time_limit": "",
 }  # fmt: skip
-_MOST_CHUNKS: Final = 10_000_000  # what says more is damaged
+_MOST: Final = 1_000_000  # chunks, rounds: what says more is damaged
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
     "rows that were measured stay, and submit sends what is missing"
@@ -114,15 +114,17 @@ def _without_defaults(record: Mapping[str, Any]) -> dict[str, Any]:
 def round_of(path: Path, default: int) -> int:
     """Return the round alone; `default` where the manifest cannot be read or is damaged."""
     try:
-        found = files.read_json(path).get("round")
-    except ResultsError:
+        record = files.read_json(path)
+        typed_json.prove(record)
+    except (ResultsError, ValueError):
         return default
-    return found if type(found) is int and found >= 0 else default
+    found = record.get("round")
+    return found if type(found) is int and 0 <= found <= _MOST else default
 
 
 def write(path: Path, manifest: Manifest) -> None:
     """Write a manifest; `ResultsError` where the folder cannot be written."""
-    files.write_json(path, manifest.to_json())
+    files.write_json(path, typed_json.sealed(manifest.to_json()))
 
 
 def read(path: Path) -> Manifest:
@@ -134,9 +136,12 @@ def read(path: Path) -> Manifest:
 
     """
     try:
-        found = {"id": path.parent.name, **files.read_json(path)}
+        found = files.read_json(path)
+        typed_json.prove(found)
     except ResultsError as error:
         raise ResultsError(f"{error}\n{_REMEDY}") from error
+    except ValueError as error:
+        raise ResultsError(f"{path}: damaged: {error}\n{_REMEDY}") from error
     layout = found.get("layout")
     if isinstance(layout, int) and layout > LAYOUT:
         raise NewerLayout(
@@ -144,7 +149,7 @@ def read(path: Path) -> Manifest:
             f"one knows {LAYOUT}); update hpcsweep to read it"
         )
     try:
-        record = typed_json.read(Manifest, found)
+        record = typed_json.read(Manifest, {"id": path.parent.name, **found})
         wrong = _wrong(found, record)
     except ValueError as error:
         wrong = str(error)
@@ -157,4 +162,7 @@ def _wrong(found: Mapping[str, Any], record: Manifest) -> str:
     """Say what cannot be right though its type is."""
     if "layout" not in found:
         return "it has no `layout`, as every manifest has"
-    return "" if 0 <= record.chunks <= _MOST_CHUNKS else f"`chunks` cannot be {record.chunks:.3g}"
+    for name, value in (("chunks", record.chunks), ("round", record.round)):
+        if not 0 <= value <= _MOST:
+            return f"`{name}` cannot be {value!r:.20}"
+    return ""

@@ -77,7 +77,7 @@ def read(run: RunDir) -> dict[str, Until]:
     remedy = "remove it: all rows stay, and count as measured before the first round"
     try:
         found = files.read_json(run.until)
-        return {device: typed_json.read(Until, one) for device, one in found.items()}
+        return {device: _read(device, one) for device, one in found.items()}
     except ResultsError as error:
         raise ResultsError(f"{error}; {remedy}") from error
     except (AttributeError, ValueError) as error:
@@ -87,4 +87,14 @@ def read(run: RunDir) -> dict[str, Until]:
 def write(run: RunDir, known: Mapping[str, Until], one: Until) -> None:
     """Keep what is known of one device beside the others; the caller holds the lock."""
     kept = {**known, one.device: one}
-    files.write_json(run.until, {device: typed_json.write(each) for device, each in kept.items()})
+    records = {device: typed_json.sealed(typed_json.write(each)) for device, each in kept.items()}
+    files.write_json(run.until, records)
+
+
+def _read(device: str, record: Mapping[str, Any]) -> Until:
+    """Return what is known of a device; `ValueError` where the record is damaged."""
+    typed_json.prove(record)
+    found = typed_json.read(Until, record)
+    if found.device != device:
+        raise ValueError(f"what stands under {device!r:.80} is about {found.device!r:.80}")
+    return found

@@ -10,6 +10,7 @@ so a checksum of that kind proves those.
 
 from __future__ import annotations
 
+import re
 import zlib
 from functools import lru_cache
 from itertools import product
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
 
 Names = tuple[str, ...]
+_PLACE: Final = re.compile(rb"\d{1,18}").fullmatch
 
 
 class Heads(NamedTuple):
@@ -100,7 +102,7 @@ def _readable(
     """Yield the lines whose last cells name places that can be read, with these blocks."""
     for line in lines:
         cells = line.rsplit(b",", len(COMMIT))[1:-1]
-        if len(cells) == len(COMMIT) - 1 and all(map(bytes.isdigit, cells)):
+        if len(cells) == len(COMMIT) - 1 and all(map(_PLACE, cells)):
             a, b, c, d = map(int, cells)
             try:
                 yield line, blocks.read(shard.layers, a, b), blocks.read(shard.samples, c, d)

@@ -31,7 +31,7 @@ from hpcsweep.store.seals import Heads
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
@@ -274,20 +274,34 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     if not begin and heads != written:
         result.problems.append(_about_headers(shard, written, heads))
         result.left_out = int(not heads.columns)
-    at = max(begin, len(head))
+    at, damaged = max(begin, len(head)), dict[int, str]()
     for line in data.split(b"\n")[:-1]:
         row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
             row["_line"], row["_at"] = line, at
             result.rows.append(row)
         elif problem:
-            result.left_out += 1
-            what = f"line at byte {at}{_of_point(line)}"
-            result.problems.append(f"{shard.overall}: {what} left out: {problem}")
+            damaged[at] = f"row{_of_point(line)} left out: {problem}"
         at += len(line) + 1
+    result.left_out += len(damaged)
+    where = places(shard.overall, damaged)
+    result.problems += [f"{where[place]}: {what}" for place, what in damaged.items()]
     result.torn = bool(data) and not data.endswith(b"\n")
     result.size = at if result.columns else 0  # where nothing is proven, more rows may prove it
     return result
+
+
+def places(path: Path, begins: Collection[int]) -> dict[int, str]:
+    """Return ``FILE:LINE`` for the bytes where some lines of a file begin."""
+    found, line, before = dict.fromkeys(begins, str(path)), 1, 0
+    try:
+        text = path.read_bytes() if begins else b""
+    except OSError:
+        return found
+    for at in sorted(begins):
+        line, before = line + text.count(b"\n", before, at), at
+        found[at] = f"{path}:{line}"
+    return found
 
 
 def _content(path: Path, begin: int) -> tuple[bytes, bytes]:

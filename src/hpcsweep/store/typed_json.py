@@ -5,6 +5,8 @@ Standard library only: the supervisor reads its files and its worker's replies t
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _AS_THEY_ARE: Final = frozenset({str, int, float, bool, dict, list, NoneType})
+_CHECKSUM: Final = "crc"
 
 
 def read(kind: type[T], found: Mapping[str, Any]) -> T:
@@ -51,6 +54,24 @@ def read(kind: type[T], found: Mapping[str, Any]) -> T:
 def write(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
     """Return a record as a JSON object; records in it, and in its tuples, become objects too."""
     return {name: _plain(getattr(record, name)) for name in _names(cast("Hashable", type(record)))}
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with a checksum over its other keys; `read` leaves it out."""
+    return {**record, _CHECKSUM: _crc(record)}
+
+
+def prove(record: Mapping[str, Any]) -> None:
+    """Raise `ValueError` where an object is not what was sealed; older versions sealed none."""
+    found = record.get(_CHECKSUM)
+    if found is not None and found != _crc(record):
+        raise ValueError("its checksum does not fit, so it was changed after it was written")
+
+
+def _crc(record: Mapping[str, Any]) -> str:
+    others = {name: value for name, value in record.items() if name != _CHECKSUM}
+    text = json.dumps(others, sort_keys=True, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode('ascii')):08x}"
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.rundir import RunDir, ShardPath
 
 WAITING: Final = "waiting"  # no row yet
 _DIGITS: Final = 8  # of an id, in the table
@@ -121,8 +121,7 @@ def table(name: str, found: Sequence[PointState], width: int | None) -> str:
     rows = [("point", "status", "what", "median ms", "node", "why")]
     for one in found:
         time, node = one.row.get("median_ms"), str(one.row.get("node") or "")
-        shown = f"{float(time):.3f}" if time else ""
-        rows.append((one.point_id[:_DIGITS], one.status, one.label, shown, node, one.why))
+        rows.append((one.point_id[:_DIGITS], one.status, one.label, _rounded(time), node, one.why))
     one_node = len({row[_NODE] for row in rows[1:]}) < 2
     if width and one_node:  # more room for the reason
         told = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
@@ -142,8 +141,16 @@ def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
             yield from folded([f"   {line[begin:]}"] if line[begin:] else [], width)
 
 
+def _rounded(time: object) -> str:
+    """Return a time with three digits; what is none, since its row was damaged, as it is."""
+    try:
+        return f"{float(str(time)):.3f}" if time else ""
+    except ValueError:
+        return str(time)
+
+
 def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
     if not row:
         return None
-    submission = run.submission(str(row["submission"]))
-    return submission.log(int(row["chunk"]), int(row["attempt"]))
+    shard: ShardPath = row["_shard"]
+    return run.submission(shard.submission).log(shard.chunk, shard.attempt)

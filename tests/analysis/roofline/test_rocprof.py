@@ -183,3 +183,11 @@ def test_the_list_to_collect_has_every_counter_once(tmp_path):
     passes = [line.removeprefix("pmc: ").split() for line in rocprof.passes().splitlines()]
     assert sorted(name for one in passes for name in one) == sorted(MI200)
     assert max(map(len, passes)) <= 8
+
+
+def test_values_without_names_are_refused(tmp_path):
+    """The header is damaged: it is no table with a column per counter."""
+    path = write(tmp_path / "c.csv", MI200)
+    path.write_text(path.read_text().replace("Counter_Name", "Counter_Nome"))
+    with pytest.raises(UsageError, match="no column Counter_Name"):
+        rocprof.read([path])

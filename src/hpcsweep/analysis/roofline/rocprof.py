@@ -59,6 +59,7 @@ HOW: Final = (
 _OPERATIONS: Final = {**VALU, **MFMA}
 _COUNTERS: Final = ("SQ_INSTS_VALU_", "TCC_EA", "TCC_BUBBLE")  # how those that count here begin
 _IDENTITY: Final = ("Dispatch_Id", "Kernel_Name", "Start_Timestamp", "End_Timestamp")
+_LONG: Final = ("Counter_Name", "Counter_Value")
 _NUMBERS: Final = ["Counter_Value", "Start_Timestamp", "End_Timestamp"]
 _KEY: Final = ["process", "Dispatch_Id"]
 _PER_PASS: Final = 8  # counters that a hardware block has; as ROCm Compute Profiler groups them
@@ -111,7 +112,7 @@ def _pass(path: Path) -> pd.DataFrame:
     rows = export_file.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
     rows = rows.rename(columns={"Dispatch_ID": "Dispatch_Id"})
     counters = [name for name in rows if name.startswith(_COUNTERS)]
-    needed = ["Counter_Value"] if "Counter_Name" in rows else []
+    needed = [*_LONG] if any(name in rows for name in _LONG) else []
     export_file.check_columns(path, rows, [*needed, *_IDENTITY], HOW)
     if rows.empty:
         raise UsageError(f"{path}: a header and no dispatch; {HOW}")

@@ -1,0 +1,159 @@
+"""Every byte of small files, flipped and cut: what is whole is read, what is not is named.
+
+Through what reads the files; `python -m benchmarks.damage` does it through `collect`, and with
+more kinds of damage. By day every third byte of the longest files has its turn.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks import damage
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import chunk_file, ledger, manifest, rounds, seals, shards
+from hpcsweep.store.blocks import Blocks
+from hpcsweep.store.jobs_file import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import ShardPath
+
+
+@pytest.fixture(scope="module")
+def step(pytestconfig: pytest.Config) -> int:
+    """Return which bytes of the longest files have their turn."""
+    return 1 if pytestconfig.getoption("--all") else 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> damage.Folder:
+    """Return results of four points, in two submissions."""
+    return damage.make(tmp_path_factory.mktemp("every"))
+
+
+def every_byte(path: Path, step: int = 1) -> Iterator[bytes]:
+    """Put a file into each state that one flipped bit or a cut leaves; restore it in the end."""
+    whole = path.read_bytes()
+    try:
+        for at in range(0, len(whole), step):
+            flipped = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+            for found in (flipped, whole[:at]):
+                path.write_bytes(found)
+                yield found
+    finally:
+        path.write_bytes(whole)
+
+
+def proven(shard: ShardPath) -> tuple[dict[bytes, tuple[bytes, bytes]], list[str]]:
+    """Return the rows whose checksums fit, with their blocks, and what was left out before."""
+    found = shards.read(shard)
+    heads = seals.Heads(found.columns, found.layer_columns or ())
+    taken = {}
+    with Blocks() as blocks:
+        for row in found.rows:
+            places = [int(row[name]) for name in damage.COMMIT[:-1] if row[name].isdigit()]
+            try:
+                layers = blocks.read(shard.layers, *places[:2])
+                samples = blocks.read(shard.samples, *places[2:])
+            except (ResultsError, TypeError):
+                continue
+            if seals.fits(row["_line"], heads, layers, samples):
+                taken[row["_line"]] = layers, samples
+    return taken, found.problems
+
+
+def assert_as_written(path: Path, read: Callable[[], Any], expected: Any) -> None:
+    """Check that a file is read as it was written, or refused by its name in a line or two."""
+    try:
+        found = read()
+    except ResultsError as error:
+        told = str(error)
+        assert told.startswith(f"{path}: ")
+        assert len(told.splitlines()) <= 2
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", ["overall", "layers", "samples"])
+def test_of_a_shard_every_intact_row_is_kept_and_none_invented(
+    folder: damage.Folder, step: int, name: str
+) -> None:
+    """A line that is left out is named with its number."""
+    shard, _ = folder.run.shards()
+    whole, _ = proven(shard)
+    assert len(whole) == 3
+    path = getattr(shard, name)
+    for found in every_byte(path, step):
+        taken, problems = proven(shard)
+        now = {**folder.content, path: found}
+        assert taken.items() <= whole.items(), "a row was invented"
+        assert [*taken] == [*damage.kept(folder, shard.overall, now)], "an intact row was left out"
+        for problem in problems:
+            assert problem.startswith(str(shard.folder))
+
+
+def _manifests(folder: damage.Folder) -> Iterator[tuple[Path, Callable[[], Any]]]:
+    for submission in folder.run.submissions():
+        yield submission.manifest, submission.read_manifest
+        path = submission.manifest
+        yield path, lambda path=path: manifest.round_of(path, -1) in {-1, _round(path)} or None
+    yield folder.run.until, lambda: rounds.read(folder.run)
+
+
+def _round(path: Path) -> int:
+    return 0 if damage.LOCAL in str(path) else 1
+
+
+def test_a_manifest_is_read_as_it_was_written_or_named(folder: damage.Folder) -> None:
+    """So is what says which points were chosen in which round."""
+    for path, read in _manifests(folder):
+        whole = read()
+        assert whole is not None
+        for _found in every_byte(path):
+            assert_as_written(path, read, whole)
+
+
+def test_a_chunk_holds_the_points_that_were_sent_or_is_named(folder: damage.Folder) -> None:
+    """A changed axis would be measured under the name of another point."""
+    path = folder.run.submissions()[0].chunks
+    whole, ids = chunk_file.read_chunk(path, 0), [*chunk_file.read_ids(path)]
+    for found in every_byte(path):
+        for read, expected in (
+            (lambda: chunk_file.read_chunk(path, 0), whole),
+            (lambda: [*chunk_file.read_ids(path)], ids if found else []),
+        ):
+            assert_as_written(path, read, expected)
+
+
+def test_an_entry_of_a_journal_is_as_it_was_written_or_named(folder: damage.Folder) -> None:
+    """With its line, unless its writer was killed within it."""
+    for submission in folder.run.submissions():
+        whole = submission.read_jobs()
+        for found in every_byte(submission.jobs):
+            entries = submission.read_jobs()
+            kept = [one for one in entries if not isinstance(one, Damaged)]
+            assert [one for one in whole if one in kept] == kept
+            lines = re.findall(rb".*\n|.+$", found)
+            complete = sum(
+                b'"crc": "' in line and len(line) > line.rindex(b'"crc"') + 17 for line in lines
+            )
+            assert len(entries) >= complete
+
+
+def test_what_waits_is_never_sent_again(folder: damage.Folder, step: int) -> None:
+    """Whichever byte of the files of its submission is damaged."""
+    _, submission = folder.run.submissions()
+    for path in (submission.manifest, submission.chunks, submission.jobs):
+        for found in every_byte(path, step):
+            if path == submission.jobs and b"\n" not in found and not found.endswith(b"}"):
+                continue  # cut in the first entry: as if the command was killed there
+            try:
+                known = ledger.read(folder.run, folder.queue)
+            except ResultsError:
+                continue
+            assert folder.waits in known.settled(), (path.name, found)
