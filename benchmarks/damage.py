@@ -1,9 +1,9 @@
 """Damages every byte of small results folders, and counts what becomes of their rows.
 
-Run ``python -m benchmarks.damage [--only FILE,...] [--bits]``. Each file that holds measurements,
-or tells where they are, is damaged at each byte: one bit is flipped (with `--bits` each of the
-eight), the byte is zeroed, lost, or doubled, the file is cut there. After each damage `collect`
-reads the folder, and then the ledger, which says what is not sent again:
+Run ``python -m benchmarks.damage [--only FILE,...] [--step N] [--bits]``. Each file that holds
+measurements, or tells where they are, is damaged at each byte: one bit is flipped (with `--bits`
+each of the eight), the byte is zeroed, lost, or doubled, the file is cut there. After each damage
+`collect` reads the folder, and then the ledger, which says what is not sent again:
 
 * a row that is intact is in the table; one that was changed is not: each row there is one that was
   written, cell by cell, with its layers and samples;
@@ -50,9 +50,10 @@ _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=slurm.state_of("R")
 _COUNTED = ("damages", "rows kept", "rows dropped", "dropped and named", "rows invented", "wrong")
 
 
-def damages(whole: bytes, *, bits: bool) -> Iterator[tuple[str, int, bytes]]:
+def damages(whole: bytes, step: int, *, bits: bool) -> Iterator[tuple[str, int, bytes]]:
     """Yield every damage of one byte, and every cut, by kind."""
-    for at, byte in enumerate(whole):
+    for at in range(0, len(whole), step):
+        byte = whole[at]
         before, after = whole[:at], whole[at + 1 :]
         for bit in range(8) if bits else (at % 8,):
             yield "flipped", at, before + bytes([byte ^ 1 << bit]) + after
@@ -255,6 +256,7 @@ def main() -> int:
     """Print a line for each file, and for each kind of damage."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="")
+    parser.add_argument("--step", type=int, default=1, help="damage every so many bytes only")
     parser.add_argument("--bits", action="store_true", help="flip each of the eight bits")
     given = parser.parse_args()
     memory = Path("/dev/shm")
@@ -268,7 +270,7 @@ def main() -> int:
                 continue
             whole = path.read_bytes()
             by_file[f"{file} ({len(whole):,} bytes)"] = counts = Counter()
-            for kind, at, found in damages(whole, bits=given.bits):
+            for kind, at, found in damages(whole, given.step, bits=given.bits):
                 more, wrong = check(folder, path, found)
                 counts += more
                 by_kind[kind] = by_kind.get(kind, Counter()) + more

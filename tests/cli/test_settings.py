@@ -24,6 +24,7 @@ MISTAKES = [
     ("submit.sample = 'few'", "submit.sample: found 'few', needs a whole number", ""),
     ("submit.sample = true", "submit.sample: found true, needs a whole number", ""),
     ("submit.max_gpu_hours = '1'", "submit.max_gpu_hours: found '1', needs a number", ""),
+    (f"submit.max_gpu_hours = 1{'0' * 400}", "submit.max_gpu_hours: found 1000", "too large"),
     ("submit.check = 'no'", "submit.check: found 'no', needs true or false", ""),
     ("submit.cluster = [1]", "submit.cluster: found a list, needs text", ""),
     ("layers.format = 'pdf'", "layers.format: found 'pdf', 'pdf' is not one of", "md"),

@@ -8,8 +8,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import prepare, request
 from localruns import TEN
@@ -45,7 +47,7 @@ def test_results_of_a_newer_version_are_told(measured):
     """They are not touched."""
     (submission,) = measured.sweep().submissions()
     manifest = json.loads(submission.manifest.read_text())
-    submission.manifest.write_text(json.dumps({**manifest, "layout": 99}))
+    files.write_json(submission.manifest, typed_json.sealed({**manifest, "layout": 99}))
     done = measured.submit()
     assert done.returncode == ResultsError.exit_code
     assert "newer hpcsweep" in done.stderr

@@ -194,7 +194,7 @@ class _File:
                 try:
                     taken = _taken(self._params[loc], value, self._doc.path.parent)
                     yield loc, Value(taken, f"{self._doc.path}:{self._doc.line(loc)}")
-                except (ValueError, click.BadParameter) as error:
+                except (ValueError, OverflowError, click.BadParameter) as error:
                     self._complaints.add(loc, _found(value, error))
             elif loc not in {one[: len(loc)] for one in self._params}:
                 self._complaints.add(loc, self._unknown(loc))
