@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ def identity(pid: int | None = None) -> Identity:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
         boot += f" {namespace}".removesuffix(_OF_THE_HOST)
-    return Identity(host=socket.gethostname(), boot=boot, pid=pid, start=_start_ticks(pid))
+    return Identity(host=os.uname().nodename, boot=boot, pid=pid, start=_start_ticks(pid))
 
 
 def _start_ticks(pid: int) -> int | None:
@@ -91,6 +89,8 @@ def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, in case a pass holds the GIL."""
     if not sys.platform.startswith("linux"):
         return
+    import ctypes  # noqa: PLC0415 - only a worker needs it
+
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import __version__
@@ -73,7 +72,7 @@ def without_times(row: Row, wrapper: str) -> Row:
 
 def node() -> str:
     """Return the node's name as Slurm knows it, or the host's."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def _slurm_cells() -> Row:

@@ -24,7 +24,6 @@ import json
 import os
 import sys
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -320,5 +319,7 @@ if __name__ == "__main__":
     except BrokenPipeError:
         os._exit(1)
     except Exception:  # noqa: BLE001 - whatever it is belongs into the job's log
+        import traceback
+
         traceback.print_exc()
         sys.exit(1)

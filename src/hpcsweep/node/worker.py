@@ -16,7 +16,6 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import traceback
@@ -63,7 +62,7 @@ def main() -> int:
         _send(replies, Hello(refused=str(error)))
         return error.exit_code
     except ModuleNotFoundError as error:
-        told = extras.missing(error, f"{sys.executable} on {socket.gethostname()}")
+        told = extras.missing(error, f"{sys.executable} on {os.uname().nodename}")
         if told is None:
             raise
         _send(replies, Hello(refused=str(told)))

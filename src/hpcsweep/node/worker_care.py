@@ -6,8 +6,8 @@ alone; the next point gets a new worker. Standard library only.
 
 from __future__ import annotations
 
+import os
 import signal
-import socket
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -84,7 +84,7 @@ class WorkerCare:
             if isinstance(reply, Interrupted):
                 return None
             if number == _START_TRIES:
-                raise Refused(f"{socket.gethostname()}: the worker does not start: {reply}")
+                raise Refused(f"{os.uname().nodename}: the worker does not start: {reply}")
         return None
 
     def _greet(self, worker: Worker, reply: Mapping[str, Any]) -> Worker:

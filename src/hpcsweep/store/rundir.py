@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.store import jobs_file, manifest
+from hpcsweep.store import manifest
 
 if TYPE_CHECKING:
     from hpcsweep.store.jobs_file import Damaged, Entry
@@ -215,10 +215,14 @@ class SubmissionDir:
 
     def read_jobs(self) -> list[Entry | Damaged]:
         """Return the entries of the journal, and which of its lines are damaged."""
+        from hpcsweep.store import jobs_file  # noqa: PLC0415 - the measuring side has no journal
+
         return jobs_file.read(self.jobs)
 
     def append_job(self, entry: Entry) -> None:
         """Add an entry to the journal, synced before this returns."""
+        from hpcsweep.store import jobs_file  # noqa: PLC0415 - as above
+
         jobs_file.append(self.jobs, entry)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -69,7 +68,7 @@ class Learnt:
             if (one, name) in known
         ]
         ratios = in_proportion or (of_algorithm or of_model or known).values()
-        return statistics.median(ratios) if ratios else None
+        return _median([*ratios], 0.0) if ratios else None
 
     @cached_property
     def _ratios(self) -> dict[tuple[str, str], float]:
@@ -77,7 +76,7 @@ class Learnt:
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
         for row in self.rows:
             found[row.kind[0], row.kind[1]].append(row.pass_s / row.by_table)
-        return {pair: statistics.median(ratios) for pair, ratios in found.items()}
+        return {pair: _median(ratios, 0.0) for pair, ratios in found.items()}
 
     def width_of_measured(self, passes: float) -> float | None:
         """Return the factor by which points of so many passes are too low, nine times in ten."""
@@ -158,7 +157,9 @@ def _by(rows: Sequence[Took]) -> list[tuple[Kind, list[Took]]]:
 
 
 def _median(values: Sequence[float], missing: float) -> float:
-    return statistics.median(values) if values else missing
+    from statistics import median  # noqa: PLC0415 - slow to load, and often there is nothing
+
+    return median(values) if values else missing
 
 
 def _quantile(ratios: Sequence[float], fewest: int = _FEWEST) -> float | None:
