@@ -23,6 +23,7 @@ those of this part of the study.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import platform
 import statistics
@@ -34,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import hpcsweep
 from benchmarks.peers import watching
 from benchmarks.peers.tools import STUDIES, TOOLS, Study, Tool
 from benchmarks.peers.watching import Cost
@@ -99,6 +101,8 @@ def _arguments() -> argparse.Namespace:
 
 def _install(tool: Tool, environments: Path) -> None:
     folder = environments / tool.environment
+    if not tool.packages:  # ours: compiled as pip leaves the others
+        compileall.compile_dir(Path(hpcsweep.__file__).parent, quiet=1)
     if not tool.packages or (folder / "complete").exists():
         return
     print(f"installing {' '.join(tool.packages)}", file=sys.stderr)

@@ -69,10 +69,7 @@ def _hpcsweep(study: Study) -> list[list[str]]:
     spec = study.out / "study.yaml"
     spec.write_text(_SPEC.format(points=study.points, sleep_ms=1000 * study.seconds))
     run = [sys.executable, "-m", "hpcsweep", "--results", str(study.out / "results")]
-    return [
-        [*run, "submit", str(spec), "--cluster", "local", "--workers", "2"],
-        [*run, "collect", "study"],
-    ]
+    return [[*run, "submit", str(spec), "--cluster", "local", "--workers", "2", "--collect"]]
 
 
 def _hpcsweep_calls(study: Study) -> Counter[str]:

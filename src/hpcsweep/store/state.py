@@ -96,7 +96,11 @@ def rank(status: PointStatus) -> int:
 
 def best(rows: Iterable[tuple[str, PointStatus]]) -> dict[str, PointStatus]:
     """Return the status of each point; `rows` are ids and statuses, the oldest first."""
-    found: dict[str, PointStatus] = {}
+    rows = list(rows)
+    found = dict(rows)
+    if len(found) == len(rows):
+        return found
+    found = {}
     for point_id, status in rows:
         before = found.get(point_id)
         if before is None or rank(status) >= rank(before):

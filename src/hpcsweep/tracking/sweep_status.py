@@ -61,9 +61,13 @@ class ProfileStatus:
 
     def tally(self) -> Tally:
         """Return points by status, and how many of those that are ok are not valid."""
-        found = Tally()
-        for point in self.planned & self.status.keys():
-            found.add(self.status[point], self.doubts.get(point, VALID))
+        measured = self.planned & self.status.keys()
+        found = Tally(Counter(map(self.status.__getitem__, measured)))
+        found.doubt(
+            why
+            for point, why in self.doubts.items()
+            if why != VALID and point in measured and self.status[point] is PointStatus.OK
+        )
         return found
 
     @property
