@@ -244,6 +244,8 @@ def _check_names(  # noqa: PLR0913, PLR0917 - what is compared
 
 def _ledger(folder: Folder, wrong: list[str]) -> None:
     """Check that what waits in the queue is not sent again, or that `submit` refuses."""
+    if not folder.run.submissions()[-1].read_jobs():
+        return  # cut in the first entry: as if `submit` was killed before it called sbatch
     try:
         known = ledger.read(folder.run, folder.queue)
     except ResultsError:

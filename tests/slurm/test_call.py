@@ -149,3 +149,9 @@ def _preloaded() -> set[str]:
         text=True,
     )
     return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_a_nul_byte_in_an_answer_is_replaced(program: Callable[[str, str], Path]):
+    """What Slurm names is an argument of the next question, and no argument can hold one."""
+    program("scontrol", r"printf 'a\0b'")
+    assert slurm.call.ask("scontrol", "ping") == "a\ufffdb"

@@ -126,3 +126,11 @@ def test_an_entry_that_was_changed_is_damaged(path: Path) -> None:
         assert [type(one) for one in last] == [jobs_file.Damaged] * bool(end)
     path.write_text(text[:-1])
     assert jobs_file.read(path) == ENTRIES
+
+
+@pytest.mark.parametrize("entry", ['"cancelled": "0-9999999"', '"over": {"FAILED": "0-9999999"}'])
+def test_more_chunks_than_there_can_be_are_damaged(path: Path, entry: str) -> None:
+    """A sweep has a million points at most; to list so many takes seconds and a gigabyte."""
+    path.write_text(f'{{{entry}, "at": "x"}}\n')
+    (found,) = jobs_file.read(path)
+    assert isinstance(found, jobs_file.Damaged)

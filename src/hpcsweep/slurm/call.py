@@ -165,5 +165,6 @@ def environment(program: str) -> dict[str, str]:
 
 
 def decoded(raw: bytes | str | None) -> str:
-    """Decode output; a name may be in another encoding."""
-    return raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")
+    """Decode output; a name may be in another encoding, and never holds what no argument can."""
+    text = raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -17,6 +17,7 @@ from hpcsweep.processes import Identity
 from hpcsweep.store import typed_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -169,16 +170,22 @@ def _check(entry: Entry) -> None:
             numbers = [entry.first_chunk, entry.tasks]
             _match(_JOB_ID, entry.job_id)
         case Cancelled():
-            numbers = []
-            _match(_CHUNKS, entry.cancelled)
+            numbers = _numbers([entry.cancelled])
         case Over():
-            numbers = []
-            for chunks in entry.over.values():
-                _match(_CHUNKS, chunks)
+            numbers = _numbers(entry.over.values())
         case _:
             return
     if any(not 0 <= number <= _MOST for number in numbers):
         raise ValueError(f"no chunks can have the numbers {numbers}")
+
+
+def _numbers(lists: Iterable[str]) -> list[int]:
+    """Return the numbers in lists of chunks; `ValueError` where they are none."""
+    found: list[int] = []
+    for chunks in lists:
+        _match(_CHUNKS, chunks)
+        found += map(int, re.findall(r"\d+", chunks))
+    return found
 
 
 def _match(form: re.Pattern[str], text: object) -> None:
