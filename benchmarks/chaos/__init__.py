@@ -1,1 +1,1 @@
-"""Faults at length on this machine: ``python -m benchmarks.chaos``."""
+"""Faults at length, on this machine and on a Slurm of its own: ``python -m benchmarks.chaos``."""

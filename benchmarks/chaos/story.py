@@ -15,6 +15,7 @@ from benchmarks.chaos.place import HangsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from random import Random
 
     from benchmarks.chaos.faults import Struck
@@ -26,7 +27,7 @@ _IN_A_ROW: Final = (2, 10)  # strikes at a run
 _TRIES: Final = 12  # of submitting without a fault, until nothing is missing
 _PER_FAULT: Final = 3  # points that may be measured again: those of each worker
 _FAILED: Final = 3  # the exit code that says that points failed
-_OURS: Final = re.compile(r'File ".*/hpcsweep/[a-z_/]+\.py"')
+_FRAMES: Final = re.compile(r'File "([^"]+)"')
 _UNEXPECTED: Final = ("Traceback (most recent call last)", "hpcsweep: unexpected ")
 
 
@@ -162,9 +163,16 @@ def _unexpected(place: Place) -> list[str]:
     for log in logs:
         text = log.read_text(errors="replace")
         _, words, after = text.partition(_UNEXPECTED[0])
-        theirs = log.parent.name == "submitit" and not _OURS.search(after)  # it dies of such faults
-        found += [f"{log.name}: {after[-1500:]}"] if words and not theirs else []
+        found += [f"{log.name}: {after[-1500:]}"] if words and not _is_theirs(log, after) else []
     return found
+
+
+def _is_theirs(log: Path, traceback: str) -> bool:
+    """Say whether Python was interrupted while it started, or submitit died of a fault."""
+    text = traceback.partition("\n\n")[0]
+    frames = _FRAMES.findall(text.partition("Error: ")[0])
+    theirs = log.parent.name == "submitit" and not (frames and "/hpcsweep/" in frames[-1])
+    return theirs or "\nKeyboardInterrupt" in text
 
 
 def _mend(place: Place) -> None:
