@@ -62,11 +62,11 @@ def _changed(found: Any, drawn: random.Random) -> Any:  # noqa: ANN401 - whateve
     """Change one place: another value, one that is gone, doubled, or stands elsewhere."""
     places = [*_places(found)]
     if not places:
-        return drawn.choice(_VALUES)
+        return copy.deepcopy(drawn.choice(_VALUES))
     place, key = drawn.choice(places)
     how = drawn.random()
     if how < 0.6:
-        place[key] = drawn.choice(_VALUES)
+        place[key] = copy.deepcopy(drawn.choice(_VALUES))
     elif how < 0.75:
         del place[key]
     elif how < 0.9 and isinstance(place[key], list):
