@@ -76,9 +76,20 @@ class Disk:
 
 
 def cover(folder: Path) -> None:
-    """Make a folder read-only for whoever opens a file from now on; open files go on."""
-    subprocess.run(["mount", "--bind", folder, folder], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+    """Make a folder read-only for whoever opens a file from now on; open files go on.
+
+    It is covered by a mount that is read-only already: one that a file is being written through
+    cannot become so.
+    """
+    aside = folder.parent / "read-only"
+    aside.mkdir(exist_ok=True)
+    for words in (
+        ["mount", "--bind", folder, aside],
+        ["mount", "-o", "remount,bind,ro", aside],
+        ["mount", "--bind", aside, folder],
+        ["umount", aside],
+    ):
+        subprocess.run(words, check=True)
 
 
 def uncover(folder: Path) -> None:
