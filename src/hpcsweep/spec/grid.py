@@ -266,11 +266,12 @@ def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], l
     """Return the values of all sources, each once, and the bits of the sources that have it."""
     values: dict[str, Any] = {}
     masks: dict[str, int] = {}
+    of_none = ~sum(1 << bit for bit in bits)
     for bit, source in zip(bits, sources, strict=True):
         for value in source:
             key = canonical_json(value)
             values.setdefault(key, value)
-            masks[key] = masks.get(key, ~sum(1 << each for each in bits)) | 1 << bit
+            masks[key] = masks.get(key, of_none) | 1 << bit
     return list(values.values()), list(masks.values())
 
 
