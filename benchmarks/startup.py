@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "noop.yaml").write_text(NOOP)
-        _run(folder, "submit", "noop.yaml", "--workers", "2")
+        _run(folder, "submit", "noop.yaml", "--cluster", "local", "--workers", "2")
         for number in range(runs):
             for label, call in _calls(folder, number).items():
                 begin = time.perf_counter()
