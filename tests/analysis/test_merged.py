@@ -49,3 +49,11 @@ def test_a_table_as_it_was_written_is_read(tmp_path: Path) -> None:
     path.write_text(f"{HEAD}\n{ROW.format('0')}\n1,oom,a,gemm,64,,1\n")
     table = merged.read(path, "s")
     assert (list(table["input_size"]), list(table["point_id"])) == ([64, 64], ["0", "1"])
+
+
+def test_a_loss_that_diverged_is_a_number(tmp_path: Path) -> None:
+    """Training writes what it measured: nan, or inf."""
+    path = tmp_path / "overall.csv"
+    rows = [f"{ROW.format(i)},{loss}" for i, loss in enumerate(("0.5", "nan", "inf"))]
+    path.write_text("\n".join([f"{HEAD},train_loss", *rows, ""]))
+    assert len(merged.read(path, "s")) == 3

@@ -84,6 +84,8 @@ def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
     if not pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
         numbers = pd.to_numeric(cells.astype(str), errors="coerce")
     odd = cells.notna() & numbers.isna()
+    if kind == "float":  # a loss that diverged is measured
+        odd &= cells.astype(str).str.lower() != "nan"
     return odd | np.isinf(numbers.astype(float)) if kind == "int" else odd
 
 

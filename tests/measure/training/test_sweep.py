@@ -65,7 +65,9 @@ def test_a_training_sweep_runs_from_file_to_table(ran, rows):
     assert done.returncode == 3, done.stderr
     statuses = [row["status"] for row in rows]
     assert (len(rows), statuses.count("ok"), statuses.count("error")) == (8, 3, 4)
-    table = desk.run("report").stdout
+    reported = desk.run("report")
+    assert reported.returncode == 0, reported.stderr
+    table = reported.stdout
     assert re.search(r"training, ms of a step \(3 ok.*[,;] 1 unsupported, 4 error\)", table)
     assert "needs a GPU" in _of(rows, amp="fp16")["status_reason"]
 
