@@ -90,7 +90,7 @@ def test_a_script_in_a_hostile_folder_is_submitted_and_runs_there(cluster: Lab, 
 
 def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send: Send):
     """Twenty tasks, two at a time: 18 wait for the throttle, 2 run on the right node."""
-    array = send("sleep 600", "--array=0-19%2", "-p", "gpu", "-C", "gpul40s", "-J", "a|b, c")
+    array = send("exec sleep 600", "--array=0-19%2", "-p", "gpu", "-C", "gpul40s", "-J", "a|b, c")
     running = _queued([array], Meaning.RUNNING, 2)
     listed = slurm.queue([array])
     waiting = [job for job in listed if job not in running]
@@ -103,7 +103,7 @@ def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send:
 
 def test_the_queue_is_asked_by_job_or_by_user(cluster: Lab, send: Send):
     """Without ids, all of this user; a job that is not asked for is not told."""
-    first, second = send("sleep 600"), send("sleep 600")
+    first, second = send("exec sleep 600"), send("exec sleep 600")
     assert {job.id.job for job in slurm.queue([first])} == {first.job}
     assert {first.job, second.job} <= {job.id.job for job in slurm.queue()}
 
@@ -135,7 +135,7 @@ def test_jobs_that_slurm_does_not_know_are_simply_missing(
     cluster: Lab, send: Send, since: datetime
 ):
     """Unknown ids are no error, alone or among known ones."""
-    known = send("sleep 600")
+    known = send("exec sleep 600")
     for unknown in (["999999"], ["999998", "999999_3"]):
         assert slurm.queue(unknown) == []
         assert slurm.attempts(unknown, since) == []
@@ -145,7 +145,7 @@ def test_jobs_that_slurm_does_not_know_are_simply_missing(
 
 def test_a_survey_keeps_the_better_word_on_each_task(cluster: Lab, send: Send, since: datetime):
     """The queue for what lives, the accounts for what is over."""
-    over, alive = send("exit 7"), send("sleep 600")
+    over, alive = send("exit 7"), send("exec sleep 600")
     _all_over([over], since, 1)
     _queued([alive], Meaning.RUNNING)
     survey = slurm.survey([over, alive, "999999"], since)
@@ -158,7 +158,7 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
     cluster: Lab, send: Send, since: datetime
 ):
     """The survey says that it waits, although an attempt of it is over."""
-    job = send("sleep 600", "-p", "mi250")
+    job = send("exec sleep 600", "-p", "mi250")
     _queued([job], Meaning.RUNNING)
     requeue(cluster, [job])
     _queued([job], Meaning.PENDING)
@@ -170,7 +170,7 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
 
 def test_single_tasks_of_an_array_are_cancelled(cluster: Lab, send: Send):
     """A task, a range of tasks, or all: the others go on."""
-    array = send("sleep 600", "--array=0-9", "-p", "v100")
+    array = send("exec sleep 600", "--array=0-9", "-p", "v100")
     _queued([array], Meaning.RUNNING, 10)
     slurm.cancel([JobId.of(array.job, 9), f"{array}_[2,5-7]"])
     gone = _queued([array], Meaning.CANCELLED, 5)
@@ -193,7 +193,7 @@ def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
 
 def test_the_name_of_a_cluster_goes_with_the_id(cluster: Lab, send: Send, since: datetime):
     """`sbatch --parsable` says `12;lab` when a cluster was named; every question then names it."""
-    job = send("sleep 600", "--clusters=lab")
+    job = send("exec sleep 600", "--clusters=lab")
     assert job.cluster == "lab"
     running = _queued([job], Meaning.RUNNING)
     assert [one.id.cluster for one in running] == ["lab"]
@@ -254,9 +254,9 @@ def test_a_limit_on_submitted_jobs_is_told_by_name(
     cluster: Lab, send: Send, options: list[str], limit: str
 ):
     """What fits goes in, what does not is a `LimitReached`."""
-    send("sleep 600", "--array=0-2", *options)
+    send("exec sleep 600", "--array=0-2", *options)
     with pytest.raises(LimitReached) as caught:
-        send("sleep 600", "--array=0-2", *options)
+        send("exec sleep 600", "--array=0-2", *options)
     assert caught.value.limit == limit
 
 
@@ -301,7 +301,7 @@ def test_what_is_accepted_and_never_runs_is_told_by_its_reason(cluster: Lab, sen
 
 def test_a_lost_node_is_the_clusters_fault_and_named(cluster: Lab, send: Send, since: datetime):
     """NODE_FAIL is not charged, and its node is to be excluded."""
-    job = send("sleep 600", "-p", "l40s", "--no-requeue")
+    job = send("exec sleep 600", "-p", "l40s", "--no-requeue")
     _queued([job], Meaning.RUNNING)
     cluster.run("scontrol", "update", "nodename=l40sn1", "state=down", "reason=a test")
     (lost,) = _all_over([job], since, 1)
@@ -314,9 +314,9 @@ def test_a_preempted_job_is_not_charged_and_its_node_is_not_at_fault(
     cluster: Lab, send: Send, since: datetime
 ):
     """A job of higher priority takes the place of one in a partition that gives way."""
-    low = send("sleep 600", "-p", "lowcancel", "-w", "v100n1", "--exclusive")
+    low = send("exec sleep 600", "-p", "lowcancel", "-w", "v100n1", "--exclusive")
     _queued([low], Meaning.RUNNING)
-    send("sleep 600", "-p", "v100")
+    send("exec sleep 600", "-p", "v100")
     (gone,) = _all_over([low], since, 1)
     assert (gone.state.name, gone.state.meaning) == ("PREEMPTED", Meaning.INFRASTRUCTURE)
     assert not gone.state.node_at_fault
@@ -326,7 +326,7 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
     bare_cluster: Lab, send: Send, since: datetime
 ):
     """Each question says that nobody answered; orders raise; nothing waits for 19 s."""
-    job = send("sleep 600")
+    job = send("exec sleep 600")
     script = bare_cluster.directory / "job.sh"
     script.write_text("#!/bin/sh\ntrue\n")
     bare_cluster.kill("slurmctld")
@@ -348,7 +348,7 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
 
 def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send, since: datetime):
     """The survey holds what squeue knows, and says that the accounts are disabled."""
-    job = send("sleep 600")
+    job = send("exec sleep 600")
     _queued([job], Meaning.RUNNING)
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].state.name == "RUNNING"
@@ -364,7 +364,7 @@ def test_slurmdbd_down_is_told_and_the_queue_still_answers(
     cluster: Lab, send: Send, since: datetime
 ):
     """A database that is down is not the same as no accounts at all."""
-    job = send("sleep 600")
+    job = send("exec sleep 600")
     _queued([job], Meaning.RUNNING)
     cluster.kill("slurmdbd")
     survey = slurm.survey([job], since)
