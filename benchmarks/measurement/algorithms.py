@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measurement.printing import need, print_head, print_row
+from benchmarks.markdown import print_head, print_row
+from benchmarks.measurement.printing import need
 from hpcsweep.conv.reference.backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line

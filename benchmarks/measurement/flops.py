@@ -17,7 +17,7 @@ import torch
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.measurement.printing import print_head, print_row
+from benchmarks.markdown import print_head, print_row
 from benchmarks.odd_networks import Mixed, vit
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 

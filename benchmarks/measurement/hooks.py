@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from benchmarks.measurement.printing import print_head, print_row, ratio
+from benchmarks.markdown import print_head, print_row
+from benchmarks.measurement.printing import ratio
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import stats

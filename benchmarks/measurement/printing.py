@@ -1,4 +1,4 @@
-"""Markdown rows, ratios with their intervals, and packages in a folder of their own."""
+"""Ratios with their intervals, and packages in a folder of their own."""
 
 from __future__ import annotations
 
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
 PACKAGES: Final = _CACHE / "hpcsweep" / "measurement"
-
-
-def print_row(*cells: object) -> None:
-    """Print a row of a table."""
-    print("|", " | ".join(map(str, cells)), "|", flush=True)
-
-
-def print_head(text: str) -> None:
-    """Print the names of columns, which stand between bars."""
-    names = text.split(" | ")
-    print_row(*names)
-    print_row(*["---"] * len(names))
 
 
 def ratio(firsts: Sequence[float], seconds: Sequence[float]) -> str:

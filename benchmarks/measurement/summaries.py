@@ -13,7 +13,8 @@ import scipy.stats
 from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks.measurement.printing import need, print_head, print_row
+from benchmarks.markdown import print_head, print_row
+from benchmarks.measurement.printing import need
 from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:

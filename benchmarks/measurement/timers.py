@@ -27,7 +27,8 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils.benchmark import Timer
 
-from benchmarks.measurement.printing import need, print_head, print_row, ratio
+from benchmarks.markdown import print_head, print_row
+from benchmarks.measurement.printing import need, ratio
 from hpcsweep.measure import models
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.timing.clocks import HostClock

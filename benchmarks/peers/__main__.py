@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Final
 
 import hpcsweep
+from benchmarks.markdown import print_head, print_row
 from benchmarks.peers import watching
 from benchmarks.peers.tools import STUDIES, TOOLS, Study, Tool
 from benchmarks.peers.watching import Cost
@@ -123,16 +124,6 @@ def _env(study: Study) -> dict[str, str]:
     }
 
 
-def _print_row(*cells: object) -> None:
-    print("|", " | ".join(map(str, cells)), "|", flush=True)
-
-
-def _print_head(text: str) -> None:
-    names = text.split(" | ")
-    _print_row(*names)
-    _print_row(*["---"] * len(names))
-
-
 def _measured(tools: list[Tool], part: Part, environments: Path) -> bool:
     """Print what the study costs from nothing to the table."""
     found: dict[str, list[_Run]] = {tool.name: [] for tool in tools}
@@ -141,9 +132,9 @@ def _measured(tools: list[Tool], part: Part, environments: Path) -> bool:
             runs = found[tool.name]
             if not runs or (not isinstance(runs[-1], str) and runs[-1][0].wall < _TIRING):
                 runs.append(_run(tool, part, environments))
-    _print_head(_STARTING)
+    print_head(_STARTING)
     for name, runs in found.items():
-        _print_row(name, *_figures(runs))
+        print_row(name, *_figures(runs))
     return all(not isinstance(run, str) and run[0].complete for run in found.get("hpcsweep", ()))
 
 
@@ -188,7 +179,7 @@ def _wall(walls: list[float]) -> str:
 
 def _killed(tools: list[Tool], part: Part, environments: Path) -> bool:
     """Print what is there after a kill at half way, and after the tool went on."""
-    _print_head(_GOING_ON)
+    print_head(_GOING_ON)
     good = True
     for tool in tools:
         with tempfile.TemporaryDirectory(prefix="peers-") as out:
@@ -197,7 +188,7 @@ def _killed(tools: list[Tool], part: Part, environments: Path) -> bool:
             killed, ended = _resumed(tool, study, part.limit)
             calls, rows = tool.calls(study), tool.rows(study)
         twice = sum(calls.values()) - len(calls)
-        _print_row(tool.name, tool.how, killed, rows, twice, ended)
+        print_row(tool.name, tool.how, killed, rows, twice, ended)
         good &= tool.name != "hpcsweep" or (rows == part.points and twice <= 2)
     return good
 
