@@ -31,10 +31,10 @@ from hpcsweep.text import harmless
 _SUSPECT: Final = re.compile(
     rb'(?:^|,)"?(?:[=@]|[+-](?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$)))', re.MULTILINE | re.IGNORECASE
 )
-_SIGNS: Final = (b"=", b"@", b"+", b"-")
+# what every match holds, behind a line break: found much faster than the pattern
 _BEGINNINGS: Final = tuple(
-    before + sign for before in (b",", b'"', b"\n") for sign in _SIGNS
-)  # of cells that are looked at closely
+    before + sign for before in (b",", b'"', b"\n") for sign in (b"=", b"@", b"+", b"-")
+)
 
 
 class Damaged(Exception):
@@ -213,8 +213,8 @@ class _Source:
 
 def _may_hold_formulas(block: bytes) -> bool:
     """Say whether a cell may be a formula; looks closely only where one begins like one."""
-    first = block[:1] in _SIGNS or block[:1] == b'"'
-    return (first or any(map(block.__contains__, _BEGINNINGS))) and bool(_SUSPECT.search(block))
+    text = b"\n" + block
+    return any(map(text.__contains__, _BEGINNINGS)) and bool(_SUSPECT.search(block))
 
 
 def _harmless(block: bytes) -> bytes:

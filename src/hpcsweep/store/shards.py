@@ -51,8 +51,7 @@ _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 class ShardWriter:
     """The only writer of one attempt's files, which must not exist yet.
 
-    The file of layer rows is made when there are any, the others on opening. `common` are the cells
-    that every row has unless it says otherwise.
+    The file of layer rows is made when there are any, the others on opening.
 
     Raises:
         FileExistsError: another process took this attempt.
@@ -77,7 +76,7 @@ class ShardWriter:
         self._synced = time.monotonic()
 
     def set_common(self, row: Mapping[str, object]) -> None:
-        """Take the cells of the rows to come that are not theirs alone."""
+        """Take the cells that every row to come has unless it says otherwise."""
         self._common = cells(row, SHARD_COLUMNS[:-1])
 
     def commit(
