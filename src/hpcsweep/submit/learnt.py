@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -68,7 +69,7 @@ class Learnt:
             if (one, name) in known
         ]
         ratios = in_proportion or (of_algorithm or of_model or known).values()
-        return _median([*ratios], 0.0) if ratios else None
+        return statistics.median(ratios) if ratios else None
 
     @cached_property
     def _ratios(self) -> dict[tuple[str, str], float]:
@@ -76,7 +77,7 @@ class Learnt:
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
         for row in self.rows:
             found[row.kind[0], row.kind[1]].append(row.pass_s / row.by_table)
-        return {pair: _median(ratios, 0.0) for pair, ratios in found.items()}
+        return {pair: statistics.median(ratios) for pair, ratios in found.items()}
 
     def width_of_measured(self, passes: float) -> float | None:
         """Return the factor by which points of so many passes are too low, nine times in ten."""
@@ -157,9 +158,7 @@ def _by(rows: Sequence[Took]) -> list[tuple[Kind, list[Took]]]:
 
 
 def _median(values: Sequence[float], missing: float) -> float:
-    from statistics import median  # noqa: PLC0415 - slow to load, and often there is nothing
-
-    return median(values) if values else missing
+    return statistics.median(values) if values else missing
 
 
 def _quantile(ratios: Sequence[float], fewest: int = _FEWEST) -> float | None:
