@@ -100,12 +100,17 @@ def collect_is_killed(place: Place, rng: Random) -> Struck | None:
     """SIGKILL for `collect` at any moment of it."""
     if not place.begun:
         return None
-    child = place.start(place.collect())
-    time.sleep(rng.uniform(0.1, 0.8))
+    return killed(place, "collect", place.collect(), rng.uniform(0.1, 0.8))
+
+
+def killed(place: Place, verb: str, words: list[str], after: float) -> Struck | None:
+    """SIGKILL for a command that is started now, so many seconds later."""
+    child = place.start(words)
+    time.sleep(after)
     struck = child.poll() is None
     child.kill()
-    place.end("collect is killed", child)
-    return Struck("SIGKILL: collect", "collect is killed") if struck else None
+    place.end(f"{verb} is killed", child)
+    return Struck(f"SIGKILL: {verb}", f"{verb} is killed") if struck else None
 
 
 def two_at_once(place: Place, rng: Random) -> Struck:

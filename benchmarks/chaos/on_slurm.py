@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.chaos.faults import Struck
+from benchmarks.chaos.faults import Struck, killed
 from benchmarks.chaos.place import HangsError, Place
 from killing import command
 from lab import NODES, PATH, Lab, Options
@@ -206,12 +206,7 @@ def _cancel(place: SlurmPlace, rng: Random) -> Struck | None:
 def _submit_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
     place.cluster.ask("scancel", *[line.split()[0] for line in place.jobs()])
     place.wait(lambda: not place.jobs())
-    child = place.start(place.submit())
-    time.sleep(rng.uniform(0.3, 1.8))
-    struck = child.poll() is None
-    child.kill()
-    place.end("submit is killed", child)
-    return Struck("SIGKILL: submit", "submit is killed") if struck else None
+    return killed(place, "submit", place.submit(), rng.uniform(0.3, 1.8))
 
 
 def _step_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
