@@ -82,10 +82,11 @@ def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
     """Return which cells are neither empty nor numbers."""
     numbers = cells
     if not pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
-        numbers = pd.to_numeric(cells.astype(str), errors="coerce")
+        texts = cells.astype(str)
+        numbers = pd.to_numeric(texts, errors="coerce")
+        if kind == "float":  # a loss that diverged is measured
+            numbers = numbers.mask(texts.str.lower() == "nan", 0.0)
     odd = cells.notna() & numbers.isna()
-    if kind == "float":  # a loss that diverged is measured
-        odd &= cells.astype(str).str.lower() != "nan"
     return odd | np.isinf(numbers.astype(float)) if kind == "int" else odd
 
 
