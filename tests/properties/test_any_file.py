@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from hpcsweep.catalog import ALGORITHMS, AXES, SETTINGS, WORKLOADS
 from hpcsweep.errors import BadInput, ProfileError, SpecError
-from hpcsweep.spec import profile, sweep_file
+from hpcsweep.spec import document, profile, sweep_file
 from hpcsweep.spec.document import MOST_SHOWN
 from hpcsweep.spec.expansion import expand
 from paths import ROOT
@@ -120,6 +122,29 @@ def test_any_data_is_a_sweep_or_refused(tmp_path: Path, data: Any) -> None:
         assert len(expansion) > 0
         record = expansion.to_json(limit=3)
         json.dumps({**record, "points": [*record["points"]]}, allow_nan=False)
+
+
+def _told(model: type[sweep_file.SweepFile], data: Any) -> str | None:
+    """Return what a model reads, None where it refuses."""
+    try:
+        return repr(model.model_validate(data).model_dump(exclude_unset=True))
+    except ValidationError:
+        return None
+
+
+@given(data=anything | _shaped(SWEEP_KEYS) | sweeps)
+def test_the_model_of_some_axes_reads_what_the_whole_one_reads(tmp_path: Path, data: Any) -> None:
+    """A file without mistakes is checked against a model of its own axes only."""
+    path = tmp_path / "drawn.yaml"
+    path.write_text(json.dumps(data))
+    try:
+        doc = document.read(path, SpecError)
+    except SpecError:
+        return
+    names = frozenset(AXES).intersection(re.findall(r'"(\w+)": ', json.dumps(data)))
+    for workload in ("", *WORKLOADS):
+        whole = _told(sweep_file.model(workload), doc.data)
+        assert _told(sweep_file.model(workload, names), doc.data) == whole
 
 
 @given(data=_shaped(PROFILE_KEYS))

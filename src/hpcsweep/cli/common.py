@@ -174,13 +174,13 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         UsageError: none is named, and this machine may be a login node or has none of the GPUs.
     """
+    if clusters:
+        return clusters
     from hpcsweep import slurm
     from hpcsweep.preflight import local_device
     from hpcsweep.spec import profile
     from hpcsweep.submit import request
 
-    if clusters:
-        return clusters
     gpus = request.gpus(sweep)
     if gpus and (here := local_device.local_device()) not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"

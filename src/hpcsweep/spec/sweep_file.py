@@ -7,12 +7,12 @@ constraints mean together.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import Field, create_model
+from pydantic import Field, ValidationError, create_model
 
 from hpcsweep import files
 from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, Setting, axes_of, settings_of
@@ -70,9 +70,13 @@ class SweepFile(Shape):
 
 
 @cache
-def model(workload: str = "") -> type[SweepFile]:
-    """Return the model of a workload's sweep files; without one, of those of all workloads."""
-    axes = list((axes_of(workload) if workload else AXES).values())
+def model(workload: str = "", names: frozenset[str] | None = None) -> type[SweepFile]:
+    """Return the model of a workload's sweep files; without one, of those of all workloads.
+
+    With `names` it knows these axes and `model` only, and is made in a fraction of the time.
+    """
+    known = axes_of(workload) if workload else AXES
+    axes = [axis for axis in known.values() if names is None or axis.name in {"model", *names}]
     # a no-op runs no model, so any name will do
     real = [replace(a, kind="str") if a.kind == "model" else a for a in axes]
     real = real if workload == "noop" else axes
@@ -80,7 +84,7 @@ def model(workload: str = "") -> type[SweepFile]:
     condition: Any = axis_map("Condition", axes, asked_of)
     failure = _typed(Failure, {"when": axis_map("Cases", axes, named_of)})
     settings = settings_of(workload) if workload else SETTINGS
-    group = list_of(choice(axis.name for axis in axes), **_ZIPPED)
+    group = list_of(choice(known), **_ZIPPED)
     return _typed(
         SweepFile,
         {
@@ -125,8 +129,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
     doc = document.read(path, SpecError)
-    workload = doc.data.get("workload")
-    file = check(model(workload if workload in WORKLOADS else ""), doc, partial(_unknown, workload))
+    file = _checked(doc)
     reader = Reader(doc, file)
     sweep = Sweep(
         name=_name(doc, file.name or name or path.stem, given="name" in doc.data),
@@ -146,6 +149,28 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
 def schema() -> str:
     """Return the JSON Schema of sweep files, as it is committed in sweeps/schema.json."""
     return json_schema.text(model(), "A sweep of hpcsweep")
+
+
+def _checked(doc: Document) -> SweepFile:
+    """Return the file as the model of its workload."""
+    workload = doc.data.get("workload")
+    known = workload if workload in WORKLOADS else ""
+    try:  # most files have few axes and no mistake
+        return model(known, frozenset(AXES).intersection(_keys(doc.data))).model_validate(doc.data)
+    except ValidationError:
+        return check(model(known), doc, partial(_unknown, workload))
+
+
+def _keys(data: object) -> Iterator[str]:
+    """Yield the keys of all maps in a file."""
+    left = [data]
+    while left:
+        found = left.pop()
+        if isinstance(found, dict):
+            yield from found
+            left += found.values()
+        elif isinstance(found, list):
+            left += found
 
 
 def _unknown(workload: object, key: str) -> str:
