@@ -44,5 +44,5 @@ def test_more_points_than_anybody_measures_are_refused_at_once(desk):
     desk.spec(f"workload: noop\naxes: {axes}, step: 1}}}}\n")
     done = desk.run("estimate", "sweep.yaml")
     assert done.returncode == 2
-    assert "10,000,000 points, at most 1,000,000 at a time; leave some out" in done.stderr
+    assert "10,000,000 points, at most 300,000 at a time; leave some out" in done.stderr
     assert desk.run("expand", "sweep.yaml").stdout.startswith("sweep: 10,000,000 points\n")

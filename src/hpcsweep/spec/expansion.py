@@ -165,10 +165,13 @@ class Expansion:
         texts = {name: text for name, text in texts.items() if text or name in varied}
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{workload}"}}'
         *outer, inner = [self._columns(dim) for dim in grid.dims]
+        last: Sequence[int | None] = [None] * len(outer)
         for rows, inner_rows in (self._sample or grid).walk():
-            for columns, row in zip(outer, rows, strict=True):
-                for name, column, text in columns:
-                    axes[name], texts[name] = column[row], text(row)
+            for columns, row, before in zip(outer, rows, last, strict=True):
+                if row != before:
+                    for name, column, text in columns:
+                        axes[name], texts[name] = column[row], text(row)
+            last = rows
             for row in inner_rows:
                 for name, column, text in inner:
                     axes[name], texts[name] = column[row], text(row)

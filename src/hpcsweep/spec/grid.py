@@ -185,8 +185,9 @@ class Grid:
             classes_left = enumerate(last.counts) if found else ()
             return {more for place, more in classes_left if found >> place & 1}
 
+        masked = [dim for dim in outer if dim.masks is not None]
         for rows in product(*(range(len(dim)) for dim in outer)):
-            keeps = kept(self.masks_of(outer, rows))
+            keeps = kept(self.masks_of(outer, rows) if masked else self.start)
             if keeps and last.masks is None:
                 yield rows, range(len(last))
             elif keeps and last.masks:

@@ -80,7 +80,7 @@ def of(results: Path, asked: Request) -> Cost:
     settled: dict[str, int] = {}
     known = prepare.known(run, asked, journal.ask(run.submissions()).live_chunks)
     limit = TimeLimit(run, asked)
-    # a million points would fill the memory; their seconds do not
+    # all points would fill the memory; their seconds do not
     points = limit.watch(prepare.unmeasured(asked, known, settled))
     each = [seconds_of(point) for point in points]
     packed = limit.measure(prepare.chunks(asked, each, float, seconds_of.start))

@@ -48,9 +48,21 @@ _GUESSED: Final = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """How long a pass takes for points of one kind, and what is beside their passes."""
+
+    basis: Basis
+    pass_s: Callable[[float], float]  # from the work of a pass
+    extra_s: Callable[[float], float] | None = None  # from the same
+
+
 @dataclass
 class Estimates:
-    """Estimates seconds per point, asked in the order of the sweep; counts what they rest on."""
+    """Estimates seconds per point, asked in the order of the sweep; counts what they rest on.
+
+    A hundred thousand points take half a second: what points of one kind share is looked up once.
+    """
 
     workload: str
     measure: Mapping[str, Any]
@@ -58,28 +70,27 @@ class Estimates:
     counts: Counter[Basis] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        names = took.names_of_kind(self.workload)
-        amounts = [name for name in took.AMOUNTS if name in axis_defaults(self.workload)]
-        self._names, self._key = names, _key_of(*names, *amounts)
-        self._given, self._kinds = _key_of(*names), dict[object, took.Kind]()
-        self._known: dict[object, tuple[float, Basis]] = {}
-        self._correction = cache(self.learnt.correction)
+        self._kind_of = itemgetter("gpu", *took.names_of_kind(self.workload))
+        self._kinds, self._correction = dict[object, _Kind](), cache(self.learnt.correction)
+        axes = axis_defaults(self.workload)
+        self._steps_of = itemgetter(*(name for name in passes.OF_STEPS if name in axes))
+        self._passes = dict[object, float]()
         self._model: object = None
 
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of a point that follows the one before."""
-        axes = point.axes
-        key = self._key(axes)
-        found = self._known.get(key)
-        if found is None or key is None:
-            found = self._seconds(point)
-            if len(self._known) < _CACHED:
-                self._known[key] = found
-        seconds, basis = found
-        self.counts[basis] += 1
+        if self.workload == "noop":
+            self.counts[Basis.GIVEN] += 1
+            return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
+        axes, beside = point.axes, self.learnt.beside
+        kind, work = self._kind(axes), passes.work(axes)
+        one = kind.pass_s(work)
+        seconds = kind.extra_s(work) if kind.extra_s else beside.at(one)
+        self.counts[kind.basis] += 1
         before, self._model = self._model, axes["model"]
-        anew = before is not None and before != self._model and basis is not Basis.GIVEN
-        return seconds + self.learnt.beside.network if anew else seconds
+        if before is not None and before != self._model:
+            seconds += beside.network
+        return seconds + self._number(axes) * one
 
     @property
     def start(self) -> float:
@@ -118,7 +129,7 @@ class Estimates:
     def _found(self, basis: Basis) -> float | None:
         """Return the width that points which were left out show."""
         if basis is Basis.MEASURED:
-            typical = self._passes(axis_defaults(self.workload))
+            typical = self._number(axis_defaults(self.workload))
             return self.learnt.width_of_measured(typical)
         if basis is Basis.PREDICTED:
             return self.learnt.width_of_predicted
@@ -126,48 +137,47 @@ class Estimates:
             return self.learnt.width_of_others()
         return 1.0 if basis is Basis.GIVEN else None
 
-    def _seconds(self, point: Point) -> tuple[float, Basis]:
-        if point.workload == "noop":
-            return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000, Basis.GIVEN
-        axes, known = point.axes, self.learnt
-        kind, work = self._kind(axes), passes.work(axes)
-        number = self._passes(axes)
+    def _kind(self, axes: Mapping[str, Any]) -> _Kind:
+        """Return what is known of points like this one."""
+        given = self._kind_of(axes)
+        try:
+            return self._kinds[given]
+        except KeyError:
+            found = self._kinds[given] = self._new_kind(axes)
+            return found
+        except TypeError:  # a map of algorithms
+            return self._new_kind(axes)
+
+    def _new_kind(self, axes: Mapping[str, Any]) -> _Kind:
+        known, kind = self.learnt, took.kind_of(took.names_of_kind(self.workload), axes)
         if kind in known.pass_s:
-            one = known.pass_s[kind].at(work)
             extra = known.extra_s.get(kind)
-            beside = extra.at(work) if extra else known.beside.at(one)
-            return beside + number * one, Basis.MEASURED
-        basis = Basis.PREDICTED
+            return _Kind(Basis.MEASURED, known.pass_s[kind].at, extra.at if extra else None)
         if kind in known.predicted:
-            one = known.predicted[kind].at(work)
-        else:
-            correction = self._correction(kind[0], kind[1])
-            basis = Basis.OTHERS if correction else Basis.PEAKS
-            one = passes.by_table(axes) * (correction or 1.0)
-        return known.beside.at(one) + number * one, basis
-
-    def _kind(self, axes: Mapping[str, Any]) -> took.Kind:
-        """Return the kind of a point; points of many sizes have one, and to write it is slow."""
-        given = self._given(axes)
-        if given is None or given not in self._kinds:
-            self._kinds[given] = took.kind_of(self._names, axes)
-        return self._kinds[given]
-
-    def _passes(self, axes: Mapping[str, Any]) -> float:
-        beside = self.learnt.beside
-        return passes.of_point(
-            self.workload,
-            axes,
-            self.measure,
-            layer_factor=beside.layer_factor,
-            adaptive=beside.n,
+            return _Kind(Basis.PREDICTED, known.predicted[kind].at)
+        correction = self._correction(kind[0], kind[1])
+        image, factor = passes.of_an_image(axes), correction or 1.0
+        return _Kind(
+            Basis.OTHERS if correction else Basis.PEAKS,
+            lambda work: factor * (passes.LAUNCH_SECONDS + image * work),
         )
 
-
-def _key_of(*names: str) -> Callable[[Mapping[str, Any]], object]:
-    """Return what makes a key of these axes of a point; None where it has a map of algorithms."""
-    taken = itemgetter(*names)
-    return lambda axes: None if isinstance(axes["algorithm"], dict) else taken(axes)
+    def _number(self, axes: Mapping[str, Any]) -> float:
+        """Return how many passes a point makes."""
+        steps = self._steps_of(axes)
+        found = self._passes.get(steps)
+        if found is None:
+            beside = self.learnt.beside
+            found = passes.of_point(
+                self.workload,
+                axes,
+                self.measure,
+                layer_factor=beside.layer_factor,
+                adaptive=beside.n,
+            )
+            if len(self._passes) < _CACHED:
+                self._passes[steps] = found
+        return found
 
 
 def estimator(run: RunDir, asked: Request) -> Estimates:
