@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from hpcsweep import __version__, environment, files
+from hpcsweep import __version__, environment, files, processes
 from hpcsweep.cli import (
     answer,
     completion,
@@ -34,6 +34,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
+    processes.seldom_search_garbage()
     debug = "--debug" in sys.argv or bool(os.environ.get(environment.DEBUG))
     streams.reopen_closed()
     try:

@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment, files
+from hpcsweep import environment, files, processes
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
 from hpcsweep.node import point_row, reports
 from hpcsweep.node.dominance import OutOfMemoryPoints
@@ -56,6 +56,7 @@ _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker e
 
 def main(argv: list[str]) -> int:
     """Run the attempt; return the exit code that the job script acts on."""
+    processes.seldom_search_garbage()
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
     with Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin") as stop:
         try:
