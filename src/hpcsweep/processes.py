@@ -94,10 +94,11 @@ def seldom_search_garbage() -> None:
     Modules are many objects and no garbage: to search them takes a fifth of a command's time.
     """
     gc.set_threshold(_OBJECTS)
-    atexit.register(_end_without_search)
+    atexit.register(end_without_search)
 
 
-def _end_without_search() -> None:
+def end_without_search() -> None:
+    """Keep what is left out of the searches that Python makes at its end."""
     if "torch" not in sys.modules:  # else libraries complain of what they cannot give back
         gc.freeze()
 

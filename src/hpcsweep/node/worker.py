@@ -11,6 +11,7 @@ orderly way, after the pass: profilers write what they have in exit handlers.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import json
 import os
@@ -25,7 +26,7 @@ from hpcsweep import environment, extras
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.node.protocol import Hello, Outcome, Request
-from hpcsweep.processes import die_with_parent
+from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
@@ -51,6 +52,7 @@ def main() -> int:
         # Slurm signals every process of a step; to stop is the supervisor's business.
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
+    atexit.register(end_without_search)
     die_with_parent()
     requests, replies = _take_over_pipes()
     if not os.environ.get(environment.WRAPPER):
