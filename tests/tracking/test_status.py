@@ -49,7 +49,7 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     running = live_run(desk)
     (found,) = status.read(desk.results, [])
     (profile,) = found.profiles
-    counts = profile.counts()
+    counts = profile.tally().counts()
     assert len(profile.planned) == 60
     assert counts["oom"] == 1
     assert sum(counts.values()) + profile.remaining == 60
@@ -120,7 +120,7 @@ def test_a_damaged_manifest_hides_no_other_submission(desk):
     broken.path.mkdir()
     broken.manifest.write_text("{half")
     (found,) = status.read(desk.results, [])
-    assert found.profiles[0].counts() == {"ok": 2}
+    assert found.profiles[0].tally().counts() == {"ok": 2}
     assert "20000101-000000-local" in found.problems[0]
 
 

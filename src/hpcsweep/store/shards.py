@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _ID: Final = 16
 _HEX: Final = frozenset(b"0123456789abcdef")
 _STATUS: Final = {status.encode(): status for status in PointStatus}
-_KEYS: Final = re.compile(rb"^([0-9a-f]{16}),([^,\n]*),", re.MULTILINE).findall
+_KEY: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
 _SYNC_SECONDS: Final = 1.0
 _HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
 _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
@@ -235,11 +235,12 @@ def keys_in(lines: Iterable[bytes]) -> list[Key]:
     Only the two leading cells are parsed. Lines that lead with an id and a known status count;
     `collect` checks the rest.
     """
-    text = b"\n".join(lines)
-    if b"\0" in text:
-        text = b"\n".join(line for line in text.split(b"\n") if b"\0" not in line)
-    found = _KEYS(text)
-    return [Key(point.decode(), _STATUS[status]) for point, status in found if status in _STATUS]
+    found = []
+    for line in lines:
+        key = _KEY(line)
+        if key and key[2] in _STATUS and b"\0" not in line:
+            found.append(Key(key[1].decode(), _STATUS[key[2]]))
+    return found
 
 
 def read_keys(path: Path) -> list[Key]:

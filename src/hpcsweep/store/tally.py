@@ -45,6 +45,10 @@ class Tally:
             self.not_valid += 1
             self.doubts.update(flags.split(";"))
 
+    def counts(self) -> dict[str, int]:
+        """Return points by status, in the order of the statuses' table."""
+        return {name: n for name in PointStatus if (n := self.statuses[name])}
+
     def __str__(self) -> str:
         """Return ``36 ok, 32 of them not valid: very_noisy 30, inaccurate 2; 1 error``."""
         if not self.not_valid:
@@ -84,26 +88,23 @@ def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
 def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
     """Return the same for the complete lines of one shard, its header first.
 
-    A quick look, as `shards.keys_in` takes: it parses the last cells of few rows only.
+    A quick look, as `shards.keys_in` takes: it parses the last cells only.
     """
     columns = lines[0].decode("utf-8", "replace").split(",") if lines else []
     if not {"valid", "flags"} <= {*columns}:
         return {}
-    last = [place - len(columns) for place in map(columns.index, ("valid", "flags"))]
-    return {
-        str(line[: _ID_AND_OK.start], "ascii", "replace"): (
-            _doubts(line, *last) if b",false," in line else VALID
+    valid, flags = (columns.index(name) - len(columns) for name in ("valid", "flags"))
+    depth, found = -min(valid, flags), dict[str, str]()
+    for line in lines:
+        if line[_ID_AND_OK] != b",ok,":
+            continue
+        cells = line.rsplit(b",", depth)
+        if b'"' in line:  # a comma may be part of a cell
+            cells = [cell.encode() for cell in next(csv.reader([line.decode("utf-8", "replace")]))]
+        doubt = len(cells) >= depth and cells[valid] == b"false"
+        found[line[: _ID_AND_OK.start].decode("ascii", "replace")] = (
+            doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
+            if doubt
+            else VALID
         )
-        for line in lines
-        if line[_ID_AND_OK] == b",ok,"
-    }
-
-
-def _doubts(line: bytes, valid: int, flags: int) -> str:
-    """Return why a row is not valid; the places of its two cells are counted from the end."""
-    cells = line.rsplit(b",", -min(valid, flags))
-    if b'"' in line:  # a comma may be part of a cell
-        cells = [cell.encode() for cell in next(csv.reader([line.decode("utf-8", "replace")]))]
-    if len(cells) < -min(valid, flags) or cells[valid] != b"false":
-        return VALID
-    return doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
+    return found

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
@@ -24,7 +25,7 @@ from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from hpcsweep.store.manifest import Manifest
@@ -92,10 +93,12 @@ class _Submission:
     def label(self) -> str:
         return self.manifest.profile + " (profiled)" * self.manifest.is_profiled
 
-    def taken(self) -> Iterator[tuple[str, PointStatus]]:
+    def taken(self) -> Iterable[tuple[str, PointStatus]]:
         """Return the rows of the kind that this submission is for: measured, or profiled."""
-        asked = self.manifest.is_profiled
-        return (row for row in self.rows.items() if (row[1] is PointStatus.PROFILED) is asked)
+        asked, rows = self.manifest.is_profiled, self.rows
+        if not asked and PointStatus.PROFILED not in rows.values():
+            return rows.items()
+        return (row for row in rows.items() if (row[1] is PointStatus.PROFILED) is asked)
 
     @cached_property
     def in_slurm(self) -> bool:
@@ -123,7 +126,7 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
         except ResultsError as error:
             problems.append(str(error))
             continue
-        rows = best(key for keys in keys_of.values() for key in keys)
+        rows = best(chain.from_iterable(keys_of.values()))
         rowless = [shard for shard, keys in keys_of.items() if not keys]
         sent = journal.sent(submission)
         found.append(_Submission(submission, manifest, sent, ids, rows, doubts, attempts, rowless))
@@ -161,8 +164,8 @@ def _sweep(
 
 def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> ProfileStatus:
     """Return the status of the submissions to one profile, given oldest first."""
-    rows = (row for one in group for row in one.taken())
-    doubts = {point: why for one in group for point, why in one.doubts.items()}
+    rows = chain.from_iterable(one.taken() for one in group)
+    doubts = dict(chain.from_iterable(one.doubts.items() for one in group))
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if set(profile.status.values()) - failures.WELL:
         with suppress(ResultsError):  # `problems` names what cannot be read

@@ -54,11 +54,6 @@ class ProfileStatus:
     at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
     failures: list[Failure] = field(default_factory=list)  # why points were not measured
 
-    def counts(self) -> dict[str, int]:
-        """Return points by status, in the order of the statuses' table."""
-        found = self.tally().statuses
-        return {name: found[name] for name in PointStatus if found[name]}
-
     def tally(self) -> Tally:
         """Return points by status, and how many of those that are ok are not valid."""
         measured = self.planned & self.status.keys()
@@ -87,11 +82,12 @@ class ProfileStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
+        found = self.tally()
         return {
             "profile": self.profile,
             "points": len(self.planned),
-            "by_status": self.counts(),
-            **self.tally().to_json(),
+            "by_status": found.counts(),
+            **found.to_json(),
             "pending": self.remaining,
             "live": self.live,
             "running_chunks": self.running,
@@ -200,7 +196,8 @@ def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
 
 
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
-    counts, left, found = profile.counts(), profile.seconds_left, profile.tally()
+    found, left = profile.tally(), profile.seconds_left
+    counts = found.counts()
     done = sum(counts.values())
     not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
     not_valid = f"{found.not_valid:,} not valid" if found.not_valid else ""
