@@ -172,7 +172,8 @@ class _Child:
             code = 1
             try:
                 os.close(self.pipe)
-                _judge_all(folder / f"{os.getpid()}", batch, writing)
+                with tempfile.TemporaryDirectory(dir=folder) as name:  # pids come round again
+                    _judge_all(Path(name), batch, writing)
                 code = 0
             except BaseException:  # noqa: BLE001 - nothing of it may go on in the child
                 traceback.print_exc()
@@ -207,7 +208,6 @@ class _Child:
 
 def _judge_all(folder: Path, batch: Batch, writing: int) -> None:
     """Judge the inputs of a batch; in the child."""
-    folder.mkdir()
     place, target = places.enter(folder), TARGETS[batch.target]
     size = re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
     limit = (int(size[1]) << 10 if size else 0) + _ROOM
