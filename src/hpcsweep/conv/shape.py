@@ -47,10 +47,12 @@ class ConvShape:
     layout: str = field(default=NCHW, compare=False)
 
     @classmethod
-    def of(cls, module: nn.Conv2d, x: torch.Tensor, layout: str | None = None) -> ConvShape:
+    def of(
+        cls, module: nn.Conv2d, x: torch.Tensor, layout: str | None = None, device: str = ""
+    ) -> ConvShape:
         """Return the shape of calling `module` on `x`; a 3-dimensional `x` is a batch of one.
 
-        The layout is that of `x` and the filters unless it is given.
+        The layout is that of `x` and the filters, and the type of device that of `x`, unless given.
         """
         n, (in_c, in_h, in_w) = (x.shape[0] if x.dim() == 4 else 1), x.shape[-3:]
         left, right, top, bottom = padding_of(module)
@@ -71,7 +73,7 @@ class ConvShape:
             dilation_w=module.dilation[1],
             groups=module.groups,
             bias=module.bias is not None,
-            dtype=str(compute_dtype(x)).removeprefix("torch."),
+            dtype=str(compute_dtype(x, device)).removeprefix("torch."),
             layout=layout or layout_of(x, module.weight),
         )
 
@@ -184,11 +186,14 @@ def needs_explicit_padding(module: nn.Conv2d) -> bool:
     return module.padding_mode != "zeros" or left != right or top != bottom
 
 
-def compute_dtype(x: torch.Tensor) -> torch.dtype:
-    """Return the type that a convolution of `x` computes with: autocast may lower it."""
+def compute_dtype(x: torch.Tensor, device: str = "") -> torch.dtype:
+    """Return the type that a convolution of `x` computes with: autocast may lower it.
+
+    A tensor on the meta device stands for one on a device of the given type.
+    """
     import torch  # noqa: PLC0415 - who has a tensor has torch; the shape alone needs none
 
-    kind = x.device.type
+    kind = device or x.device.type
     if x.dtype != torch.float64 and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
     return x.dtype

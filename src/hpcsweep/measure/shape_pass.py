@@ -45,8 +45,12 @@ _SIZE_COMPLAINTS: Final = (
     "Expected more than 1 value",
 )
 _ATEN: Final = torch.ops.aten
-_IN_PLACE: Final = frozenset({_ATEN.hardswish_.default, _ATEN.hardsigmoid_.default})
-_LIKE_INPUT: Final = frozenset({_ATEN.hardswish.default, _ATEN.hardsigmoid.default})
+_IN_PLACE: Final = frozenset(
+    {_ATEN.hardswish_.default, _ATEN.hardsigmoid_.default, _ATEN.relu_.default}
+)
+_LIKE_INPUT: Final = frozenset(
+    {_ATEN.hardswish.default, _ATEN.hardsigmoid.default, _ATEN.relu.default}
+)
 _TRAINING: Final = 5  # of the arguments of a batch norm
 
 
@@ -193,8 +197,13 @@ class _Recorder:
 class _SameShape(TorchDispatchMode):
     """Answers on the meta device for operators whose output is as their input, and has no FLOPs.
 
-    torch derives that from what they compute, which takes it milliseconds for each call.
+    torch derives that from what they compute, which takes it milliseconds for each call; and each
+    call that is passed on takes the counter a tenth of one.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nothing = torch.empty(0, device="meta")
 
     def __torch_dispatch__(
         self,
@@ -209,7 +218,7 @@ class _SameShape(TorchDispatchMode):
         if func in _LIKE_INPUT:
             return torch.empty_like(args[0])
         if func is _ATEN.native_batch_norm.default and not args[_TRAINING]:
-            return torch.empty_like(args[0]), args[0].new_empty(0), args[0].new_empty(0)
+            return torch.empty_like(args[0]), self._nothing, self._nothing
         return func(*args, **(kwargs or {}))
 
 
@@ -323,9 +332,8 @@ def _call(
 ) -> Call:
     conv = None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and frame.inputs[0].dim() == 4:
-        # on the pass's own device, which decides on autocast; one element stands for all
-        like = torch.empty(1, dtype=frame.inputs[0].dtype, device=recorder.device)
-        conv = ConvShape.of(module, like.expand(frame.inputs[0].shape), recorder.layout)
+        # the pass's own device decides on autocast
+        conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
     inputs, results = _sizes(frame.inputs), _sizes(outputs)
     parameters = list(module.parameters())
     return Call(
