@@ -14,6 +14,7 @@ from hpcsweep.errors import Unread
 from hpcsweep.store import attempt
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
@@ -86,3 +87,18 @@ def test_only_attempts_that_may_still_run_are_fenced_off(shard: ShardPath) -> No
         attempt.write(one, AttemptRecord(state=AttemptState(state)), {})
     attempt.fence_off([shard, *others])
     assert [path.name for path in shard.folder.glob("*.overall.csv")] == ["1.2.overall.csv"]
+
+
+@pytest.mark.parametrize("record", [None, '{"state": "runn'])
+def test_an_attempt_whose_record_cannot_be_read_is_fenced_off(
+    shard: ShardPath, record: str | None
+) -> None:
+    """It has begun, for its file has a header; what fences it off is empty, and is none."""
+    ShardWriter(shard).close()
+    if record is not None:
+        shard.env.write_text(record)
+    attempt.fence_off([shard])
+    fence = shard.next_attempt()
+    assert fence.overall.exists()
+    attempt.fence_off([shard, fence])
+    assert not fence.next_attempt().overall.exists()

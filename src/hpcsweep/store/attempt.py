@@ -68,13 +68,21 @@ def fence_off(attempts: Iterable[ShardPath]) -> None:
 
     """
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
-        said = read(shard)
-        if said and said.state is AttemptState.RUNNING:
-            path = shard.next_attempt().overall
-            try:
+        path = shard.next_attempt().overall
+        try:
+            if _may_run(shard):
                 path.touch()
-            except OSError as error:
-                raise files.cannot_write(path, error) from error
+        except OSError as error:
+            raise files.cannot_write(path, error) from error
+
+
+def _may_run(shard: ShardPath) -> bool:
+    """Say whether an attempt has begun, and has not said that it ended."""
+    said = read(shard)
+    if said is not None:
+        return said.state is AttemptState.RUNNING
+    # its record is damaged, or to come; what only fences off another attempt has no header
+    return shard.overall.exists() and shard.overall.stat().st_size > 0
 
 
 def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
