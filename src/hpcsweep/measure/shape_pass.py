@@ -46,10 +46,12 @@ _SIZE_COMPLAINTS: Final = (
 )
 _ATEN: Final = torch.ops.aten
 _IN_PLACE: Final = frozenset(
-    {_ATEN.hardswish_.default, _ATEN.hardsigmoid_.default, _ATEN.relu_.default}
+    getattr(_ATEN, name).default
+    for name in ("relu_", "hardtanh_", "hardswish_", "hardsigmoid_", "silu_")
 )
 _LIKE_INPUT: Final = frozenset(
-    {_ATEN.hardswish.default, _ATEN.hardsigmoid.default, _ATEN.relu.default}
+    getattr(_ATEN, name).default
+    for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
 )
 _TRAINING: Final = 5  # of the arguments of a batch norm
 
