@@ -42,7 +42,7 @@ def test_the_later_round_counts_whatever_the_clock_said(folder: Folder) -> None:
     assert collect(folder.run).statuses == {"oom": 1}
     assert ledger.statuses(folder.run) == {point.point_id: "oom"}
     (found,) = status.read(folder.run.path.parent, [])
-    assert found.profiles[0].counts() == {"oom": 1}
+    assert found.profiles[0].tally().counts() == {"oom": 1}
 
 
 def test_a_manifest_that_comes_back_changes_which_row_counts(folder: Folder) -> None:
