@@ -14,9 +14,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch import nn
 
 from benchmarks.markdown import print_head, print_row
 from benchmarks.measurement.printing import ratio
+from hpcsweep.catalog.models import MODELS
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import stats
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 _BUDGET_US: Final = 3.0
 _ROUNDS, _PASSES = 30, 3  # passes of each variant in a round
 _VARIANTS: Final = {"plain": "", "again": "plain again (A/A control)", "hooked": "layer timers"}
-_POINTS: Final = (("resnet50", 224), ("resnet18", 64))
+_POINTS: Final = (("resnet50", 224), ("resnet18", 64), ("empty", 8))
+_EMPTY: Final = 200  # layers that do nothing: what is left is the timers
 
 
 def main() -> bool:
@@ -42,7 +45,7 @@ def main() -> bool:
           f"{_BUDGET_US:g} us per layer call\n")  # fmt: skip
     print_head("network | clock | compared with plain passes | ratio | us per layer call")
     for name, size in _POINTS:
-        model, image = models.build_float32(name), torch.randn(1, 3, size, size)
+        model, image = _network(name), torch.randn(1, 3, size, size)
         calls = shape_pass(model, image).calls
         timer = LayerTimer(model, calls, HostStamps())
         with torch.inference_mode():
@@ -52,6 +55,12 @@ def main() -> bool:
                 found = _rounds(lambda: model(image), timer, now)  # noqa: B023 - called here
                 _print_rows(f"{name} at {size}, {len(calls)} layer calls", clock, found, len(calls))
     return True
+
+
+def _network(name: str) -> nn.Module:
+    if name in MODELS:
+        return models.build_float32(name)
+    return nn.Sequential(*(nn.Identity() for _ in range(_EMPTY)))
 
 
 def _rounds(run: Callable[[], object], timer: LayerTimer, now: Callable[[], int]) -> list[Round]:
