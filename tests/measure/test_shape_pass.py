@@ -242,11 +242,20 @@ def _linear(found):
     return sum(call.flops for call in found.calls if call.op == "linear")
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_what_is_known_of_operators_is_what_torch_derives(monkeypatch, layout):
-    """Batch norms and hard activations keep shape, type and layout; a trained one is torch's."""
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("mobilenet_v3_small", torch.contiguous_format),
+        ("mobilenet_v3_small", torch.channels_last),
+        ("mobilenet_v2", torch.channels_last),
+        ("efficientnet_b0", torch.contiguous_format),
+        ("convnext_tiny", torch.contiguous_format),
+    ],
+)
+def test_what_is_known_of_operators_is_what_torch_derives(monkeypatch, name, layout):
+    """Batch norms and activations keep shape, type and layout; a trained one is torch's."""
     with torch.device("meta"):
-        model = torchvision_models.get_model("mobilenet_v3_small", weights=None).eval()
+        model = torchvision_models.get_model(name, weights=None).eval()
     model = model.to(memory_format=layout, dtype=torch.bfloat16)
     model.features[0][1].train()
     image = torch.zeros(2, 3, 64, 64, dtype=torch.bfloat16).to(memory_format=layout)
