@@ -142,9 +142,10 @@ def test_the_model_of_some_axes_reads_what_the_whole_one_reads(tmp_path: Path, d
     except SpecError:
         return
     names = frozenset(AXES).intersection(re.findall(r'"(\w+)": ', json.dumps(data)))
-    for workload in ("", *WORKLOADS):
-        whole = _told(sweep_file.model(workload), doc.data)
-        assert _told(sweep_file.model(workload, names), doc.data) == whole
+    given = doc.data.get("workload")
+    workload = given if given in WORKLOADS else ""
+    whole = _told(sweep_file.model(workload), doc.data)
+    assert _told(sweep_file.model(workload, names), doc.data) == whole
 
 
 @given(data=_shaped(PROFILE_KEYS))
