@@ -1,4 +1,7 @@
-"""Who a process is, so that a recycled pid is never taken for it. Standard library only."""
+"""Who a process is, so that a recycled pid is never taken for it; how ours start and end.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Grid:
             classes_left = enumerate(last.counts) if found else ()
             return {more for place, more in classes_left if found >> place & 1}
 
-        masked = [dim for dim in outer if dim.masks is not None]
+        masked = any(dim.masks is not None for dim in outer)
         for rows in product(*(range(len(dim)) for dim in outer)):
             keeps = kept(self.masks_of(outer, rows) if masked else self.start)
             if keeps and last.masks is None:

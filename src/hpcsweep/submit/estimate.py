@@ -70,7 +70,8 @@ class Estimates:
     counts: Counter[Basis] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._kind_of = itemgetter("gpu", *took.names_of_kind(self.workload))
+        self._names = took.names_of_kind(self.workload)
+        self._kind_of = itemgetter("gpu", *self._names)
         self._kinds, self._correction = dict[object, _Kind](), cache(self.learnt.correction)
         axes = axis_defaults(self.workload)
         self._steps_of = itemgetter(*(name for name in passes.OF_STEPS if name in axes))
@@ -149,18 +150,17 @@ class Estimates:
             return self._new_kind(axes)
 
     def _new_kind(self, axes: Mapping[str, Any]) -> _Kind:
-        known, kind = self.learnt, took.kind_of(took.names_of_kind(self.workload), axes)
+        known, kind = self.learnt, took.kind_of(self._names, axes)
         if kind in known.pass_s:
             extra = known.extra_s.get(kind)
             return _Kind(Basis.MEASURED, known.pass_s[kind].at, extra.at if extra else None)
         if kind in known.predicted:
             return _Kind(Basis.PREDICTED, known.predicted[kind].at)
         correction = self._correction(kind[0], kind[1])
-        image, factor = passes.of_an_image(axes), correction or 1.0
-        return _Kind(
-            Basis.OTHERS if correction else Basis.PEAKS,
-            lambda work: factor * (passes.LAUNCH_SECONDS + image * work),
-        )
+        table = passes.table(axes)
+        if not correction:
+            return _Kind(Basis.PEAKS, table)
+        return _Kind(Basis.OTHERS, lambda work: correction * table(work))
 
     def _number(self, axes: Mapping[str, Any]) -> float:
         """Return how many passes a point makes."""

@@ -13,13 +13,12 @@ from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Cells = Mapping[str, Any]
 
 OF_A_STEP: Final = 3.0
 OF_STEPS: Final = ("batch_size", "dataset", "epochs", "steps_per_epoch")  # axes that count passes
-LAUNCH_SECONDS: Final = 0.004  # of a pass, whatever it computes; a planning figure
 # Images of a training epoch, where they are known before the data set is opened.
 _DATASETS: Final[Mapping[str, float]] = {"cifar10": 50_000, "cifar100": 50_000}
 _SYNTHETIC_STEPS: Final = 20.0
@@ -28,6 +27,7 @@ _LAYER_LANES: Final = 3.0  # of a training: phases, layers, and the clean steps 
 # Share of the dense float32 peak that a convolutional network reaches; a planning figure.
 _EFFICIENCY: Final = 0.25
 _CPU_FLOPS: Final = 60e9
+_LAUNCH_SECONDS: Final = 0.004
 _UNKNOWN_GFLOPS: Final = 10.0
 # Reference families on a CPU against its own library, from the tables of docs/measuring.md.
 _CPU_FACTOR: Final[Mapping[str, float]] = {
@@ -85,13 +85,14 @@ def work(axes: Cells) -> float:
 
 def by_table(axes: Cells) -> float:
     """Return the seconds of a pass by its operations and the peak of the device."""
-    return LAUNCH_SECONDS + of_an_image(axes) * work(axes)
+    return table(axes)(work(axes))
 
 
-def of_an_image(axes: Cells) -> float:
-    """Return the seconds that a pass takes for each image of the reference size."""
+def table(axes: Cells) -> Callable[[float], float]:
+    """Return the same for passes of any work, which else are of the same kind."""
     image = _image(str(axes.get("model")), str(axes.get("gpu")), str(axes.get("algorithm")))
-    return image * (_CIFAR_STEM if axes.get("stem") == "cifar" else 1.0)
+    stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
+    return lambda work: _LAUNCH_SECONDS + stem * image * work
 
 
 @lru_cache
