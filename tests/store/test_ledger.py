@@ -102,12 +102,12 @@ def test_what_another_container_measures_is_not_measured_here(desk: Desk):
         assert len(ledger.read(run).live) == 2
         _pass(submission, 90)
         assert len(ledger.read(run).live) == 2
-        ledger.fence_off_unseen(run)
+        ledger.fence_off_dead(run)
         assert len(run.shards()) == 1
     assert ledger.local_is_live(submission)  # nobody here can see that it is not
     _pass(submission, 31)
     assert not ledger.local_is_live(submission)
-    ledger.fence_off_unseen(run)
+    ledger.fence_off_dead(run)
     assert [shard.attempt for shard in run.shards()] == [0, 1]
 
 

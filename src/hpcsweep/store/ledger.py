@@ -134,14 +134,13 @@ def local_is_live(submission: SubmissionDir) -> bool:
     return attempt.beats(submission.path, signs)
 
 
-def fence_off_unseen(run: RunDir) -> None:
-    """Stop the attempts of local submissions that count as dead, where that cannot be seen.
+def fence_off_dead(run: RunDir) -> None:
+    """Stop the attempts of local submissions that count as dead: one may be suspended, and go on.
 
-    A process that was suspended for long may still go on. The caller holds the run folder's lock.
+    The caller holds the run folder's lock.
     """
     for submission in run.submissions():
-        who = runner(submission)
-        if who and not who.in_sight() and not local_is_live(submission):
+        if runner(submission) and not local_is_live(submission):
             attempt.fence_off(run.shards_of(submission.id))
 
 

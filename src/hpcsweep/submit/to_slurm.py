@@ -45,7 +45,7 @@ def ask_slurm(job: Submit) -> None:
 
 def fence_off_lost_attempts(job: Submit) -> None:
     """Stop attempts that may still write rows of points that are about to be sent again."""
-    ledger.fence_off_unseen(job.run)
+    ledger.fence_off_dead(job.run)
     if job.answer:
         fence_off(job.run, job.answer)
 

@@ -51,7 +51,7 @@ def _follow(steps: Sequence[Step], job: Submit) -> int | None:
 
 
 def _fence_off_lost_attempts(job: Submit) -> None:
-    ledger.fence_off_unseen(job.run)
+    ledger.fence_off_dead(job.run)
 
 
 def _write_submission(job: Submit) -> None:

@@ -1,4 +1,4 @@
-"""Supervised workers on this machine: interrupted, side by side, on a full disk."""
+"""Supervised workers on this machine: interrupted, suspended, side by side, on a full disk."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import resource
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import request, workflow
+from killing import MARK, kill, marked
 from localruns import COMMAND, FORTY_SLOW, TEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from localruns import Desk
 
 
 def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
@@ -32,6 +41,79 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     assert desk.submit().returncode == 0
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 40
+
+
+SOON = "extends: local\nkill_wait: 0.2\n"
+TWENTY = FORTY_SLOW.replace("40", "20")
+
+
+@contextmanager
+def _suspended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, *roles: str, more: tuple[str, ...] = ()
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Measure on this machine, and stop the processes of some roles with SIGSTOP meanwhile."""
+    desk.spec(TWENTY)
+    (desk.folder / "cluster_profiles").mkdir()
+    (desk.folder / "cluster_profiles/soon.yaml").write_text(SOON)
+    monkeypatch.setenv(MARK, str(desk.folder))
+    running = desk.start("submit", "sweep.yaml", "--cluster", "soon", *more)
+    monkeypatch.delenv(MARK)
+    try:
+        desk.wait_for_rows(3)
+        pids = [pid for pid, role in marked(str(desk.folder)).items() if role in roles]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield running, pids
+    finally:
+        for pid in marked(str(desk.folder)):
+            kill(pid)
+        running.communicate()
+
+
+def _await(condition) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("roles", "signals"),
+    [
+        (("supervisor", "worker"), [signal.SIGTERM]),
+        (("supervisor",), [signal.SIGINT, signal.SIGINT]),
+    ],
+)
+def test_a_run_whose_processes_do_not_react_can_be_ended(desk, monkeypatch, roles, signals):
+    """After `kill_wait` they are killed, with all that they started; no row is lost."""
+    with _suspended(desk, monkeypatch, *roles, more=("--workers", "2")) as (running, _pids):
+        before = {row["point_id"] for row in desk.rows()}
+        for number in signals:
+            running.send_signal(number)
+            time.sleep(0.2)
+        out, errors = running.communicate(timeout=25)
+        assert running.returncode == EXIT_INTERRUPTED, out + errors
+        assert "run the same command again to resume" in out
+        _await(lambda: not marked(str(desk.folder)))
+    assert before <= {row["point_id"] for row in desk.rows()}
+    assert desk.run("submit", "sweep.yaml", "--cluster", "soon").returncode == 0
+    points = [row["point_id"] for row in desk.rows()]
+    assert len(points) == len(set(points)) == 20
+
+
+def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(desk, monkeypatch):
+    """Its submit was killed, and it goes on when the sweep is done: a laptop that wakes up."""
+    with _suspended(desk, monkeypatch, "supervisor", "worker") as (running, pids):
+        kill(running.pid)
+        running.wait()
+        assert desk.run("submit", "sweep.yaml", "--cluster", "soon").returncode == 0
+        before = sorted(row["point_id"] for row in desk.rows())
+        assert len(before) == len(set(before)) == 20
+        for pid in pids:
+            with suppress(ProcessLookupError):  # the supervisor, awake, has ended it
+                os.kill(pid, signal.SIGCONT)
+        _await(lambda: not marked(str(desk.folder)))
+        assert sorted(row["point_id"] for row in desk.rows()) == before
 
 
 def test_when_its_time_is_over_a_run_ends_with_the_current_point(desk):

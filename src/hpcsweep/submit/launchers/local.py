@@ -2,18 +2,21 @@
 
 The command and the shards are those of a Slurm job. This process holds the stdin of the
 supervisors: when it dies, they read end-of-file and end with their workers. A supervisor that dies
-is started again as the next attempt of its chunk, as Slurm would requeue a job.
+is started again as the next attempt of its chunk, as Slurm would requeue a job. One that does not
+end within `kill_wait` after it was told to is killed, as Slurm would.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import selectors
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
@@ -36,6 +39,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _VAIN_STARTS: Final = 3
 # Between two looks at what the supervisors say: each look takes time from what is measured.
 _REST_SECONDS: Final = 0.01
+_END_SECONDS: Final = 5.0  # that a supervisor has to end its worker and itself
 
 
 @dataclass
@@ -53,7 +57,8 @@ def run(submission: SubmissionDir, profile: Profile, progress: Counts) -> Result
     """Run every chunk; the first Ctrl-C finishes the current points, the second drops them."""
     manifest = submission.read_manifest()
     env = {**profile.env, **_threads(manifest.run.workers)}
-    return _Run(submission, env, progress).to_the_end(range(manifest.chunks))
+    followed = _Run(submission, env, progress, manifest.run.kill_wait)
+    return followed.to_the_end(range(manifest.chunks))
 
 
 def _threads(workers: int) -> dict[str, str]:
@@ -65,8 +70,11 @@ def _threads(workers: int) -> dict[str, str]:
 class _Run:
     """Follows the supervisors of a submission: their rows, their ends, and signals from outside."""
 
-    def __init__(self, submission: SubmissionDir, env: Mapping[str, str], progress: Counts) -> None:
+    def __init__(
+        self, submission: SubmissionDir, env: Mapping[str, str], progress: Counts, kill_wait: float
+    ) -> None:
         self._submission, self._progress = submission, progress
+        self._kill_wait, self._killed_at = kill_wait, math.inf
         own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
         self._env = {**os.environ, **env, **own}
         if folders := self._env.get("PYTHONPATH"):  # an empty entry is the working directory
@@ -91,9 +99,10 @@ class _Run:
                     self._heard = False
                 self._progress.tick()
                 self._watch_the_time()
+                if time.monotonic() > self._killed_at:
+                    break
         finally:
-            for running in list(self._live.values()):
-                self._drop(running)
+            self._drop(*self._live.values())
             for number, handler in before.items():
                 signal.signal(number, handler)
         self._result.interrupted = self._stops > self._result.out_of_time
@@ -156,19 +165,23 @@ class _Run:
         lines = running.errors.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1].removeprefix("hpcsweep: ") if lines else ""
 
-    def _drop(self, running: _Running) -> None:
-        """Close the stdin of a supervisor, which ends it and its worker, and wait for its end."""
-        if self._live.pop(running.chunk, None) is None:
-            return
+    def _drop(self, *dropped: _Running) -> None:
+        """Close the stdin of supervisors, which ends them and their workers, and see to that."""
+        for running in dropped:
+            assert running.process.stdin  # noqa: S101 - for the type checker
+            running.process.stdin.close()
+        until = min(time.monotonic() + _END_SECONDS, self._killed_at)
+        for running in dropped:
+            if not _ends(running.process, until - time.monotonic()):
+                with suppress(ProcessLookupError):  # its worker dies with it
+                    os.killpg(running.process.pid, signal.SIGKILL)
+                _ends(running.process, _END_SECONDS)  # a file system that hangs holds it for longer
+            self._forget(running)
+
+    def _forget(self, running: _Running) -> None:
+        del self._live[running.chunk]
         assert running.process.stdout  # noqa: S101 - for the type checker
-        assert running.process.stdin  # noqa: S101
         self._selector.unregister(running.process.stdout)
-        running.process.stdin.close()
-        try:
-            running.process.wait(5)
-        except subprocess.TimeoutExpired:
-            running.process.kill()
-            running.process.wait()
         running.process.stdout.close()
         if not os.fstat(running.errors.fileno()).st_size:
             self._errors_of(running.chunk).unlink(missing_ok=True)
@@ -178,11 +191,20 @@ class _Run:
         self._stops += 1
         if self._stops == 1:
             self._heard = True
+        wait = _END_SECONDS + self._kill_wait * (self._stops == 1)
+        self._killed_at = min(self._killed_at, time.monotonic() + wait)
         for running in self._live.values():
             if self._stops == 1:
                 running.process.terminate()
             elif running.process.stdin and not running.process.stdin.closed:
                 running.process.stdin.close()
+
+
+def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait so many seconds for the end of a process; say whether it came."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(max(seconds, 0.0))
+    return process.returncode is not None
 
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
