@@ -7,16 +7,18 @@ calls that a GPU would get; values and structures are those of the named public 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv.backend import Way
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import miopen
-from hpcsweep.conv.vendor.backend import VendorBackend
+from hpcsweep.conv.vendor.backend import VendorBackend, _problem
 from hpcsweep.conv.vendor.miopen import Miopen
 from standins import check_every_algorithm
 
@@ -40,7 +42,8 @@ def test_what_has_no_solution_says_what_there_is(miopen_backend):
         "MIOpen has no winograd_nonfused (it has gemm, direct, fft, winograd, implicit_gemm)"
     )
     assert miopen_backend.unsupported("winograd", shape) == (
-        "no winograd solution for this shape (there are: direct, gemm, implicit_gemm)"
+        "MIOpen offers no winograd for this shape (but: direct, gemm, implicit_gemm); "
+        "that may be its guess"
     )
     assert miopen_backend.unsupported("gemm", shape) is None
     assert miopen_backend.workspace_bytes("gemm", shape) == 4 * 4 * 9 * 7 * 7
@@ -78,6 +81,27 @@ def test_a_solution_that_does_not_compile_gives_way_to_the_next(miopen_backend, 
     assert reason.startswith(f"failed when planned: {compiled}: miopenStatusInternalError")
     fake_miopen.fail("nothing", 0)
     assert miopen_backend.unsupported("gemm", shape) is None
+
+
+@pytest.mark.parametrize("slow", [104, 105])
+def test_invented_times_choose_nothing(miopen_backend, fake_miopen, slow):
+    """Without a record MIOpen tells 10 ms times a rank; the solution that took less is taken."""
+    fake_miopen.slow(slow)
+    shape = ConvShape(1, 4, 18, 16, 4, 3, 3)
+    for problem in (_problem(way, "implicit_gemm", shape) for way in Way):
+        assert miopen_backend._answer(problem).solution == 104 + 105 - slow
+
+
+def test_a_solution_that_needs_too_much_memory_gives_way_too(miopen_backend):
+    """The limit is asked of each solution, not of the one that would have been the fastest."""
+    plan = miopen_backend._driver.plan(
+        _problem(Way.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3)), 0
+    )
+    large = replace(plan, workspace_bytes=1 << 20, others=plan.others)
+    problem = _problem(Way.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3))
+    miopen_backend._answers[problem, 0] = large
+    miopen_backend._untried.add((problem, 0))
+    assert miopen_backend.limited(1 << 10)._answer(problem).solution == 105
 
 
 @pytest.mark.parametrize("switch", ["of cuDNN", "of torch"])

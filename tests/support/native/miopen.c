@@ -3,12 +3,14 @@
  * call order, argument order and error paths are exercised for real.
  *
  * Solutions of a problem: 101 direct, 102 gemm (workspace), 103 winograd (3x3, stride 1 only),
- * 104 and 105 implicit GEMM. Written against the declarations of miopen.h, not from its code.
+ * 104 and 105 implicit GEMM. Their times are ranks times 10 ms, as without a record. Written against the declarations of miopen.h, not from its code.
  */
+#define _DEFAULT_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OK = 0, INVALID = 2, BAD = 3, INTERNAL = 5 };
 enum { HANDLE = 0x4d49, TENSOR = 0x5445, CONVOLUTION = 0x434f };
@@ -23,7 +25,7 @@ static char failing[64];
 static int failure;
 static uint64_t compiled[64];
 static int compiled_count;
-static uint64_t uncompilable;
+static uint64_t uncompilable, slow;
 static int live;
 static size_t version_major = 3;
 
@@ -40,10 +42,11 @@ void fake_forget(void)
 {
     calls[0] = failing[0] = 0;
     compiled_count = 0;
-    uncompilable = 0;
+    uncompilable = slow = 0;
     version_major = 3;
 }
 void fake_uncompilable(uint64_t id) { uncompilable = id; }
+void fake_slow(uint64_t id) { slow = id; }
 void fake_fail(const char *name, int status)
 {
     snprintf(failing, sizeof failing, "%s", name);
@@ -168,11 +171,11 @@ static size_t offer(const tensor *x, const tensor *w, const convolution *c, cons
                     size_t most, solution *out)
 {
     int small = w->size[2] == 3 && w->size[3] == 3 && c->stride[0] == 1 && c->stride[1] == 1;
-    solution all[] = {{0.5f, 0, 101, 1},
-                      {0.3f, workspace_of(x, w, y), 102, 0},
-                      {0.4f, 0, 104, 5},
-                      {0.45f, 0, 105, 5},
-                      {0.1f, 0, 103, 3}};
+    solution all[] = {{50, 0, 101, 1},
+                      {20, workspace_of(x, w, y), 102, 0},
+                      {30, 0, 104, 5},
+                      {40, 0, 105, 5},
+                      {10, 0, 103, 3}};
     size_t count = small ? 5 : 4;
     for (size_t i = 0; out && i < count && i < most; i++) out[i] = all[i];
     return count < most ? count : most;
@@ -230,6 +233,7 @@ static int run(char way, handle *h, const tensor *xd, const void *x, const tenso
     if (status) return status;
     if (!is_compiled(id) || xd->type != 1) return INVALID;
     if (id == 102 && (!workspace || bytes < workspace_of(xd, wd, yd))) return BAD;
+    if (id == slow) usleep(20000);
     convolve(way, xd, (float *)x, wd, (float *)w, c, yd, (float *)y);
     return OK;
 }

@@ -75,6 +75,11 @@ class Plan(ABC):
         """What a run calls, for traces: the library's function, and the algorithm."""
         return f"{self.function}:{self.algorithm}"
 
+    @property
+    def candidates(self) -> tuple[Plan, ...]:
+        """The plans of the problem that can be taken; the one that takes least when tried is."""
+        return (self,)
+
     @abstractmethod
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the work on a stream; tensors by address, in the order of `Problem.sizes`."""

@@ -1,9 +1,11 @@
 """The MIOpen back-end: immediate mode, with a solution of the wanted algorithm.
 
-MIOpen groups its solutions (kernels with their parameters) by algorithm. For each problem the
-fastest solution of the requested algorithm, by MIOpen's own estimate, is compiled and run. A
-problem without such a solution is unsupported. Compilation happens while support is asked; the
-column `algorithm_setup_ms` has its time.
+MIOpen groups its solutions (kernels with their parameters) by algorithm. Those of the requested
+algorithm are compiled and tried, and the one that took least runs. MIOpen's own times are not read:
+of a problem that is not in its database they are invented (10 ms times a rank, or 10 ms over an
+index of efficiency), and its interface does not say whether they are. For the same reason a problem
+for which it offers no such solution is unsupported by its guess. Compilation and tries happen while
+support is asked; the column `algorithm_setup_ms` has their time.
 
 Not proven on hardware: written from the public header (see `miopen_library`), and exercised on a
 stand-in that computes on the host.
@@ -17,7 +19,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -80,6 +82,12 @@ class MiopenPlan(Plan):
     driver: Miopen
     forward: bool
     solution: int
+    others: tuple[MiopenPlan, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[Plan, ...]:
+        """This solution, and the others of the algorithm."""
+        return self, *self.others
 
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the convolution."""
@@ -100,7 +108,7 @@ class Miopen(Driver[MiopenLibrary]):
     name: ClassVar[str] = NAME
 
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
-        """Find the fastest solution of the algorithm that compiles."""
+        """Compile the solutions of the algorithm; which of them runs is found by trying."""
         wanted = library_of.ALGORITHMS.get(problem.algorithm)
         if wanted is None:
             known = ", ".join(library_of.ALGORITHMS)
@@ -114,12 +122,14 @@ class Miopen(Driver[MiopenLibrary]):
         fitting = [solution for solution in solutions if solution.algorithm == wanted]
         if not fitting:
             raise NotSupported(_nothing_fits(problem.algorithm, solutions))
-        fitting.sort(key=lambda solution: solution.time)
-        best = self._compiled(function, described, device, fitting)
-        return MiopenPlan(
-            *(f"{function}Immediate", _NAMES[best.algorithm], device, described),
-            *(best.workspace_size, self, problem.way is Way.FORWARD, best.solution_id),
-        )
+        first, *others = [
+            MiopenPlan(
+                *(f"{function}Immediate", _NAMES[one.algorithm], device, described),
+                *(one.workspace_size, self, problem.way is Way.FORWARD, one.solution_id),
+            )
+            for one in self._compiled(function, described, device, fitting)
+        ]
+        return replace(first, others=tuple(others))
 
     def backward_name(self, way: Way, algorithm: str) -> str | None:
         """Return the same family; MIOpen has no FFT for the gradient of filters."""
@@ -156,9 +166,9 @@ class Miopen(Driver[MiopenLibrary]):
         described: tuple[Descriptor, ...],
         device: int,
         solutions: Sequence[Solution],
-    ) -> Solution:
-        """Compile the first solution that can be; where none can, raise the first one's error."""
-        handle, errors = self.handle(device, 0), list[MiopenError]()
+    ) -> list[Solution]:
+        """Return the solutions that compile; where none does, raise the first one's error."""
+        handle, errors, done = self.handle(device, 0), list[MiopenError](), list[Solution]()
         for solution in solutions:
             try:
                 self.library.call(
@@ -167,13 +177,16 @@ class Miopen(Driver[MiopenLibrary]):
             except MiopenError as error:  # noqa: PERF203 - compiling takes a second
                 errors.append(error)
             else:
-                return solution
-        raise errors[0]
+                done.append(solution)
+        if not done:
+            raise errors[0]
+        return done
 
 
 def _nothing_fits(algorithm: str, solutions: list[Solution]) -> str:
     there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
-    return f"no {algorithm} solution for this shape (there are: {', '.join(there) or 'none'})"
+    offered = ", ".join(there) or "none"
+    return f"MIOpen offers no {algorithm} for this shape (but: {offered}); that may be its guess"
 
 
 def create(device_type: str) -> VendorBackend:

@@ -54,7 +54,7 @@ CROSS_CORRELATION: Final = 0
 
 
 class Solution(ctypes.Structure):
-    """miopenConvSolution_t: what MIOpen offers for a problem; `time` is in ms, or an estimate."""
+    """miopenConvSolution_t: what MIOpen offers for a problem; `time` may be invented."""
 
     _fields_ = (
         ("time", ctypes.c_float),
