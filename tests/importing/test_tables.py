@@ -8,6 +8,7 @@ import oldtables
 from hpcsweep.errors import UsageError
 from hpcsweep.importing import tables
 from hpcsweep.importing.tables import Key, Table
+from localruns import TEN, Desk
 
 
 def test_tables_are_known_by_their_headers(tmp_path):
@@ -62,3 +63,27 @@ def test_a_row_that_is_cut_short_names_no_algorithm(tmp_path):
     path.write_text('model,algorithm,batch_size,input_size,mean\nx,"a\nb\nc",1,1,1\n')
     with pytest.raises(UsageError, match="unknown algorithm 'a b c'"):
         list(tables.rows(Table(path, of_layers=False)))
+
+
+@pytest.mark.parametrize("name", ["overall.csv", "layers.csv", "samples.csv", "predicted.csv"])
+def test_a_table_of_hpcsweep_is_refused_with_the_folder_to_import(tmp_path, name):
+    """Its rows would lose their marks; a table alone has nothing that could be imported."""
+    desk = Desk(tmp_path)
+    desk.spec(TEN)
+    assert desk.submit("--collect").returncode == 0
+    run = desk.sweep()
+    (run.path / "predicted.csv").write_bytes(run.overall.read_bytes())
+    shard = next(run.shards_dir.rglob("*.overall.csv"))
+    for path in (run.path / name, shard):
+        done = desk.run("import", path, "--as", "taken")
+        assert (done.returncode, "taken" in done.stdout) == (2, False)
+        told = "a table of hpcsweep itself, whose rows are imported from their shards"
+        assert f"{told}: hpcsweep import {run.path}" in done.stderr
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / name).write_bytes((run.path / name).read_bytes())
+    for path in (alone, alone / name):
+        done = desk.run("import", path, "--as", "taken")
+        assert done.returncode == 2
+        assert "copy the whole results folder" in done.stderr
+    assert not (desk.results / "taken").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -314,3 +315,21 @@ def test_a_parent_whose_name_no_file_can_have_is_refused(tmp_path: Path) -> None
     path.write_text(f"extends: {'x' * 300}\ngpu: l40\n")
     with pytest.raises(ProfileError, match=r"a.yaml:1: "):
         profile.load(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python: /no/such/python", "python: python0.1", "venv: ./gone", "conda: other",
+        "modules: [cuda]", "setup: [export A=1]",
+    ],
+)  # fmt: skip
+def test_a_local_run_refuses_an_environment_that_it_would_not_use(tmp_path: Path, line: str):
+    """It measures with the Python that runs the command; the same one may be named."""
+    key = line.partition(":")[0]
+    words = complaint_about(tmp_path, mine=f"extends: local\n{line}\n")
+    assert words.startswith(f"mine.yaml:2: {key}: launcher local does not heed `{key}`")
+    same = write(tmp_path, same=f"extends: local\npython: {sys.executable}\nvenv: {sys.prefix}\n")
+    assert profile.load(same).python == sys.executable
+    inherited = "launcher: local\nextends: base\npython: null\n"
+    assert profile.load(write(tmp_path, parent="setup: [x]\n", child=inherited))

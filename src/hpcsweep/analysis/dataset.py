@@ -18,6 +18,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import merged
 from hpcsweep.analysis.merged import KINDS
+from hpcsweep.analysis.where import parse, select
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import map_names, sweep_file
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from hpcsweep.analysis.where import Condition
     from hpcsweep.store.rundir import RunDir
 
     Row = Mapping[str, Any]
@@ -126,26 +128,29 @@ class Dataset:
             raise UsageError(f"{self.run.overall}: {column} holds no numbers ({self.counts()})")
         return rows.assign(**{column: values})[values.notna()]
 
-    def pairs(self, text: str) -> dict[str, str]:
-        """Return column to value of ``a=b,c=d``.
+    def conditions(self, text: str) -> list[Condition]:
+        """Return the conditions of a text such as ``a=b,c>=4``.
 
         Raises:
             UsageError: it is not written like that, or a column is not in the table.
 
         """
-        found = {}
-        for part in filter(None, text.split(",")):
-            name, _, value = (piece.strip() for piece in part.partition("="))
-            if not value:
-                raise UsageError(f"'{part}' is no column=value (several are joined by commas)")
-            found[name] = value
-        self.check(found)
+        found = parse(text)
+        self.check(one.column for one in found)
         return found
 
+    def pairs(self, text: str) -> dict[str, str]:
+        """Return column to value of ``a=b,c=d``: one value of each column, and nothing else."""
+        found = self.conditions(text)
+        match = {one.column: one.value for one in found}
+        if len(match) < len(found) or any(one.sign != "=" or ".." in one.value for one in found):
+            raise UsageError(f"'{text}': a baseline is column=value, one value of each column")
+        return match
+
     def chosen(
-        self, where: str, *, everything: bool = False, noise: bool = False
+        self, *where: str, everything: bool = False, noise: bool = False
     ) -> tuple[pd.DataFrame, list[str]]:
-        """Return the points with these values that are reliable, and a note on those left out.
+        """Return the points that are reliable and meet each `where`, and a note on the others.
 
         With `noise`, points that are only noisy stay: for comparisons that know their intervals.
 
@@ -153,7 +158,9 @@ class Dataset:
             UsageError: none is left.
 
         """
-        rows = select(self.rows, self.pairs(where))
+        rows = self.rows
+        for text in where:
+            rows = select(rows, self.conditions(text))
         kept = rows if everything else rows[valid(rows, noise=noise)]
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
@@ -191,7 +198,7 @@ def read(run: RunDir, where: str = "") -> Dataset:
     orphan = table.get("orphan", pd.Series("", table.index)) == "true"
     kept = table[~orphan]
     if where:
-        kept = select(kept, Dataset(run, kept, Tally(), 0).pairs(where))
+        kept = select(kept, Dataset(run, kept, Tally(), 0).conditions(where))
     ok = kept["status"] == PointStatus.OK
     measured = kept[ok]
     counted = Tally(Counter({str(k): int(v) for k, v in kept["status"].value_counts().items()}))
@@ -245,26 +252,6 @@ def typed_cells(rows: pd.DataFrame) -> pd.DataFrame:
 def _has_rows(path: Path) -> bool:
     with path.open("rb") as file:
         return bool(file.readline() and file.readline())
-
-
-def select(rows: pd.DataFrame, match: Mapping[str, str]) -> pd.DataFrame:
-    """Return the rows that have these values; `UsageError` names the values that there are.
-
-    Numbers are compared as numbers; `unset` is an empty cell.
-    """
-    for name, value in match.items():
-        cells = rows[name]
-        wanted: Any = value
-        if pd.api.types.is_numeric_dtype(cells):
-            wanted = pd.to_numeric(value, errors="coerce")
-        found = rows[cells.isna() if value == "unset" else cells == wanted]
-        if found.empty:
-            there = [shown(name, cell) for cell in sorted(cells.dropna().unique())]
-            there += ["unset"] if cells.isna().any() else []
-            told = ", ".join([*there[:8], *(["..."] if len(there) > 8 else [])])
-            raise UsageError(f"no measured point has {name}={value} ({name} is one of {told})")
-        rows = found
-    return rows
 
 
 def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:

@@ -191,8 +191,8 @@ def read(  # noqa: PLR0913 - one argument per option
     """Read a collected sweep as lines of y over x.
 
     Without `x` it is the numeric axis that varies. Without `by` every axis that varies tells lines
-    apart. `where` and `baseline` are `column=value`, several joined by commas. Several columns `y`,
-    joined by commas, are parts of a whole: each is a line.
+    apart. `where` has conditions, `baseline` pairs `column=value`. Several columns `y`, joined by
+    commas, are parts of a whole: each is a line.
 
     Raises:
         UsageError: a column or a value is not there, or y has no numbers.
@@ -203,7 +203,7 @@ def read(  # noqa: PLR0913 - one argument per option
         raise UsageError("several columns --y are stacked: leave out --by and --baseline")
     data = dataset.read(run, where)
     match = data.pairs(baseline)
-    speedup.check_where(data.pairs(where), match)
+    speedup.check_where(data.conditions(where), match)
     rows = _needed(data, [name for name in (x, *parts, *by) if name], (*match, *_ENDS.get(y, ())))
     if len(parts) > 1:
         rows, y, by = _parts(data, rows, parts)

@@ -61,8 +61,7 @@ def _part(results: Path, text: str, where: str, *, everything: bool) -> Side:
     name, at, submission = named.partition("@")
     run = _run(results, name)
     data = _submitted(run, submission) if at else dataset.read(run)
-    wanted = ",".join(filter(None, (match, where)))
-    rows, notes = data.chosen(wanted, everything=everything, noise=True)
+    rows, notes = data.chosen(match, where, everything=everything, noise=True)
     return Side(text, rows.copy(), tuple(notes))
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep.analysis import columns, dataset
+from hpcsweep.analysis.where import Condition, select
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import pandas as pd
 
 
-def check_where(where: Mapping[str, str], match: Mapping[str, str]) -> None:
+def check_where(where: Sequence[Condition], match: Mapping[str, str]) -> None:
     """Raise `UsageError` where the rows that are chosen cannot have the values of a baseline."""
-    for column in where.keys() & match.keys():
-        if where[column] != match[column]:
-            asked, base = f"{column}={where[column]}", f"{column}={match[column]}"
+    for column, value in match.items():
+        asked = [one for one in where if one.column == column and one.sign == "="]
+        if asked and all(one.value != value and ".." not in one.value for one in asked):
+            told, base = ",".join(map(str, asked)), f"{column}={value}"
             raise UsageError(
-                f"--where {asked} leaves out the rows of --baseline {base}; write no {column} in "
-                f"--where: with --baseline {base} every {column} is compared with {match[column]}"
+                f"--where {told} leaves out the rows of --baseline {base}; write no {column} in "
+                f"--where: with --baseline {base} every {column} is compared with {value}"
             )
 
 
@@ -42,7 +44,8 @@ def compare(
     axes = [a for a in dataset.varying_axes(rows) if a not in {*match, *ignore}]
     keys = ["all", *axes]  # so that there is a key where no axis varies
     rows = rows.assign(all=0)
-    base = dataset.select(rows, match).groupby(keys, dropna=False)
+    ours = [Condition(column, "=", value) for column, value in match.items()]
+    base = select(rows, ours).groupby(keys, dropna=False)
     known = base.agg(base=(y, "median"), base_rows=(y, "count"), base_doubt=("doubtful", "any"))
     found = rows.merge(known.reset_index(), on=keys, how="left")
     ratio = found["base"] / found[y] if columns.is_time(y) else found[y] / found["base"]

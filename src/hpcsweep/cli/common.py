@@ -78,7 +78,12 @@ def _form(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 
 where_option = click.option(
-    "--where", default="", metavar="A=B,...", help="Take only rows with these values."
+    "--where",
+    multiple=True,
+    metavar="A=B,...",
+    callback=lambda _ctx, _param, given: ",".join(given),
+    help="Take only rows with these values. A column given twice means either value; also A!=B, "
+    "A<B, A<=B, A>B, A>=B (in quotes), and A=LOW..HIGH.",
 )
 all_option = click.option("--all", "everything", is_flag=True, help="Take unreliable points, too.")
 top_option = click.option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +26,7 @@ _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
 _GENERIC: Final = {"", "cuda", "gpu"}  # no name of a device
 _TIMES: Final = tuple((name, f"{name}_ms") for name in ("mean", "std", "min", "max", "median"))
 _SHOWN: Final = 60  # characters of a name that is not known
+_OWN: Final = {"point_id"}  # a column that the predecessor does not have
 _LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
 _OVERALL: Final = {"model", "algorithm", "batch_size", "input_size"}
 
@@ -50,6 +52,8 @@ class Table:
 def find(path: Path) -> list[Table]:
     """Return the predecessor's tables at a path, by their headers; `UsageError` for none."""
     found = sorted(path.rglob("*.csv")) if path.is_dir() else [path]
+    if own := next((one for one in found if _columns(one) >= _OWN), None):
+        raise UsageError(_refused(own))
     tables = [Table(one, kind) for one in found if (kind := _kind(one)) is not None]
     if not tables:
         raise UsageError(
@@ -61,14 +65,31 @@ def find(path: Path) -> list[Table]:
 
 def _kind(path: Path) -> bool | None:
     """Tell whether a file is a table of layers; None where it is neither."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            columns = set(next(csv.reader(file), []))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return None
+    columns = _columns(path)
     if columns >= _LAYERS:
         return True
     return False if columns >= _OVERALL and {"mean", "mean_ms"} & columns else None
+
+
+def _columns(path: Path) -> set[str]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return set(next(csv.reader(file), []))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return set()
+
+
+def _refused(path: Path) -> str:
+    """Say why a table of hpcsweep itself is not imported, and what is."""
+    folders = path.absolute().parents
+    results = next((one for one in folders if (one / "submissions").is_dir()), None)
+    told = f"{path}: a table of hpcsweep itself, whose rows are imported from their shards"
+    if results:
+        return f"{told}: hpcsweep import {shlex.quote(str(results))}"
+    return (
+        f"{told}; copy the whole results folder of that sweep (submissions/ and shards/), then "
+        "import it. `compare` takes a folder with overall.csv alone"
+    )
 
 
 def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]:

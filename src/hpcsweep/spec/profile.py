@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -254,12 +256,30 @@ def _check_together(doc: document.Document, profile: Profile) -> None:
     complaints.tell()
 
 
+def _other_python(profile: Profile) -> str:
+    """Return the key that asks for another Python or environment than this one, if one does."""
+    here = {f"{sys.prefix}/bin/python", f"{sys.prefix}/bin/python3", sys.executable}
+    asked = {
+        "python": profile.python and shutil.which(profile.python) not in here,
+        "venv": profile.venv and profile.venv != sys.prefix,
+        "conda": profile.conda
+        and profile.conda not in {sys.prefix, os.getenv("CONDA_DEFAULT_ENV")},
+        "modules": profile.modules,
+        "setup": profile.setup,
+    }
+    return next((key for key, other in asked.items() if other), "")
+
+
 def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield what does not go together: the keys of which one must change, and the complaint."""
     launcher, limit = LAUNCHERS[profile.launcher], profile.time_seconds
     if launcher.in_slurm and profile.gpu is None:
         what = "the value of the axis `gpu` that this profile serves, such as l40"
         yield (), f"`gpu` is missing: {what}"
+    if not launcher.in_slurm and (key := _other_python(profile)):
+        text = f"launcher {profile.launcher} does not heed `{key}`: it measures with the Python and"
+        text += f" environment of this command ({sys.executable}); start hpcsweep in what `{key}`"
+        yield (key, "launcher"), f"{text} names, and remove it here (or set it to null)"
     if profile.conda and profile.venv:
         yield ("venv", "conda"), "`conda` and `venv` exclude each other; set one to null"
     if profile.wrapper != "none" and not launcher.runs_profilers:

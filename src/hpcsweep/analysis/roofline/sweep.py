@@ -17,6 +17,7 @@ import pandas as pd
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.roofline.work import Export, Work
+from hpcsweep.analysis.where import select
 from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.store.rundir import RunDir
@@ -34,7 +35,7 @@ _WORK: Final = ["flops", "bytes_min", "median_ms"]
 def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: str = "") -> Export:
     """Read the measured points of a sweep, or their layer calls.
 
-    `gpu` chooses one of several, `where` is `column=value`, several joined by commas.
+    `gpu` chooses one of several, `where` has conditions, as `--where`.
 
     Raises:
         UsageError: the sweep was not collected, ran on several GPU types, or its workload has no
@@ -46,7 +47,7 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
 def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
     """Return the same of tables that were read already."""
     run = data.run
-    rows = _of_one_gpu(data, dataset.select(data.rows, data.pairs(where)), gpu)
+    rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
     pieces = data.layers() if layers else _of_forward_passes(rows, trained)
