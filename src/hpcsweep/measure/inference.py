@@ -200,6 +200,7 @@ class Inference(Workbench):
             ready.run,
             caches.preparation(ready.point.axes["cache_state"], device),
             ready.shapes.calls if settings["layers"] is True else (),
+            ready.shapes.calls,
         )
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warmup_n = lanes.warm_up(settings)
@@ -224,12 +225,11 @@ class Inference(Workbench):
             cells["sm_clock_pass_mhz"] = clock.sm_clock_mhz
         if settings["energy"]:
             cells |= self._energy(lanes, clean.median, idles=bool(cells.get("launch_bound")))
-        starved = clock is not None and clock.mostly_starved
         return _Timed(
             samples=done.times[0],
             clean=clean,
             table=table,
-            starved=starved,
+            starved=lanes.starved(),
             cells=cells,
             seconds=seconds,
         )

@@ -11,6 +11,9 @@ from hpcsweep.catalog import columns
 from hpcsweep.measure.machine import telemetry
 from hpcsweep.measure.machine.telemetry import Telemetry
 
+_REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
+_APPLICATIONS = "nvmlDeviceGetApplicationsClock"
+
 
 class _FakeNvml:
     """Answers as pynvml does: functions by name, `NVMLError` for what a GPU does not know."""
@@ -57,6 +60,24 @@ def _watching(samples=3, **answers):
     return watch
 
 
+def _points(series, reasons):
+    """Return the flags of points that follow each other, from recorded clocks and reasons."""
+    nvml = _FakeNvml()
+    watch = telemetry.connect(nvml, None, 0, frozenset())
+    found = []
+    for clocks, whys in zip(series, reasons, strict=True):
+        nvml.answers |= {
+            "nvmlDeviceGetClockInfo": [210, *clocks],
+            _REASONS: [whys[0] and 0x1, *whys],
+        }
+        watch.begin()
+        for _ in clocks:
+            watch.sample()
+        assert watch.flags() == watch.flags()  # asking changes nothing
+        found.append(watch.flags())
+    return found
+
+
 def _running(*pids):
     return [SimpleNamespace(pid=pid) for pid in pids]
 
@@ -79,17 +100,71 @@ def test_a_resting_clock_before_the_work_is_no_drift():
 @pytest.mark.parametrize(
     ("answers", "flags"),
     [
-        ({"nvmlDeviceGetClockInfo": [1400]}, ["throttled"]),
-        ({"nvmlDeviceGetClockInfo": [1980, 1980, 1980, 1700]}, ["clock_drift"]),
-        ({"nvmlDeviceGetCurrentClocksEventReasons": [0, 0x40, 0]}, ["throttled"]),
-        ({"nvmlDeviceGetCurrentClocksEventReasons": [0x5]}, []),
+        # the clocks that a driver explains, or that it need not explain
+        ({"nvmlDeviceGetClockInfo": [1850], "nvmlDeviceGetMaxClockInfo": [2520]}, []),
+        ({"nvmlDeviceGetClockInfo": [1560], _REASONS: [0x4]}, ["power_capped"]),
+        ({"nvmlDeviceGetClockInfo": [1560], _REASONS: [0x20]}, ["throttled"]),
+        ({"nvmlDeviceGetClockInfo": [1560], _REASONS: [0x84]}, ["throttled", "power_capped"]),
+        ({"nvmlDeviceGetClockInfo": [None], _REASONS: [0x4]}, ["power_capped"]),
+        ({"nvmlDeviceGetClockInfo": [1965], _REASONS: [0x4]}, []),
+        ({"nvmlDeviceGetClockInfo": [1410], _APPLICATIONS: [1410], _REASONS: [0x2]}, []),
+        ({"nvmlDeviceGetClockInfo": [1410], _APPLICATIONS: [1410], _REASONS: [0x6]}, []),
+        (
+            {"nvmlDeviceGetClockInfo": [1200], _APPLICATIONS: [1410], _REASONS: [0x6]},
+            ["power_capped"],
+        ),
+        # single looks, looks at a resting GPU, and the look before the work
+        ({"nvmlDeviceGetClockInfo": [1980, 1980, 1980, 1700]}, []),
+        ({"nvmlDeviceGetClockInfo": [210, 345, 1980], _REASONS: [0x1, 0x1, 0]}, []),
+        ({_REASONS: [0x40, 0]}, []),
+        ({_REASONS: [0, 0x40, 0]}, ["throttled"]),
+        ({_REASONS: [0x5]}, []),
+        ({_REASONS: [0, 0, 0x200, 0]}, ["throttled"]),
         ({"nvmlDeviceGetComputeRunningProcesses": [[], _running(7, 9), []]}, ["shared_gpu"]),
         ({"nvmlDeviceGetComputeRunningProcesses": [_running(7)]}, []),
     ],
 )
 def test_what_puts_a_number_in_doubt_is_flagged(answers, flags):
-    """Slow or moving clocks, thermal reasons, neighbours; idle and the power cap are normal."""
+    """The driver's reasons, moving clocks, neighbours; no share of a highest clock."""
     assert _watching(**answers).flags() == flags
+
+
+def test_a_clock_under_the_power_cap_is_compared_with_the_same_work_at_liberty():
+    """Not with a highest clock that heavy work never has: an L40S works at 1850 of 2520 MHz."""
+    capped = [1830] * 10 + [1700] * 10, [0] * 10 + [0x4] * 10
+    barely = [1850] * 10 + [1845] * 10, [0] * 10 + [0x4] * 10
+    once = [1850] * 19 + [1700], [0] * 19 + [0x4]
+    later = [1600] * 8, [0x4] * 8
+    flags = _points(*zip(barely, once, capped, later, strict=True))
+    assert flags == [[], [], ["power_capped", "clock_drift"], ["power_capped"]]
+
+
+def test_a_driver_without_reasons_is_judged_by_the_points_before():
+    """The first one sets the measure; a tenth less is doubtful, a twentieth is not."""
+    series = [[1850] * 5, [1780] * 5, [1560] * 5, [1850, 1850, 900, 1850, 1850]]
+    assert _points(series, [[None] * 5] * 4) == [[], [], ["throttled"], []]
+
+
+@pytest.mark.parametrize(
+    ("clocks", "drifts"),
+    [
+        ([1980] * 9 + [1700], False),
+        ([900] + [1980] * 9, False),
+        ([900, 1500, 1800] + [1980] * 9, True),
+        ([1980] * 5 + [1850] * 5, True),
+        ([1980, 1700] * 5, True),
+        ([1980, 1700], False),
+    ],
+)
+def test_a_clock_drifts_when_more_than_single_looks_say_so(clocks, drifts):
+    """Steps, ramps within the measurement, and clocks that alternate."""
+    assert _points([clocks], [[0] * len(clocks)]) == [["clock_drift"] if drifts else []]
+
+
+def test_a_part_of_a_gpu_that_tells_no_clock_has_no_flags():
+    """MIG instances answer few questions, and their reasons are those of the whole GPU."""
+    assert _points([[None] * 4, [None] * 4], [[None] * 4, [0] * 4]) == [[], []]
+    assert _points([[None] * 4], [[0x8] * 4]) == [["throttled"]]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +189,7 @@ def test_an_older_nvml_has_the_older_name():
     del nvml.answers["nvmlDeviceGetCurrentClocksEventReasons"]
     watch = telemetry.connect(nvml, None, 0, frozenset())
     watch.begin()
+    watch.sample()
     assert watch.flags() == ["throttled"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import pytest
@@ -165,7 +166,7 @@ def _deep(gpu, layers=570, host_ms=0.03, device_ms=0.01, last_ms=None):
     model = torch.nn.Sequential(*(_Queueing(gpu, host_ms, each) for each in times))
     x = torch.zeros(1, 3, 2, 2)
     calls = shape_pass(model, x).calls
-    return Pass(model, lambda: model(x), lambda: None, calls)
+    return Pass(model, lambda: model(x), lambda: None, calls, calls)
 
 
 def _layer_pass(gpu, work, monkeypatch, passes=3):
@@ -191,6 +192,21 @@ def test_a_layer_pass_that_overflows_the_queue_is_timed_in_parts(monkeypatch, la
     assert found.parts == 2
     assert not found.timed().starved
     assert found.pass_times(done.times) == pytest.approx(done.times[0], rel=0.01)
+
+
+@pytest.mark.parametrize("last_ms", [None, 60.0])
+@pytest.mark.parametrize(("layers", "starved"), [(300, False), (900, False), (1600, True)])
+def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved):
+    """What does not fit the queue starves it in the middle; a long last layer hides nothing."""
+    gpu = SimulatedGpu(queue_limit=1000)
+    monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
+    work = dataclasses.replace(_deep(gpu, layers=layers, last_ms=last_ms), calls=())
+    found = lanes.lanes(GPU, "eager", work)
+    collect(found.all(), Fixed(3))
+    assert found.starved() == starved
+    unwatched = lanes.lanes(GPU, "eager", dataclasses.replace(work, watched=()))
+    collect(unwatched.all(), Fixed(3))
+    assert unwatched.starved() == (starved and last_ms is None)
 
 
 def test_a_layer_pass_that_no_parts_can_feed_is_starved(monkeypatch):

@@ -6,10 +6,15 @@ changes a setting.
 
 NVML's watts are averages over up to a second, and some GPUs sample only a quarter of that time. So
 energy is always the difference of the energy counter over a window of a second or more.
+
+Whether a GPU is throttled is the driver's word: its reasons are asked for with each clock. A look
+at an idle GPU, and the look before the work began, tell nothing about the work.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,14 +22,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hpcsweep.catalog.columns import Row
 
 ENERGY_WINDOW_S: Final = 1.5
 THROTTLED: Final = "throttled"
-_SLOW: Final = 0.75
+POWER_CAPPED: Final = "power_capped"
 _DRIFT: Final = 0.05
+_LOWERED: Final = 0.98  # of the clock when nothing limits; a step of the clock is less than that
+_UNEXPLAINED: Final = 0.9  # of it, where the driver tells no reasons
+_OFTEN: Final = 0.1  # of the looks; a single one says little about the rest
 # nvml.h, nvmlClocksThrottleReasons (later: nvmlClocksEventReasons)
 _REASONS: Final[Mapping[int, str]] = {
     0x1: "gpu_idle",
@@ -37,7 +45,9 @@ _REASONS: Final[Mapping[int, str]] = {
     0x80: "hw_power_brake",
     0x100: "display_clocks",
 }
-_HARMLESS: Final = 0x1 | 0x2 | 0x4 | 0x10 | 0x100
+_IDLE: Final = 0x1
+_POWER_CAP: Final = 0x4
+_HARMLESS: Final = _IDLE | 0x2 | _POWER_CAP | 0x10 | 0x100  # others' wishes, and what is normal
 
 
 class Telemetry:
@@ -79,11 +89,23 @@ class Telemetry:
 
 @dataclass
 class _Seen:
-    clocks: list[float] = field(default_factory=list)
-    reasons: int = 0
+    looks: list[tuple[float | None, int | None]] = field(default_factory=list)  # clock, reasons
     temperatures: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     others: bool = False
+
+    @property
+    def clocks(self) -> list[float]:
+        return [clock for clock, _ in self.looks if clock]
+
+    @property
+    def working(self) -> list[tuple[float | None, int | None]]:
+        """The looks at a GPU that worked; the first one is before the work began."""
+        return [(clock, why) for clock, why in self.looks[1:] if not (why or 0) & _IDLE]
+
+    @property
+    def reasons(self) -> int:
+        return functools.reduce(operator.or_, (why or 0 for _, why in self.looks[1:]), 0)
 
 
 class _Nvml(Telemetry):
@@ -94,8 +116,11 @@ class _Nvml(Telemetry):
     def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
         self._nvml, self._handle, self._own = nvml, handle, own_pids
         self._seen = _Seen()
+        self._free = 0.0  # the highest clock of a point that nothing limited
 
     def begin(self) -> None:
+        free = self._unlimited()
+        self._free = max(self._free, stats.median(free) if free else 0.0)
         self._seen = _Seen()
         self.sample()
 
@@ -104,14 +129,12 @@ class _Nvml(Telemetry):
         seen, nvml = self._seen, self._nvml
         clock = self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
         heat = self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
-        if clock:
-            seen.clocks.append(float(clock))
         if heat is not None:
             seen.temperatures.append(float(heat))
         rates = self._ask("nvmlDeviceGetUtilizationRates")
         if rates is not None:
             seen.busy.append(float(rates.gpu))
-        seen.reasons |= int(self._reasons() or 0)
+        seen.looks.append((float(clock) if clock else None, self._reasons()))
         seen.others = seen.others or bool(self.others())
 
     def cells(self) -> Row:
@@ -122,25 +145,46 @@ class _Nvml(Telemetry):
             "sm_clock_mhz_min": min(seen.clocks, default=None),
             # the first look is before the work began
             "gpu_util_pct": sum(seen.busy[1:]) / len(seen.busy[1:]) if seen.busy[1:] else None,
-            "throttle_reasons": "+".join(_names(seen.reasons & ~1)),
+            "throttle_reasons": "+".join(_names(seen.reasons & ~_IDLE)),
             "power_limit_w": limit / 1000 if limit else None,
             "temp_c_start": seen.temperatures[0] if seen.temperatures else None,
             "temp_c_end": seen.temperatures[-1] if seen.temperatures else None,
         }
 
     def flags(self) -> list[str]:
-        seen, found = self._seen, []
-        # the first look is before the work began, when the clock may rest
-        clocks = seen.clocks[1:]
-        usual = self.provenance().get("sm_clock_default_mhz")
-        slow = usual and clocks and sum(clocks) / len(clocks) < _SLOW * usual
-        if slow or seen.reasons & ~_HARMLESS:
-            found.append(THROTTLED)
-        if clocks and max(clocks) - min(clocks) > _DRIFT * stats.median(clocks):
-            found.append("clock_drift")
-        if seen.others:
-            found.append("shared_gpu")
-        return found
+        raised = {
+            THROTTLED: self._seen.reasons & ~_HARMLESS or self._slow_without_reasons(),
+            POWER_CAPPED: self._power_capped(),
+            "clock_drift": _drifts([clock for clock, _ in self._seen.working if clock]),
+            "shared_gpu": self._seen.others,
+        }
+        return [flag for flag, is_raised in raised.items() if is_raised]
+
+    def _unlimited(self) -> list[float]:
+        """Return the clocks of this work while the driver named no limit of its own."""
+        own = ~_HARMLESS | _POWER_CAP
+        return [clock for clock, why in self._seen.working if clock and not (why or 0) & own]
+
+    def _power_capped(self) -> bool:
+        """Say whether the driver lowered the clock of this work to keep to the power limit."""
+        working = self._seen.working
+        capped = [clock for clock, why in working if (why or 0) & _POWER_CAP]
+        if len(capped) <= _OFTEN * len(working):
+            return False
+        clocks, free = [clock for clock in capped if clock], self._unlimited()
+        usual = stats.median(free) if free else self._free or self._wanted_mhz()
+        return not (clocks and usual) or stats.median(clocks) < _LOWERED * usual
+
+    def _wanted_mhz(self) -> float | None:
+        """Return the clock that the GPU would take: that of its administrator, or the highest."""
+        wanted = self._ask("nvmlDeviceGetApplicationsClock", self._nvml.NVML_CLOCK_SM)
+        return wanted or self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
+
+    def _slow_without_reasons(self) -> bool:
+        """Compare the clock with that of earlier points, where the driver tells no reasons."""
+        clocks = self._unlimited()
+        mute = all(why is None for _, why in self._seen.looks)
+        return bool(mute and clocks) and stats.median(clocks) < _UNEXPLAINED * self._free
 
     def others(self) -> list[int]:
         """Return the processes of others that compute on the GPU.
@@ -234,6 +278,13 @@ def connect(nvml: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -
     except nvml.NVMLError:
         return Telemetry()
     return _Nvml(nvml, handle, own_pids)
+
+
+def _drifts(clocks: Sequence[float]) -> bool:
+    """Say whether clocks are apart, without the highest and the lowest tenth: at least one."""
+    few = max(1, len(clocks) // 10)
+    kept = sorted(clocks)[few:-few]
+    return bool(kept) and kept[-1] - kept[0] > _DRIFT * stats.median(kept)
 
 
 def _names(reasons: int) -> list[str]:

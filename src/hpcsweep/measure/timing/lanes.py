@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -25,6 +25,7 @@ from hpcsweep.measure.timing.stamps import EventStamps, HostStamps, Stamps
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2
+_WATCHED: Final = 32  # layers of the clean pass: so few events add little to a thousand launches
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ class Lanes:
     layers: Sequence[LayerLane] = ()
     device_clock: DeviceClock | None = None
     event_floor_ms: float | None = None
+    watch: LayerLane | None = None
+
+    def starved(self) -> bool:
+        """Say whether the device waited for the host, at the end of clean passes or inside them."""
+        at_end = self.device_clock is not None and self.device_clock.mostly_starved
+        return at_end or (self.watch is not None and self.watch.starves())
 
     @property
     def parts(self) -> int:
@@ -88,12 +95,16 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Pass:
-    """What a lane runs: the network, one pass, what comes before it, the calls to time, and how."""
+    """What a lane runs: the network, one pass, what comes before it, the calls to time, and how.
+
+    Among the `watched` calls are those at which a trial looks for a device that waits.
+    """
 
     model: nn.Module
     run: Callable[[], object]
     prepare: Callable[[], object]
     calls: Sequence[Call] = ()
+    watched: Sequence[Call] = ()
     new_timer: Callable[[nn.Module, Sequence[Call], Stamps], LayerTimer] = LayerTimer
 
 
@@ -123,34 +134,44 @@ def _on_host(device: torch.device, work: Pass) -> Lanes:
 def _eager(work: Pass) -> Lanes:
     clock = DeviceClock(Cuda(), work.prepare)
     clock.calibrate(work.run)
-    clean = Lane(work.run, clock)
+    clean, watch = Lane(work.run, clock), None
+    if layers := list(dict.fromkeys(call.layer for call in work.watched)):
+        some = set(layers[:: -(-len(layers) // _WATCHED)])
+        watch = _event_lane(replace(work, calls=work.watched), some, clock.host_ms)
     if not work.calls:
-        return Lanes(clock.timer, clean, device_clock=clock)
-    return Lanes(clock.timer, clean, _event_lanes(work), clock, clocks.event_floor_ms(Cuda()))
+        return Lanes(clock.timer, clean, device_clock=clock, watch=watch)
+    floor_ms = clocks.event_floor_ms(Cuda())
+    return Lanes(clock.timer, clean, _event_lanes(work), clock, floor_ms, watch)
 
 
 def _event_lanes(work: Pass) -> list[LayerLane]:
     """Return lanes with as many parts as the queue needs; if no number of parts helps, one lane."""
     whole: list[LayerLane] = []
+    layers = list(dict.fromkeys(call.layer for call in work.calls))
     for count in _PARTS:
-        found = [_event_lane(work, part, count) for part in range(count)]
+        found = [_event_lane(work, set(layers[part::count])) for part in range(count)]
         if not any(one.starves() for one in found):
             return found
         whole = whole or found
     return whole
 
 
-def _event_lane(work: Pass, part: int, count: int) -> LayerLane:
-    """Return a lane with events around a part of the layers: all calls of a layer, or none."""
-    layers = set(list(dict.fromkeys(call.layer for call in work.calls))[part::count])
+def _event_lane(work: Pass, layers: set[str], host_ms: float | None = None) -> LayerLane:
+    """Return a lane with events around all calls of some layers.
+
+    Its delays are for the host's time to issue its own pass, or for another one's.
+    """
     places = [at for at, call in enumerate(work.calls) if call.layer in layers]
     gpu = Cuda()
     stamps = EventStamps(gpu.event, host_now=gpu.host_now)
     timer = work.new_timer(work.model, [work.calls[at] for at in places], stamps)
     # the timers cost host time, so the layer lane needs longer delays and a clock of its own
     clock = DeviceClock(gpu, work.prepare, ahead=stamps.ahead)
-    with timer.wrapped(3):
-        clock.calibrate(work.run, 3)
+    if host_ms is None:
+        with timer.wrapped(3):
+            clock.calibrate(work.run, 3)
+    else:
+        clock.host_ms = host_ms
     return LayerLane(Lane(work.run, clock, timer.attached), timer, places, clock)
 
 

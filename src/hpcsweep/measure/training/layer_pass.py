@@ -25,7 +25,7 @@ def measure(
     def compute() -> None:
         trainer.compute(batch)
 
-    todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, StepTimer)
+    todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
     found = lanes.lanes(trainer.device, "eager", todo)
     done = loop.collect(found.all(), loop.Fixed(passes))
     return LayerTable.of(found, done.times), done.timed_s
