@@ -7,7 +7,7 @@ import re
 from hpcsweep import environment
 from paths import ROOT
 
-NAMES = {value for name, value in vars(environment).items() if name.isupper()}
+NAMES = {text for name, text in vars(environment).items() if name.isupper() and type(text) is str}
 
 
 def test_job_scripts_set_what_the_supervisor_reads() -> None:

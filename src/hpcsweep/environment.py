@@ -6,6 +6,8 @@ Job scripts (`jobs/templates`) write two of them by name.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,43 @@ DEBUG: Final = "HPCSWEEP_DEBUG"  # as --debug
 DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn
 MIOPEN: Final = "HPCSWEEP_MIOPEN"  # path of another libMIOpen
+
+# Of the variables of others, the values of these alone are written down as they are.
+PLAIN: Final = frozenset({
+    "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING", "CUDA_DEVICE_ORDER", "CUBLAS_WORKSPACE_CONFIG",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_SPINCOUNT",
+    "GOMP_CPU_AFFINITY", "KMP_BLOCKTIME", "KMP_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+    "MALLOC_ARENA_MAX", "MIOPEN_FIND_MODE", "MIOPEN_USER_DB_PATH", "NVIDIA_TF32_OVERRIDE",
+    "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "LOADEDMODULES", "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER", "PYTHONPATH", "LD_LIBRARY_PATH", "TORCH_HOME",
+    THREADS, DATA, CUDNN, MIOPEN,
+})  # fmt: skip
+_OF_SLURM: Final = re.compile(
+    "SLURMD_NODENAME|SLURM_(JOB_?ID|ARRAY_(JOB|TASK)_(ID|COUNT|MIN|MAX|STEP)|RESTART_COUNT"
+    "|CLUSTER_NAME|JOB_(PARTITION|QOS|ACCOUNT|USER|UID|NAME|GPUS|NODELIST|NUM_NODES|CPUS_PER_NODE"
+    "|START_TIME|END_TIME)|NODELIST|NNODES|NTASKS|NPROCS|NODEID|PROCID|LOCALID|STEP_ID|STEP_GPUS"
+    "|CPUS_(PER_TASK|ON_NODE)|TASKS_PER_NODE|MEM_PER_(NODE|CPU|GPU)|GPUS(_ON_NODE|_PER_NODE)?"
+    "|TASK_PID|SUBMIT_HOST|SUBMIT_DIR)"
+)
+_PASSWORD: Final = re.compile("//[^/\\s]*@")  # of a URL
+
+
+def readable(name: str, value: str) -> bool:
+    """Say whether a variable's value may be written down: others may be secrets."""
+    return name in PLAIN and not _PASSWORD.search(value)
+
+
+def of_slurm(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of Slurm that say what a job is; SLURM_JWT, for one, is a key."""
+    return {name: value for name, value in variables.items() if _OF_SLURM.fullmatch(name)}
+
+
+def config_folder() -> Path:
+    """Return the folder of the user's own configuration."""
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(config).expanduser() / "hpcsweep"
 
 
 def results_folder(given: str | os.PathLike[str] = "") -> Path:

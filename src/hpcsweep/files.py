@@ -43,8 +43,10 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file beside `path`; on success sync it and rename it over `path`.
+
+    A private one may be read by its owner alone.
 
     Who closes the file has synced it: where several files belong together, none is renamed before
     the last one is closed.
@@ -62,7 +64,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             if not file.closed:
                 file.flush()
                 os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
+        if not private:
+            Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException as error:
         if temporary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from collections import Counter
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import typed_json
+from hpcsweep.store import manifest, rundir, typed_json
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import prepare, request
+from hpcsweep.submit.launchers import sbatch
 from localruns import TEN
 
 if TYPE_CHECKING:
@@ -111,3 +113,61 @@ def test_two_sweep_files_of_one_name_are_told(desk):
     assert told(other, "d", again=frozenset(PointStatus)) == []
     first.unlink()
     assert told(other, "e") == []
+
+
+SECRETS = """\
+extends: local
+env:
+  API_TOKEN: tok-5f3a
+  OMP_NUM_THREADS: 1
+  HPCSWEEP_DATA: https://me:hunter-22@host/data
+setup: ["export OTHER=setup-9a1"]
+wrapper_options: []
+sbatch_options: ["--export=ALL,KEY=opt-77", "--exclusive", "-Csecret-5"]
+"""
+HIDDEN = ("tok-5f3a", "hunter-22", "setup-9a1", "opt-77", "secret-5", "jwt-e0", "comment-c3")
+
+
+def test_no_secret_of_profile_or_job_is_written(desk, monkeypatch, tmp_path):
+    """Variables that are known for what they say stay readable; no file has another one's value."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    desk.spec(SECRETS, "mine.yaml")
+    desk.spec(TEN)
+    of_job = {"SLURM_JWT": "jwt-e0", "SLURM_JOB_COMMENT": "comment-c3", "SLURM_CLUSTER_NAME": "red"}
+    done = desk.run("submit", "sweep.yaml", "--cluster", "./mine.yaml", **of_job)
+    assert done.returncode == 0, done.stderr
+    written = {path: path.read_text() for path in desk.results.rglob("*") if path.is_file()}
+    assert not [path for path, text in written.items() if any(one in text for one in HIDDEN)]
+    (submission,) = desk.sweep().submissions()
+    fields = submission.read_manifest().profile_fields
+    assert fields["env"]["OMP_NUM_THREADS"] == "1"
+    assert "--exclusive" in fields["sbatch_options"]
+    assert any('"SLURM_CLUSTER_NAME": "red"' in text for text in written.values())
+
+
+def test_a_digest_tells_values_apart_and_needs_the_key_of_the_user(monkeypatch, tmp_path):
+    """Equal values are equal on each day; the key may be read by its owner alone."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def digest(value):
+        manifest._key.cache_clear()
+        return manifest.masked({"env": {"A": value}})["env"]["A"]
+
+    first = digest("1")
+    assert (digest("1"), digest("2") == first, digest(first)) == (first, False, first)
+    (key,) = tmp_path.rglob("masking.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.write_bytes(bytes(32))
+    assert digest("1") not in {first, hashlib.sha256(b"1").hexdigest()[:16]}
+    manifest._key.cache_clear()
+
+
+def test_a_job_script_is_for_its_owner(desk, tmp_path):
+    """It holds the values as they are."""
+    (tmp_path / "red.yaml").write_text(
+        "launcher: sbatch\ngpu: l40\ntime: 60\nenv: {API_TOKEN: tok-5f3a}\n"
+    )
+    submission = rundir.new_submission(desk.sweep(), "red")
+    sbatch.write(submission, profile.load(tmp_path / "red.yaml"))
+    assert "tok-5f3a" in submission.script.read_text()
+    assert submission.script.stat().st_mode & 0o777 == 0o600

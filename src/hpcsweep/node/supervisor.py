@@ -299,7 +299,7 @@ class Attempt:
             pid=os.getpid(),
             node=point_row.node(),
             updated_at=reports.now(),
-            slurm={k: v for k, v in os.environ.items() if k.startswith("SLURM")},
+            slurm=environment.of_slurm(os.environ),
         )
         attempt.write(self._shard, record, self._machine)
 

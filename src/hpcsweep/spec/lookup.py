@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hpcsweep.environment import config_folder
 from hpcsweep.errors import BadInput, suggest
 
 SWEEPS: Final = "sweeps"
@@ -32,12 +33,6 @@ def folders(kind: str) -> list[Path]:
     """Return the existing folders of a kind, in the order of the search."""
     roots = (Path(), config_folder(), shipped())
     return [root / kind for root in roots if (root / kind).is_dir()]
-
-
-def config_folder() -> Path:
-    """Return the folder of the user's own configuration."""
-    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(config).expanduser() / "hpcsweep"
 
 
 def shipped() -> Path:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
+import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import files
+from hpcsweep import environment, files
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
@@ -20,6 +25,9 @@ _LATER: Final = {
     "maps": {}, "search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": [],
     "time_limit": "",
 }  # fmt: skip
+_MASKED: Final = re.compile("masked:[0-9a-f]{16}")
+_OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
+_KEY_FILE: Final = "masking.key"
 _MOST: Final = 1_000_000  # chunks, rounds: what says more is damaged
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
@@ -104,6 +112,56 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object, as the file holds it."""
         return {**_without_defaults(typed_json.write(self)), "run": self.run.to_json()}
+
+
+def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile's keys with digests for what may be secret: variables, shell, options.
+
+    Equal values have equal digests. They need the user's key, which never leaves the machine:
+    without it nobody can try short passwords until a digest fits.
+    """
+    env, setup = profile.get("env"), profile.get("setup")
+    found = {
+        "env": {name: _mask(name, value) for name, value in env.items()}
+        if isinstance(env, dict)
+        else {},
+        "setup": [_mask("", line) for line in setup] if isinstance(setup, list) else [],
+    }
+    for key in ("sbatch_options", "wrapper_options"):
+        options = profile.get(key)
+        found[key] = [_mask_option(str(one)) for one in options] if type(options) is list else []
+    return {**profile, **{key: value for key, value in found.items() if key in profile}}
+
+
+def _mask(name: str, value: object) -> str:
+    text = str(value)
+    if not text or _MASKED.fullmatch(text) or environment.readable(name, text):
+        return text
+    digest = hmac.new(_key(), text.encode("utf-8", "surrogatepass"), "sha256")
+    return f"masked:{digest.hexdigest()[:16]}"
+
+
+def _mask_option(text: str) -> str:
+    """Mask all but the name of an option."""
+    found = _OPTION.fullmatch(text)
+    name, value = found.groups() if found else ("", text)
+    return f"{name or ''}{_mask('', value)}"
+
+
+@cache
+def _key() -> bytes:
+    """Return the user's key, made at its first use; where no home can be written, one for now."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
+        path = environment.config_folder() / _KEY_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(number, "wb") as file:
+                file.write(os.urandom(32))
+        found = path.read_bytes()
+        if len(found) == 32:
+            return found
+    return os.urandom(32)
 
 
 def _without_defaults(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import __version__, files
 from hpcsweep.errors import Refused
 from hpcsweep.store import chunk_file, ledger, rundir
+from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, packing
@@ -262,7 +263,7 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
         **_git(sweep.path.parent if sweep.path else None),
         "maps": dict(sweep.maps),
         "templates": templates,
-        "profile_fields": profile.model_dump(mode="json"),
+        "profile_fields": manifest_file.masked(profile.model_dump(mode="json")),
     }
 
 

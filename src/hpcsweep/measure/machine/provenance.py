@@ -13,33 +13,13 @@ from typing import Any, Final
 import torch
 
 from hpcsweep import __version__
+from hpcsweep import environment as environ
 from hpcsweep.catalog.columns import Row
-from hpcsweep.environment import THREADS
 from hpcsweep.measure.machine import memory
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.timing import caches
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
-_ENVIRONMENT: Final = (
-    "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "OMP_PROC_BIND",
-    "GOMP_SPINCOUNT",
-    "KMP_BLOCKTIME",
-    "MKL_NUM_THREADS",
-    THREADS,
-    "MIOPEN_FIND_MODE",
-    "MIOPEN_USER_DB_PATH",
-    "NVIDIA_TF32_OVERRIDE",
-    "CONDA_DEFAULT_ENV",
-    "VIRTUAL_ENV",
-    "LOADEDMODULES",
-    "APPTAINER_CONTAINER",
-    "SINGULARITY_CONTAINER",
-)
 
 
 @dataclass(frozen=True)
@@ -95,8 +75,8 @@ def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
         if device.type == "cuda"
         else _plain(device),
         "software": _software(),
-        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        "slurm": {k: v for k, v in os.environ.items() if k.startswith("SLURM")},
+        "environment": {k: v for k, v in os.environ.items() if environ.readable(k, v)},
+        "slurm": environ.of_slurm(os.environ),
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
     }

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def write(submission: SubmissionDir, profile: Profile) -> None:
-    """Write the job script of a submission."""
-    with files.replacing(submission.script) as file:
+    """Write the job script of a submission; it holds the values of the profile's variables."""
+    with files.replacing(submission.script, private=True) as file:
         file.write(script.encoded(script.render(profile, submission)))
 
 

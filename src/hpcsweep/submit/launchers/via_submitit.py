@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
@@ -129,7 +129,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
             paths.submitted_pickle.rename(paths.folder / f"{job_id}_0_submitted.pkl")
         return job_id
 
-    with _environment():
+    with _environment(), _private(submission.submitit):
         return arrays.send(submission, submit_one)
 
 
@@ -230,6 +230,21 @@ def _errors(folder: Path) -> Iterator[None]:
             if _UNSENT.fullmatch(path.name):
                 path.unlink()
         raise slurm.refusal(str(error), str(folder)) from error
+
+
+@contextmanager
+def _private(folder: Path) -> Iterator[None]:
+    """Keep scripts from others: they hold the values of variables. Logs may be read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = folder.stat().st_mode
+    folder.chmod(0o700)
+    try:
+        yield
+    finally:
+        for path in (*folder.glob("*.sh"), *folder.glob("*.pkl")):
+            with suppress(FileNotFoundError):  # submitit renames them
+                path.chmod(0o600)
+        folder.chmod(mode)
 
 
 @contextmanager
