@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,11 @@ from typing import IO, Any, Final
 from hpcsweep.errors import ResultsError
 
 SWEEP_NAMES: Final = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
+_KINDS: Final = {
+    stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+_COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -34,6 +40,43 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ResultsError(f"{path}: not a JSON object")
     return record
+
+
+@contextmanager
+def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
+    """Open the regular file of these names below a folder: no link on the way, no device, no pipe.
+
+    What is swapped meanwhile is seen, too: each step starts from the folder that was checked.
+
+    Raises:
+        ResultsError: something else is there, it has more than `most` bytes, or cannot be opened.
+
+    """
+    path = root.joinpath(*names)
+    at = -1
+    try:
+        at = os.open(root, os.O_RDONLY | os.O_DIRECTORY) if names else -1
+        for name in names or (str(root),):
+            base = at if names else None
+            kind = stat.S_IFMT(os.stat(name, dir_fd=base, follow_symlinks=False).st_mode)
+            if kind not in {stat.S_IFREG, stat.S_IFDIR}:
+                raise ResultsError(f"{path}: {name!r} is {_KINDS.get(kind, 'no file')}; {_COPY_IT}")
+            inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=base)
+            if at >= 0:
+                os.close(at)
+            at = inner
+        found = os.fstat(at)
+        if not stat.S_ISREG(found.st_mode):
+            raise ResultsError(f"{path}: is no regular file; {_COPY_IT}")
+        if found.st_size > most:
+            raise ResultsError(f"{path}: has {found.st_size:,} bytes; {most:,} are taken at most")
+        with os.fdopen(at, "rb", closefd=False) as file:
+            yield file
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+    finally:
+        if at >= 0:
+            os.close(at)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

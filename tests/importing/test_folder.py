@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
+import socket
+from dataclasses import replace
 
 import pytest
 
 import resultsfolder
 from hpcsweep.analysis import dataset
 from hpcsweep.collect import workflow as collecting
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import workflow
 from hpcsweep.store.rundir import RunDir
 from paths import TESTS
@@ -88,3 +93,89 @@ def test_results_of_the_first_release_are_imported(tmp_path):
     shutil.copytree(source, old.path)
     found = workflow.bring(tmp_path / "results", old.path)
     assert collecting.collect(found.run).points == collecting.collect(old).points > 0
+
+
+def odd(path, kind, outside):
+    """Put something that is no file of its own in the place of a file."""
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(outside)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as one, pytest.MonkeyPatch.context() as patch:
+            patch.chdir(path.parent)  # the name of a socket is short
+            one.bind(path.name)
+    elif kind == "sparse":
+        path.touch()
+        os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("kind", ["link", "device", "pipe", "socket", "sparse"])
+@pytest.mark.parametrize(
+    "name", ["sweep.yaml", "submissions/*/manifest.json", "submissions/*/chunks.jsonl",
+             "shards/*/0.0.overall.csv", "shards/*/0.0.env.json"],
+)  # fmt: skip
+def test_only_regular_files_are_imported(sites, tmp_path, kind, name):
+    """Nothing is copied, nothing is waited for, and the message names the file."""
+    here, there = sites
+    path = next(there.path.glob(name), there.shards_dir / THERE / "0.0.env.json")
+    (outside := tmp_path / "secret").write_text("a secret of this machine")
+    odd(path, kind, outside)
+    before = {one for one in here.path.rglob("*") if not one.name.startswith(".")}
+    with pytest.raises(ResultsError, match=path.name.replace(".", r"\.")):
+        workflow.bring(here.path.parent, there.path)
+    with pytest.raises(ResultsError):
+        workflow.bring(tmp_path / "empty", there.path, "new")
+    assert {one for one in here.path.rglob("*") if not one.name.startswith(".")} == before
+
+
+@pytest.mark.parametrize("name", ["submissions", "shards", "submissions/*", "shards/*"])
+def test_a_folder_that_is_a_link_is_not_imported(sites, tmp_path, name):
+    """It may lead anywhere."""
+    here, there = sites
+    (path,) = there.path.glob(name)
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    with pytest.raises(ResultsError, match="link"):
+        workflow.bring(here.path.parent, there.path)
+
+
+def test_names_that_would_run_a_terminal_are_not_imported(sites):
+    """They are told as Python writes them."""
+    here, there = sites
+    (folder,) = there.shards_dir.iterdir()
+    (folder / "a\x1b[2J\n.csv").touch()
+    with pytest.raises(ResultsError, match=re.escape("'a\\x1b[2J\\n.csv'")):
+        workflow.bring(here.path.parent, there.path)
+
+
+def test_secrets_of_older_versions_are_not_imported(sites, tmp_path):
+    """Nor what would run code of the other machine here, when points are measured again."""
+    here, there = sites
+    (theirs,) = there.submissions()
+    record = theirs.read_manifest()
+    fields = {"env": {"TOKEN": "hunter-1"}, "setup": ["export A=hunter-2"], "path": "/x/evil.yaml"}
+    settings = replace(record.run, search_path=("/x",))
+    theirs.write_manifest(replace(record, id="../..", profile_fields=fields, run=settings))
+    (theirs.shards / "0.0.env.json").write_text(
+        json.dumps({"slurm": {"SLURM_JWT": "hunter-3", "SLURM_JOB_ID": "1"}})
+    )
+    workflow.bring(here.path.parent, there.path)
+    assert workflow.bring(here.path.parent, there.path).notes[0].startswith("0 files copied")
+    mine = here.submission(theirs.id)
+    texts = "".join(path.read_text() for path in here.path.rglob("*") if path.is_file())
+    assert "hunter" not in texts
+    assert '"SLURM_JOB_ID": "1"' in texts
+    found = mine.read_manifest()
+    assert (found.profile_path, found.run.search_path, found.id) == ("", (), theirs.id)
+
+
+def test_results_of_a_newer_layout_are_not_imported(sites):
+    """Their shards may mean something else."""
+    here, there = sites
+    (there.path / "layout.json").write_text('{"layout": 2}')
+    with pytest.raises(ResultsError, match="newer hpcsweep"):
+        workflow.bring(here.path.parent, there.path)

@@ -138,3 +138,21 @@ def test_a_folder_that_was_made_for_the_lock_goes_with_it(tmp_path):
     with locks.held(run, "hpcsweep submit"):
         run.submissions_dir.mkdir()
     assert run.submissions_dir.is_dir()
+
+
+@pytest.mark.parametrize("said", ['{"layout": 2}', '{"layout": "1"}', "{", "[]", '{"layout": 0}'])
+def test_a_folder_of_another_layout_is_neither_written_nor_read(tmp_path, said):
+    """A program that does not know it might replace tables by worse ones."""
+    run = RunDir(tmp_path / "s")
+    run.submissions_dir.mkdir(parents=True)
+    with locks.held(run, "submit"):
+        pass
+    layout = run.path / "layout.json"
+    assert json.loads(layout.read_text()) == {"layout": 1}
+    layout.write_text(said)
+    for command in ("collect", "report", "cancel", "status", "retry"):
+        done = Desk(tmp_path).run("--results", str(tmp_path), command, "s")
+        assert done.returncode != 0
+        assert "layout.json: " in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not run.overall.exists()

@@ -5,22 +5,33 @@ The shards are as they were; the rounds of the submissions are made to follow th
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import stat
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.files import cannot_write
-from hpcsweep.store import rundir
+from hpcsweep.store import manifest, rundir
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import SubmissionDir
 
-LOCAL = "local"  # nobody here can ask for the jobs of another machine
+LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
+_SMALL, _LARGE = 64 << 20, 4 << 30  # bytes of a record or a sweep; of a file beside the rows
+_BLOCK: Final = 1 << 20
+
+Names = tuple[str, ...]
 
 
 def find(path: Path) -> RunDir | None:
@@ -35,11 +46,17 @@ def find(path: Path) -> RunDir | None:
 
 
 def check(theirs: RunDir, run: RunDir) -> None:
-    """Raise `UsageError` where the sweep here is another one, so that rows would be orphans."""
+    """Refuse another sweep than that here, so that rows would be orphans, and what is no file.
+
+    Raises:
+        UsageError: it is another sweep.
+        ResultsError: there is a link, pipe or device in it, or it has no room here.
+
+    """
+    _prove(theirs.path, run)
     if not run.submissions_dir.is_dir():
         return
-    texts = [_text(one) for one in (theirs, run)]
-    if texts[0] != texts[1]:
+    if _text(theirs) != _text(run):
         raise UsageError(
             f"{run.sweep_file} is not the sweep of {theirs.path}: --as imports it under another "
             "name (`compare` takes both)"
@@ -48,46 +65,155 @@ def check(theirs: RunDir, run: RunDir) -> None:
 
 def _text(run: RunDir) -> bytes:
     try:
-        return run.sweep_file.read_bytes()
-    except OSError:
+        with files.opened(run.path, run.sweep_file.name, most=_SMALL) as file:
+            return file.read(_SMALL)
+    except ResultsError:
         return b""
 
 
-def copy(theirs: RunDir, run: RunDir) -> tuple[str, tuple[str, ...]]:
+def _prove(root: Path, run: RunDir) -> None:
+    """Raise `ResultsError` where anything that is to be copied is no regular file, or too much."""
+    total = 0
+    for names in _every(root):
+        with files.opened(root, *names, most=_most(names)) as file:
+            total += os.fstat(file.fileno()).st_size
+    place = next(folder for folder in (run.path, *run.path.absolute().parents) if folder.is_dir())
+    if total > (free := shutil.disk_usage(place).free):
+        raise ResultsError(f"{root}: has {total:,} bytes to copy, {place} has room for {free:,}")
+
+
+def _most(names: Names) -> int:
+    return _LARGE if names[0] == "shards" or names[-1] == "chunks.jsonl" else _SMALL
+
+
+def _every(root: Path) -> Iterator[Names]:
+    """Yield what is copied; `ResultsError` for a name that a terminal would not show as it is."""
+    yield from ((name,) for name in _listed(root) if name in {"sweep.yaml", manifest.LAYOUT_FILE})
+    for one in _listed(root, "submissions"):
+        inside = _listed(root, "submissions", one)
+        yield from (
+            ("submissions", one, name)
+            for name in inside
+            if name in {"manifest.json", "chunks.jsonl"}
+        )
+        if "manifest.json" in inside:
+            yield from (("shards", one, name) for name in _listed(root, "shards", one, files=True))
+
+
+def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
+    """Return what is in a folder, but hidden files and, if files are wanted, folders."""
+    folder = root
+    for name in names:
+        folder /= name
+        if folder.is_symlink():
+            raise ResultsError(f"{folder}: is a link; copy what you trust with `cp -rL` first")
+    if not folder.is_dir():
+        return []
+    found = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
+    if bad := [name for name in found if not name.isprintable()]:
+        raise ResultsError(f"{folder}: has the name {bad[0]!r}; rename it")
+    return [name for name in found if not (files and _is_folder(folder / name))]
+
+
+def _is_folder(path: Path) -> bool:
+    return stat.S_ISDIR(path.lstat().st_mode)
+
+
+def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
     """Copy what is not there yet, or was longer since; return the source, and what was done."""
     begin = run.next_round()
     source, copied = theirs.path.name, 0
     there = {submission.id for submission in run.submissions()}
-    for place, submission in enumerate(theirs.submissions()):
-        mine = run.submission(submission.id)
-        try:
-            record = submission.read_manifest()
-            source = record.host or source
-            known = submission.id in there
-            number = mine.read_manifest().round if known else begin + place
-            copied += _copy(submission, mine)
-        except OSError as error:
-            raise cannot_write(mine.path, error) from error
-        record = replace(record, source=source, round=number, launcher=LOCAL)
-        mine.write_manifest(record)
-    if not copied and not there:
-        raise ResultsError(f"{theirs.path}: no submission in it")
-    if not run.sweep_file.exists() and theirs.sweep_file.exists():
-        shutil.copy2(theirs.sweep_file, run.sweep_file)
+    with tempfile.TemporaryDirectory(dir=run.path, prefix=".import-") as aside:
+        every = [*_every(theirs.path)]
+        safe = _records(theirs.path, every, RunDir(Path(aside) / theirs.name))
+        for place, submission in enumerate(safe.submissions()):
+            mine = run.submission(submission.id)
+            try:
+                record = submission.read_manifest()
+                source = record.host or source
+                known = submission.id in there
+                number = mine.read_manifest().round if known else begin + place
+                copied += _copy(theirs.path, every, mine)
+            except OSError as error:
+                raise cannot_write(mine.path, error) from error
+            except ResultsError as error:
+                raise type(error)(str(error).replace(str(safe.path), str(theirs.path))) from error
+            mine.write_manifest(_imported(record, mine.id, source, number))
+        if not copied and not there:
+            raise ResultsError(f"{theirs.path}: no submission in it")
+        if not run.sweep_file.exists() and safe.sweep_file.exists():
+            safe.sweep_file.replace(run.sweep_file)
     return source, (f"{count(copied, 'file')} copied from {theirs.path}",)
 
 
-def _copy(theirs: SubmissionDir, mine: SubmissionDir) -> int:
+def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest:
+    """Return a manifest without what would name secrets, or code of another machine to run here."""
+    fields = {**manifest.masked(record.profile_fields), "path": ""}
+    settings = replace(record.run, search_path=())
+    return replace(
+        record, id=name, source=source, round=number, launcher=LOCAL, profile_fields=fields,
+        run=settings,
+    )  # fmt: skip
+
+
+def _records(root: Path, every: Sequence[Names], safe: RunDir) -> RunDir:
+    """Copy the sweep and the manifests, so that they are read where nobody changes them."""
+    for names in every:
+        if _most(names) == _SMALL:
+            to = safe.path.joinpath(*names)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            _take(root, names, to)
+    manifest.check_layout(safe.path)
+    return safe
+
+
+def _copy(root: Path, every: Sequence[Names], mine: SubmissionDir) -> int:
     """Copy the points and shards of a submission that are new or longer; return how many files."""
     mine.path.mkdir(parents=True, exist_ok=True)
     mine.shards.mkdir(parents=True, exist_ok=True)
-    sources = [theirs.chunks, *(path for path in theirs.shards.glob("*") if path.is_file())]
     done = 0
-    for path in sources:
-        to = mine.path / path.name if path == theirs.chunks else mine.shards / path.name
-        if to.exists() and to.stat().st_size == path.stat().st_size:
+    for names in every:
+        if names[1:2] != (mine.id,) or names[-1] == "manifest.json":
             continue
-        with tempfile.TemporaryDirectory(dir=mine.path) as aside:  # then whole, or not there
-            Path(shutil.copy2(path, Path(aside) / path.name)).replace(to)
-        done += 1
+        folder = mine.path if names[-1] == mine.chunks.name else mine.shards
+        done += _take(root, names, folder / names[-1])
     return done
+
+
+def _take(root: Path, names: Names, to: Path) -> bool:
+    """Copy a file as long as it is now, unless one of this length is there; say whether it was."""
+    with files.opened(root, *names, most=_most(names)) as file:
+        found = os.fstat(file.fileno())
+        if names[-1].endswith(".env.json"):
+            return _take_env(file.read(_SMALL), to)
+        if to.exists() and to.stat().st_size == found.st_size:
+            return False
+        left = found.st_size
+        with files.replacing(to) as copied:
+            while left > 0 and (block := file.read(min(_BLOCK, left))):
+                copied.write(block)
+                left -= len(block)
+        os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
+    return True
+
+
+def _take_env(text: bytes, to: Path) -> bool:
+    """Write the record of an attempt without what may be secret; leave out a damaged one."""
+    try:
+        record: dict[str, Any] = json.loads(text)
+        slurm, variables = record.get("slurm", {}), record.get("environment", {})
+        kept = {
+            "slurm": environment.of_slurm(slurm),
+            "environment": {k: v for k, v in variables.items() if environment.readable(k, v)},
+        }
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        return False
+    if any(record.get(key, {}) != value for key, value in kept.items()):
+        changed = {**record, **{key: one for key, one in kept.items() if key in record}}
+        text = json.dumps(changed, indent=1).encode() + b"\n"
+    if to.exists() and to.read_bytes() == text:
+        return False
+    with files.replacing(to) as file:
+        file.write(text)
+    return True

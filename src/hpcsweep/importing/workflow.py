@@ -43,7 +43,7 @@ def bring(results: Path, path: Path, name: str = "", device: str = "") -> Import
         raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
     run = RunDir(results / name)
     theirs = folder.find(path)
-    if theirs and theirs.path.resolve() == run.path.resolve():
+    if theirs and run.path.exists() and theirs.path.samefile(run.path):
         raise UsageError(f"{path}: is that sweep already")
     if theirs:
         folder.check(theirs, run)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from hpcsweep.environment import config_folder
+from hpcsweep.environment import config_folder as config_folder  # noqa: PLC0414 - as `shipped`
 from hpcsweep.errors import BadInput, suggest
 
 SWEEPS: Final = "sweeps"

@@ -20,7 +20,7 @@ from hpcsweep import files, processes
 from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.processes import Identity
-from hpcsweep.store import typed_json
+from hpcsweep.store import manifest, typed_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,9 +52,10 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
 
     Raises:
         Busy: another process held it for `timeout` seconds; the text says which.
-        ResultsError: the folder cannot be written.
+        ResultsError: the folder cannot be written, or is of a newer layout.
 
     """
+    manifest.check_layout(run.path)
     lock = FileLock(run.lock)
     try:
         made = [path for path in (run.path, run.path.parent) if not path.exists()]
@@ -72,7 +73,10 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
         with suppress(ResultsError):  # it only serves a message
             holder = Holder(what=what, since=now, process=processes.identity())
             files.write_json(_path(run), typed_json.write(holder))
+        manifest.check_layout(run.path)  # again: a newer program may have held the lock
         yield
+        if run.submissions_dir.is_dir():
+            manifest.keep_layout(run.path)
     finally:
         _path(run).unlink(missing_ok=True)
         _remove_empty(run, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import re
 from contextlib import suppress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
+LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep; the first releases wrote none
 _LATER: Final = {
     "maps": {}, "search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": [],
     "time_limit": "",
@@ -114,6 +116,41 @@ class Manifest:
         return {**_without_defaults(typed_json.write(self)), "run": self.run.to_json()}
 
 
+def check_layout(folder: Path) -> bool:
+    """Say whether the folder of a sweep tells its layout, and one that is known.
+
+    Raises:
+        NewerLayout: a newer version wrote the folder.
+        ResultsError: the file is damaged.
+
+    """
+    path = folder / LAYOUT_FILE
+    if not os.path.lexists(path):
+        return False
+    with files.opened(path, most=_MOST) as file:
+        text = file.read()
+    with suppress(ValueError, RecursionError, AttributeError):
+        layout = json.loads(text).get("layout")
+        if type(layout) is int and layout > 0:
+            _refuse_newer(path, layout)
+            return True
+    raise ResultsError(f"{path}: damaged; if this hpcsweep wrote the folder, remove the file")
+
+
+def keep_layout(folder: Path) -> None:
+    """Write the layout of a folder that does not tell it; refuse one that is newer."""
+    if not check_layout(folder):
+        files.write_json(folder / LAYOUT_FILE, {"layout": LAYOUT})
+
+
+def _refuse_newer(path: Path, layout: object) -> None:
+    if isinstance(layout, int) and layout > LAYOUT:
+        raise NewerLayout(
+            f"{path}: written by a newer hpcsweep (layout {layout}, this "
+            f"one knows {LAYOUT}); update hpcsweep to read it"
+        )
+
+
 def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
     """Return a profile's keys with digests for what may be secret: variables, shell, options.
 
@@ -200,12 +237,7 @@ def read(path: Path) -> Manifest:
         raise ResultsError(f"{error}\n{_REMEDY}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: damaged: {error}\n{_REMEDY}") from error
-    layout = found.get("layout")
-    if isinstance(layout, int) and layout > LAYOUT:
-        raise NewerLayout(
-            f"{path}: written by a newer hpcsweep (layout {layout}, this "
-            f"one knows {LAYOUT}); update hpcsweep to read it"
-        )
+    _refuse_newer(path, found.get("layout"))
     try:
         record = typed_json.read(Manifest, {"id": path.parent.name, **found})
         wrong = _wrong(found, record)

@@ -4,6 +4,7 @@
 
     results/<sweep>/
         sweep.yaml                     as last submitted
+        layout.json                    the version of this layout
         submissions/<id>/              manifest.json  chunks.jsonl  jobs.jsonl  job.sbatch  logs/
                                        (with submitit no job.sbatch, but logs/submitit/)
         shards/<id>/                   <chunk>.<attempt>.{overall,layers,samples}.csv  .env.json
@@ -253,7 +254,13 @@ class ShardPath:
 
 
 def open_run(root: Path, name: str) -> RunDir:
-    """Return the results folder of an existing sweep; `UsageError` names the nearest one."""
+    """Return the results folder of an existing sweep, not one of a newer layout.
+
+    Raises:
+        UsageError: there is no such sweep; the text names the nearest one.
+        NewerLayout: a newer version wrote it.
+
+    """
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")
     run = RunDir(root / name)
@@ -261,6 +268,7 @@ def open_run(root: Path, name: str) -> RunDir:
         known = [found.name for found in all_runs(root)]
         have = f"{root} has: {', '.join(known)}" if known else f"{root} has no results yet"
         raise UsageError(f"no results of a sweep '{name}'{suggest(name, known)} ({have})")
+    manifest.check_layout(run.path)
     return run
 
 
