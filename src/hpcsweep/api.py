@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,13 +95,19 @@ def run(
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as found:
         asked = common.request_of(found, "local", options)
-        code = workflow.submit(settings.results_folder(results), asked, lambda _line: None)
+        code = workflow.submit(settings.results_folder(results), asked, _warn)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     folder = rundir.open_run(settings.results_folder(results), found.name)
     if error := collecting.collect(folder).error():
         raise error
     return Results(folder)
+
+
+def _warn(line: str) -> None:
+    """Warn of what a command would only note: nobody reads the other lines."""
+    if line.startswith("note: "):
+        warnings.warn(line.removeprefix("note: "), stacklevel=4)
 
 
 @contextmanager

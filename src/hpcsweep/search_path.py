@@ -37,6 +37,11 @@ def use(folders: Sequence[str]) -> None:
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 
+def in_use() -> tuple[str, ...]:
+    """Return the folders that this process looks in."""
+    return tuple(_in_use)
+
+
 def file(name: str, folders: Iterable[str] | None = None) -> Path:
     """Return the file of a name: the first in the folders (those in use), else where it should be.
 

@@ -7,10 +7,11 @@ import pytest
 import resultsfolder
 from analysistables import table_of
 from collectedsweep import SUBMISSION, SWEEP, cells_of
-from hpcsweep.analysis import plot
+from hpcsweep.analysis import dataset, plot
 from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
+from localruns import Desk
 
 
 def test_only_measured_points_that_the_sweep_still_has_are_shown(tmp_path):
@@ -52,3 +53,35 @@ def test_what_is_not_there_is_told_with_what_is(run, options, words):
     given = {"x": "batch_size", **options}
     with pytest.raises(UsageError, match=words):
         plot.read(run, given.pop("x"), given.pop("y", "median_ms"), **given)
+
+
+def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_path):
+    """By every command: a table or a picture never holds two versions of a network."""
+    text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny")
+    folder = resultsfolder.make(tmp_path, text)
+    work = {"median_ms": 2.0, "flops": 1e9, "bytes_min": 1e6, "peak_source": "h100"}
+    for day, cell, some in ((1, "model=a", folder.points), (2, "model=b", folder.points[:6])):
+        folder.submit(f"s{day}", some, text=text, round=day)
+        started = f"2026-01-0{day}T00:00:00Z"
+        folder.measure(folder.shard(f"s{day}"), some, own_files=cell, started_at=started, **work)
+    workflow.collect(folder.run)
+    desk = Desk(tmp_path)
+    told = "2 points left out, measured with an earlier version of your own files: nets:tiny"
+    commands = (
+        ["report"],
+        ["plot", "--x", "input_size"],
+        ["layers"],
+        ["roofline", "--gpu", "h100"],
+    )
+    for command in (*commands, ["compare", "demo", "demo"], ["report", "--html", "page.html"]):
+        name = ["demo"] * ("demo" not in command)
+        done = desk.run(command[0], *name, *command[1:])
+        assert told in done.stdout + done.stderr, (command, done)
+    assert len(dataset.read(folder.run).rows) == 6
+    assert "retry demo --changed" in " ".join(dataset.read(folder.run).notes())
+    folder.submit("s3", folder.points[:1], text=text, round=3)
+    folder.measure(folder.shard("s3"), folder.points[:1], own_files="model=c", started_at="2027",
+                   status="error")  # fmt: skip
+    workflow.collect(folder.run)
+    with pytest.raises(UsageError, match="8 points left out"):
+        dataset.read(folder.run)

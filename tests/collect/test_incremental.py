@@ -193,7 +193,7 @@ def test_what_an_older_version_remembered_wrongly_heals(measured: Folder) -> Non
         patch.setattr(Blocks, "read", _damaged)
         assert collect_anew(measured.run).points == 0
     record = json.loads(measured.run.collect_index.read_text())
-    assert record["format"].startswith("5 ")
+    assert record["format"].startswith("6 ")
     assert collect(measured.run).points == 0  # remembered: as damage it is
     remember(measured.run, {**record, "format": f"3 {__version__}"})
     assert collect(measured.run).points == 8

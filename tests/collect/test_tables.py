@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -288,3 +288,39 @@ def test_a_cell_that_another_program_wrote_costs_its_row_at_most(
     report = collect(folder.run)
     assert report.points == 2 - (column == "schema_version")
     assert report.layer_rows == 2 * report.points
+
+
+def test_rows_of_an_earlier_version_of_own_files_are_marked_until_they_are_measured_again(
+    tmp_path: Path,
+) -> None:
+    """Not valid, and named; a later failure of the new version does not hide that they are old.
+
+    A collect that reads only what is new writes the same tables as one that reads everything.
+    """
+    text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny")
+    folder = resultsfolder.make(tmp_path, text)
+    points = folder.points
+
+    def measured(name: str, day: int, cell: str, some: Any, **more: Any) -> list[str]:
+        folder.submit(name, some, text=text, round=day)
+        started = f"2026-01-0{day}T00:00:00Z"
+        folder.measure(folder.shard(name), some, own_files=cell, started_at=started, **more)
+        report = collect(folder.run)
+        tables = folder.tables()
+        folder.run.collect_index.unlink()
+        assert collect(folder.run).notes == report.notes
+        assert folder.tables() == tables
+        old = [row for row in resultsfolder.overall(folder.run) if "old_files" in row["flags"]]
+        assert all(row["valid"] == "false" for row in old)
+        assert report.not_valid == len(old)
+        return [row["point_id"] for row in old]
+
+    assert not measured("s1", 1, "", points)  # by an older hpcsweep
+    assert {*measured("s2", 2, "model=a;weights=w", points[:2])} == {
+        point.point_id for point in points[2:]
+    }
+    assert len(measured("s3", 3, "model=b;weights=w", points[:1], status="error")) == len(points)
+    assert len(measured("s4", 4, "model=b;weights=w", points[1:])) == 1
+    assert not measured("s5", 5, "model=b;weights=w", points[:1])
+    rows = resultsfolder.overall(folder.run)
+    assert {(row["valid"], row["flags"]) for row in rows} == {("true", "")}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import hpcsweep
-from hpcsweep import search_path
+import resultsfolder
+from hpcsweep import search_path, sources
 from hpcsweep.errors import SpecError
 from hpcsweep.measure import ahead as torch_side
 from hpcsweep.spec import profile, sweep_file
@@ -209,3 +212,44 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
         caught.value
     )
     assert f"`hpcsweep data get {path} --cluster site` on a login node" in str(caught.value)
+
+
+def test_a_network_that_was_edited_is_told_and_measured_again(desk: Desk):
+    """The helper that it imports, then its weights; the row says what the worker really ran."""
+    path = written(desk)
+    beside, run = path.parent, desk.sweep()
+    assert desk.run_process("submit", path, "--cluster", "local").returncode == 0
+    assert "note" not in desk.run("submit", path).stdout
+    first = {row["own_files"] for row in desk.rows()}
+    assert [list(sources.parts(cell)) for cell in first] == [["model", "weights"]]
+    (beside / "helper.py").write_text("CHANNELS = 5\n")
+    torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3)).state_dict(), beside / "w.pt")
+    told = desk.run("submit", path).stdout
+    assert "note: 1 point of sweep measured with another version" in told
+    assert "mymodel:net, w.pt (1)" in told
+    assert "retry sweep --changed" in told
+    with pytest.warns(UserWarning, match="1 point of sweep measured with another version"):
+        hpcsweep.run(path, results=desk.results)
+    assert desk.run_process("retry", "sweep", "--changed").returncode == 0
+    assert "nothing to measure again" in desk.run("retry", "sweep", "--changed").stdout
+    before, after = (sources.parts(row["own_files"]) for row in desk.rows())
+    assert all(before[axis] != after[axis] for axis in ("model", "weights"))
+    older, newer = run.ages()
+    sides = [f"sweep@{older}", f"sweep@{newer}"]
+    done = desk.run("compare", *sides, "--all")
+    assert "the sides differ in own_files: mymodel:net; --across own_files" in done.stderr
+    assert desk.run("compare", *sides, "--all", "--across", "own_files").returncode == 0
+
+
+def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path: Path):
+    """They are told, once there is a file to compare with; torchvision's networks never are."""
+    text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny, resnet18")
+    folder = resultsfolder.make(tmp_path, text)
+    folder.submit("s1", text=text)
+    folder.measure(folder.shard("s1"))
+    asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
+    assert not own_files.changed(folder.run, replace(asked, device="cpu", rehearsal=True))
+    (tmp_path / "nets.py").write_text("tiny = 1\n")
+    asked = replace(asked, device="cpu", rehearsal=True)
+    assert Counter(own_files.changed(folder.run, asked).values()) == {"nets:tiny": 8}
+    (tmp_path / "nets.py").unlink()

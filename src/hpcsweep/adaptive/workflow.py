@@ -23,7 +23,8 @@ from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import estimate, prepare, workflow
+from hpcsweep.submit import estimate, own_files, prepare, workflow
+from hpcsweep.text import count
 from hpcsweep.tracking import journal
 
 if TYPE_CHECKING:
@@ -107,6 +108,13 @@ def _check(job: _Job) -> None:
         raise UsageError(
             f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
             "algorithm, network and GPU has several of them; leave it out to measure every point"
+        )
+    if other := own_files.changed(job.run, asked):
+        again = job.run.command("retry", "--changed")
+        raise UsageError(
+            f"{asked.sweep.name}: {count(len(other), 'point')} measured with another version of "
+            f"{', '.join(dict.fromkeys(other.values()))}, from which nothing can be predicted; "
+            f"first: {again}"
         )
 
 

@@ -29,7 +29,7 @@ from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hpcsweep.analysis.where import Condition
@@ -64,6 +64,7 @@ class Dataset:
     orphans: int
     failed: pd.DataFrame = field(default_factory=pd.DataFrame)
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
+    earlier: pd.DataFrame = field(default_factory=pd.DataFrame)  # of other own files: left out
 
     @property
     def trains(self) -> bool:
@@ -104,7 +105,22 @@ class Dataset:
     def notes(self) -> list[str]:
         """Return the lines below a report: maps of algorithms, failures, and the tables."""
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
-        return [*map_names.legend(self.maps), *self.why_failed(), *files]
+        legend = map_names.legend(self.maps)
+        return [*legend, *self.of_earlier_files(), *self.why_failed(), *files]
+
+    def of_earlier_files(self) -> list[str]:
+        """Return a line on the points that an earlier version of own files was measured at."""
+        if self.earlier.empty:
+            return []
+        axes = ("model", *(one for one in varying_axes(self.earlier) if one != "model"))
+        some = (
+            " ".join(said(axis, row[axis]) for axis in axes)
+            for row in self.earlier.head(_REASONS).to_dict("records")
+        )
+        more = ", ..." if len(self.earlier) > _REASONS else ""
+        told = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
+        again = f"to measure them again: {self.run.command('retry', '--changed')}"
+        return [f"{told} your own files: {', '.join(some)}{more}; {again}"]
 
     def why_failed(self) -> list[str]:
         """Return a line for each reason why points were not measured; the last counts the rest."""
@@ -168,7 +184,7 @@ class Dataset:
             text = f"{self.run.overall}: every point is unreliable ({why}); --all takes them"
             raise UsageError(text)
         told = f"{count(len(out), 'unreliable point')} left out ({why}); --all takes them"
-        return kept, [] if out.empty else [told]
+        return kept, [*self.of_earlier_files(), *([] if out.empty else [told])]
 
     def layers(self) -> pd.DataFrame:
         """Return the layer rows of the measured points; `UsageError` if not collected."""
@@ -200,14 +216,17 @@ def read(run: RunDir, where: str = "") -> Dataset:
     if where:
         kept = select(kept, Dataset(run, kept, Tally(), 0).conditions(where))
     ok = kept["status"] == PointStatus.OK
+    earlier = kept[ok & _flagged(kept, {"old_files"})]
+    kept = kept.drop(earlier.index)
+    ok = ok[kept.index]
     measured = kept[ok]
     counted = Tally(Counter({str(k): int(v) for k, v in kept["status"].value_counts().items()}))
     not_valid = measured[~valid(measured)]
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
-    found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok], maps)
+    found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok], maps, earlier)
     if found.rows.empty:
         head = f"{run.overall}: no measured point ({found.counts() or 'no rows'})"
-        raise UsageError("\n   ".join([head, *found.why_failed()]))
+        raise UsageError("\n   ".join([head, *found.of_earlier_files(), *found.why_failed()]))
     return found
 
 
@@ -275,14 +294,12 @@ def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
     sound = rows.get("valid", pd.Series("", rows.index)) != "false"
     if not noise:
         return sound
-    flags = _flags(rows)
-    other = flags.isin(DOUBTFUL - {"very_noisy"}).groupby(level=0).any()
-    return sound | ~other.reindex(rows.index, fill_value=False)
+    return sound | ~_flagged(rows, DOUBTFUL - {"very_noisy"})
 
 
 def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which rows carry a flag that makes their times unreliable."""
-    return _flags(rows).isin(_DOUBT).groupby(level=0).any().reindex(rows.index, fill_value=False)
+    return _flagged(rows, _DOUBT)
 
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:
@@ -296,6 +313,10 @@ def unreliable(rows: pd.DataFrame) -> list[str]:
     """Return a line that says which times are unreliable, and why; none where all are reliable."""
     told = [f"{flag} ({count(points, 'point')})" for flag, points in doubts(rows).items()]
     return [f"?  unreliable: {', '.join(told)}"] if told else []
+
+
+def _flagged(rows: pd.DataFrame, names: Collection[str]) -> pd.Series[bool]:
+    return _flags(rows).isin(names).groupby(level=0).any().reindex(rows.index, fill_value=False)
 
 
 def _flags(rows: pd.DataFrame) -> pd.Series[str]:

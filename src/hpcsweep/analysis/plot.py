@@ -216,6 +216,7 @@ def read(  # noqa: PLR0913 - one argument per option
     rest = len(data.rows) - len(rows) // len(parts)
     notes = [f"{rest} points without {x} or {y} left out"] if rest else []
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
+    notes += data.of_earlier_files()
     notes += _medians(rows, x, telling)
     notes += map_names.legend(data.maps)
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)

@@ -41,6 +41,7 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
     "inaccurate": "the output differs from float64 by more than rounding in this dtype explains",
     "profiled": "a profiler ran at the same time and changed the times",
+    "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
 }
 # The others explain.
 FLAGS: Final[Mapping[str, str]] = {
@@ -281,6 +282,11 @@ _PROVENANCE = _group(
     ("hpcsweep_version", "str", "version of hpcsweep"),
     ("git_sha", "str", "git commit of the folder from which you submitted"),
     ("git_dirty", "bool", "that folder had uncommitted changes"),
+    (
+        "own_files",
+        "str",
+        "digests of your own files that it is made of: code of `model` and `dataset`, `weights`",
+    ),
     ("slurm_job_id", "str", "id of the Slurm job"),
     ("slurm_array_task_id", "str", "id of the array task"),
 )
@@ -403,7 +409,7 @@ SHARD_COLUMNS: Final = (
 LATER: Final = frozenset(
     (
         *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
-        *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share"),
+        *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share", "own_files"),
     )
 )
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcsweep import extras
-from hpcsweep.cli.answer import Answer
+from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.common import request_of, runs
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
+    from hpcsweep.predict.tables import Measured
     from hpcsweep.submit.request import Request
 
 
@@ -51,7 +52,7 @@ def predict(  # noqa: PLR0913 - one argument per option
         from hpcsweep.predict import check as checking
         from hpcsweep.predict import tables
 
-        found = checking.check(tables.read(runs(results, names)))
+        found = checking.check(_told(tables.read(runs(results, names))))
         return Answer(record=found.to_json, text=found.text)
     if len(names) != 1 or not sources:
         raise UsageError(
@@ -68,7 +69,14 @@ def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -
     from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
 
-    learnt = tables.read(runs(results, [name for name in sources if name]))
+    learnt = _told(tables.read(runs(results, [name for name in sources if name])))
     found = predicting.predict(asked.sweep.name, list(asked.points()), learnt, fill=fill)
     paths = found.write(results / asked.sweep.name)
     return Answer(record=found.to_json, text=found.text, files=paths)
+
+
+def _told(learnt: Measured) -> Measured:
+    """Say what was left out of what is learnt from."""
+    for line in learnt.notes:
+        note(f"note: {line}")
+    return learnt

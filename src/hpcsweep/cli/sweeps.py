@@ -253,6 +253,12 @@ def _ran(run: RunDir, code: int) -> Answer:
     metavar="ID",
     help="Measure this point again, whatever its status (its id, or the beginning); repeatable.",
 )
+@click.option(
+    "--changed",
+    is_flag=True,
+    help="Measure points again that were measured with another version of your own network, data "
+    "set or weights file, whatever their status.",
+)
 @cluster_option
 @workers_option
 @check_option
@@ -267,10 +273,11 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     clusters: tuple[str, ...],
     workers: int | None,
     *,
+    changed: bool,
     check: bool,
     break_lock: bool,
 ) -> Answer:
-    """Measure failed points again."""
+    """Measure failed points again, or those whose own files changed."""
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
 
@@ -279,7 +286,9 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
         common.break_lock(one)
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
-    code = measure_again(one, wanted, say, point_ids=point_ids, clusters=clusters, options=options)
+    code = measure_again(
+        one, wanted, say, point_ids=point_ids, changed=changed, clusters=clusters, options=options
+    )
     return _ran(one, code)
 
 

@@ -15,7 +15,7 @@ from itertools import repeat
 from math import isfinite, nan
 from typing import Final
 
-from hpcsweep import catalog
+from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards, state, tally
@@ -24,12 +24,15 @@ from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
+OLD_FILES: Final = "old_files"
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
+_MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 Place = tuple[int, int]  # offset and length of a block, in bytes
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
+OwnFiles = tuple[tuple[str, str], ...]  # what of one's own a point is made of, and its digest
 
 
 @dataclass(frozen=True, order=True)
@@ -55,6 +58,8 @@ class Entry:
     doubts: str  # the flags that make it not valid
     gpu: str
     versions: Versions
+    own_files: OwnFiles
+    started: str  # when it was measured
     order: tuple[object, ...]
     origin: Origin
     line: bytes
@@ -90,6 +95,8 @@ def entry(  # noqa: PLR0913 - a record
         doubts=sys.intern(tally.doubts_of(cells)),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
+        own_files=_own_files(*(cells.get(name, "") for name in _MADE_OF)),
+        started=cells.get("started_at", ""),
         order=tuple(map(_sortable, map(cells.get, _AXES, repeat("")), _NUMERIC)),
         origin=origin,
         line=line,
@@ -124,13 +131,25 @@ def shard_entry(row: Row, found: Shard, age: Age) -> Entry:
 
 @dataclass
 class Pool:
-    """All rows of all points."""
+    """All rows of all points; of each own file the digest that was measured last, and when."""
 
     rows: dict[str, list[Entry]] = field(default_factory=dict)
+    latest: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, found: Entry) -> None:
         """Take a row."""
         self.rows.setdefault(found.point_id, []).append(found)
+        for name, digest in found.own_files:
+            if digest:
+                self.latest[name] = max(self.latest.get(name, []), [found.started, digest])
+
+    def old_files(self, found: Entry) -> list[str]:
+        """Return what a row was made of that is of an earlier version, or an unknown one."""
+        return [
+            name
+            for name, digest in found.own_files
+            if found.status is PointStatus.OK and digest != self.latest.get(name, ["", digest])[1]
+        ]
 
     def drop(self, damaged: Iterable[Entry]) -> None:
         """Leave rows out: their points get the next best one."""
@@ -180,10 +199,11 @@ def mixes(winners: Iterable[Entry]) -> list[Mix]:
     ]
 
 
-def flags(before: str, *, mixed: bool) -> str:
-    """Return a row's flags with `version_mix` added or removed."""
-    kept = [flag for flag in before.split(";") if flag and flag != VERSION_MIX]
-    return ";".join([*kept, VERSION_MIX] if mixed else kept)
+def flags(before: str, *, mixed: bool, old: bool = False) -> str:
+    """Return a row's flags with `version_mix` and `old_files` added or removed."""
+    marks = {VERSION_MIX: mixed, OLD_FILES: old}
+    kept = [flag for flag in before.split(";") if flag and flag not in marks]
+    return ";".join([*kept, *(mark for mark, raised in marks.items() if raised)])
 
 
 def extra_columns(headers: Iterable[Sequence[str]], known: Iterable[str]) -> tuple[str, ...]:
@@ -208,6 +228,19 @@ def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 -
     except ValueError:
         number = nan
     return (1, number) if isfinite(number) else (2, text)
+
+
+@lru_cache(maxsize=1000)
+def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
+    """Return the digest of each own file or module; empty where it is not known."""
+    if workload == "noop":
+        return ()
+    digests = sources.parts(cell)
+    named = dict(zip(_MADE_OF[2:], values, strict=True))
+    for axis, value in named.items():
+        if ":" in value if axis in sources.FACTORIES else search_path.is_file(value):
+            digests.setdefault(axis, "")
+    return tuple((f"{axis} {named.get(axis, '')}", digest) for axis, digest in digests.items())
 
 
 @lru_cache(maxsize=1000)

@@ -16,11 +16,17 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
+from hpcsweep.catalog.columns import (
+    COMMIT,
+    DOUBTFUL,
+    LAYER_COLUMNS,
+    MERGED_COLUMNS,
+    SAMPLE_COLUMNS,
+)
 from hpcsweep.collect import merge
 from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import seals, shards
+from hpcsweep.store import seals, shards, tally
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Heads
@@ -120,7 +126,7 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
             source.blocks_of(found)
         if source.damaged:
             raise Damaged(source.damaged)
-        _write_rows(overall, written.rows, marks, extras.overall)
+        _write_rows(overall, written.rows, marks, extras.overall, pool)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -139,18 +145,23 @@ def _head(columns: Sequence[str]) -> bytes:
 
 
 def _write_rows(
-    file: IO[bytes], winners: Sequence[Entry], marks: Marks, extras: Sequence[str]
+    file: IO[bytes], winners: Sequence[Entry], marks: Marks, extras: Sequence[str], pool: Pool
 ) -> None:
     columns = (*MERGED_COLUMNS, *extras)
     headers = {id(found.columns): found.columns for found in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
-    flags, orphan, source = map(columns.index, ("flags", "orphan", "source"))
+    flags, orphan, source, valid = map(columns.index, ("flags", "orphan", "source", "valid"))
     minority = marks.minority()
     file.write(_head(columns))
     for found in winners:
         cells = picks[id(found.columns)](found.values())
         mixed = found.status is PointStatus.OK and (found.gpu, found.versions) in minority
-        cells[flags] = merge.flags(cells[flags], mixed=mixed)
+        old, was_old = bool(pool.old_files(found)), merge.OLD_FILES in cells[flags].split(";")
+        cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old)
+        if old or was_old:
+            sound = DOUBTFUL.isdisjoint(cells[flags].split(";"))
+            cells[valid] = str(sound).lower()
+            found.doubts = tally.doubts_of({"valid": cells[valid], "flags": cells[flags]})
         cells[orphan] = marks.orphan(found.point_id)
         cells[source] = marks.sources.get(found.origin.submission, "")
         if not marks.raw and _may_hold_formulas(found.line):

@@ -30,6 +30,7 @@ from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally
+from hpcsweep.text import count
 
 __all__ = ["Report", "collect"]
 
@@ -76,7 +77,7 @@ class _Reading:
     def __init__(self, run: RunDir, found: Found, memory: Memory | None) -> None:
         self.run, self.found, self._memory = run, found, memory
         self.ages = run.ages()
-        self.pool = merge.Pool()
+        self.pool = merge.Pool(latest=dict(memory.latest) if memory else {})
         self.rows: Counter[str] = Counter()  # per point
         self.seen: dict[str, Seen] = dict(memory.shards) if memory else {}
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
@@ -184,6 +185,7 @@ class _Writing:
             rounds=incremental.rounds_of(reading.ages),
             repeated=repeated,
             report=vars(report),
+            latest=reading.pool.latest,
             raw=self._raw,
         )
         memory.place(written)
@@ -242,11 +244,21 @@ class _Writing:
             unreadable=[str(reading.found[n][0].overall) for n in [*reading.unread, *unreadable]],
             unread=len(reading.unread),
             version_mixes=[mix_to_json(mix) for mix in mixes],
-            notes=[*self._damage, *members.notes],
+            notes=[*self._damage, *members.notes, *self._old_files(winners)],
             damaged=self._damage,
             empty=_empty(self._run, written),
             nothing=self._nothing,
         )
+
+    def _old_files(self, winners: list[Entry]) -> list[str]:
+        """Return a line on the rows of an earlier version of own files, if there are some."""
+        found = [names for entry in winners if (names := self._reading.pool.old_files(entry))]
+        if not found:
+            return []
+        what = ", ".join(dict.fromkeys(name for names in found for name in names))
+        again = self._run.command("retry", "--changed")
+        told = f"measured with an earlier version of {what} (flag {merge.OLD_FILES})"
+        return [f"{count(len(found), 'point')} {told}; to measure them again: {again}"]
 
     def _again(self) -> str:
         """Return the command that tries again what could not be read."""

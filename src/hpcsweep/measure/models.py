@@ -23,7 +23,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from hpcsweep import search_path
+from hpcsweep import search_path, sources
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.point import Point
 
@@ -49,6 +49,7 @@ class ModelKey:
     dtype: str
     memory_format: str
     channels: int = CHANNELS
+    own_files: str = ""  # of other contents it is another network
 
     @classmethod
     def of(cls, point: Point) -> ModelKey:
@@ -61,6 +62,7 @@ class ModelKey:
             axes["dtype"],
             axes["memory_format"],
             channels_of(axes),
+            sources.here(point),
         )
 
 

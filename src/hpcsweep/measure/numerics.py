@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep import sources
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.measure import models
@@ -84,7 +85,8 @@ class Reference:
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
         names = ("model", "weights", "seed", "batch_size", "input_fill")
-        key = (*(point.axes[name] for name in names), models.image_shape(point.axes))
+        own = sources.here(point)
+        key = (*(point.axes[name] for name in names), models.image_shape(point.axes), own)
         if key != self._key:
             self._key, self._outputs = None, []
             with torch.inference_mode():

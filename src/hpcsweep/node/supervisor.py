@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment, files, processes
+from hpcsweep import environment, files, processes, sources
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
 from hpcsweep.node import point_row, reports
 from hpcsweep.node.dominance import OutOfMemoryPoints
@@ -85,6 +85,7 @@ class Attempt:
         self._next = self._shard.next_attempt().overall
         self._log = submission.log(chunk_index, self._shard.attempt)
         self._reports = Reports(self._log)
+        self._sources = sources.Sources(self._manifest.run.search_path)
         self._set_machine({})
 
     def run(self) -> int:
@@ -273,6 +274,8 @@ class Attempt:
         if outcome.status is PointStatus.OOM:
             self._too_large.add(point.axes)
         row = point_row.of_point(point, outcome, started_at, wall)
+        if "own_files" not in row:  # the worker, who knew, is gone
+            row["own_files"] = self._sources.cell(point)
         if self._wrapper:
             row = point_row.without_times(row, self._wrapper)
             self._writer.commit(row)

@@ -20,9 +20,10 @@ import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment, extras
+from hpcsweep import environment, extras, sources
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.node.protocol import Hello, Outcome, Request
@@ -75,7 +76,15 @@ def main() -> int:
 
 
 def outcome(bench: Bench, request: Request) -> Outcome:
-    """Measure one point and return its outcome, whatever happens."""
+    """Measure one point and return its outcome, whatever happens, with the files it is made of."""
+    before = sources.here(request.point)
+    found = _outcome(bench, request)
+    after = sources.here(request.point)  # a file that was replaced meanwhile makes a version apart
+    made_of = before if before == after else f"{before};then={after.replace(';', ',')}"
+    return replace(found, row={**found.row, "own_files": made_of})
+
+
+def _outcome(bench: Bench, request: Request) -> Outcome:
     try:
         measured = bench.measure(request.point, request.tries)
     except Unsupported as error:

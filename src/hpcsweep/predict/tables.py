@@ -52,6 +52,7 @@ class Measured:
     points: pd.DataFrame
     layers: pd.DataFrame
     doubtful: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def calls(self) -> pd.DataFrame:
@@ -79,7 +80,16 @@ def read(runs: Iterable[RunDir]) -> Measured:
         points = points[~again]
         layers = layers.drop_duplicates(["point_id", "call_index"])
     layers[_REPEATED] = layers[_REPEATED].astype("category")
-    return _once(Measured(points, layers, sum(part.doubtful for part in parts)))
+    notes = (*(note for part in parts for note in part.notes), *_mixed(parts))
+    return _once(Measured(points, layers, sum(part.doubtful for part in parts), notes))
+
+
+def _mixed(parts: Iterable[Measured]) -> list[str]:
+    """Return a line where sweeps were measured with other versions of one network of one's own."""
+    pairs = pd.concat([part.points[["model", "own_files"]] for part in parts]).drop_duplicates()
+    models = pairs["model"][pairs["model"].duplicated() & pairs["model"].str.contains(":")]
+    several = ", ".join(models.unique())
+    return [f"the sweeps were measured with other versions of {several}"] if several else []
 
 
 def _once(measured: Measured) -> Measured:
@@ -96,11 +106,12 @@ def _once(measured: Measured) -> Measured:
     groups = layers.groupby(["point_id", "call_index"], sort=False)
     ms = groups["ms"].median()
     layers = groups.first().assign(ms=ms).reset_index()
-    return Measured(points, layers, measured.doubtful)
+    return Measured(points, layers, measured.doubtful, measured.notes)
 
 
 def _read(run: RunDir) -> Measured:
-    rows = dataset.read(run).rows
+    data = dataset.read(run)
+    rows = data.rows
     inference = rows[~rows["workload"].isin(["training", "noop"])].set_index("point_id")
     good = inference[inference["valid"] == "true"]
     layers = _layers(run)
@@ -116,11 +127,12 @@ def _read(run: RunDir) -> Measured:
         total_ms=points["median_ms"].astype(float),
         energy_j=points["energy_j"].astype(float) if "energy_j" in points else math.nan,
         sweep=run.name,
+        own_files=points.get("own_files", math.nan),
     )
     joined = layers.join(
         table[["model", "input_size", "algorithm", "gpu", "dtype", "setting"]], on="point_id"
     )
-    return Measured(table, joined, len(inference) - len(good))
+    return Measured(table, joined, len(inference) - len(good), tuple(data.of_earlier_files()))
 
 
 def setting(points: pd.DataFrame) -> pd.Series[str]:

@@ -8,28 +8,28 @@ a network built, in a process of its own. What only a job's own Python can know 
 from __future__ import annotations
 
 import ast
-import importlib
 import shlex
-import sys
-from importlib.machinery import PathFinder
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep import extras, search_path
+from hpcsweep import extras, search_path, sources
 from hpcsweep.catalog import AXES
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
+from hpcsweep.store import shards, state
 from hpcsweep.submit import ahead
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from importlib.machinery import ModuleSpec
 
     from hpcsweep.spec.space import Sweep
+    from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 
-_FACTORIES: Final = ("model", "dataset")
 # a module that calls one of these may have names that its source does not show
 _MAKES_NAMES: Final = frozenset({"exec", "globals", "locals", "setattr", "vars"})
 
@@ -62,6 +62,57 @@ def check(requests: Sequence[Request], say: Say) -> None:
     _check_maps(sweep, answer.maps, say)
 
 
+def changed(run: RunDir, asked: Request) -> dict[str, str]:
+    """Return what of the user's own is other by now than when a point was measured, by its id.
+
+    Nobody can tell of modules that only the job's Python has, nor of points that are not measured.
+    """
+    if not _has_own(asked.sweep):
+        return {}
+    made_of, now, found = _made_of(run), sources.Sources(asked.search_path), dict[str, str]()
+    for point in asked.points():
+        if point.point_id in made_of:
+            before = sources.parts(made_of[point.point_id])
+            is_now = sources.parts(now.cell(point))
+            if other := [axis for axis, digest in is_now.items() if before.get(axis) != digest]:
+                values = (point.axes.get(axis, point.measure.get(axis)) for axis in other)
+                found[point.point_id] = ", ".join(map(str, values))
+    return found
+
+
+def tell_changed(run: RunDir, asked: Request, say: Say) -> None:
+    """Say which measured points were made of other files than there are now."""
+    if found := changed(run, asked):
+        what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
+        say(
+            f"note: {count(len(found), 'point')} of {run.name} measured with another version, or "
+            f"an unknown one, of your own files: {what}; they keep their rows. To measure them "
+            f"again: {run.command('retry', '--changed')}"
+        )
+
+
+def _has_own(sweep: Sweep) -> bool:
+    if sweep.workload == "noop":
+        return False
+    factories = (name for axis in sources.FACTORIES for name in _named(sweep, axis))
+    return any(map(_is_factory, factories)) or any(_files(sweep).values())
+
+
+def _made_of(run: RunDir) -> dict[str, str]:
+    """Return the cell `own_files` of the row that counts, of each point that has one."""
+    rows = [
+        (row["point_id"], state.PointStatus(row["status"]), row.get("own_files", ""))
+        for shard in run.shards()
+        for row in shards.read(shard).rows
+        if row["status"] != state.PointStatus.PROFILED
+    ]
+    statuses, found = state.best((row[0], row[1]) for row in rows), dict[str, str]()
+    for point_id, status, cell in rows:  # of equal ones the last counts, as everywhere
+        if statuses[point_id] is status:
+            found[point_id] = cell
+    return found
+
+
 def _check_packages(asked: Request) -> None:
     profile = asked.profile
     if extra := LAUNCHERS[profile.launcher].extra:
@@ -76,7 +127,7 @@ def _check_packages(asked: Request) -> None:
 
 
 def _check_names(asked: Request, say: Say) -> None:
-    for axis in _FACTORIES:
+    for axis in sources.FACTORIES:
         for name in filter(_is_factory, _named(asked.sweep, axis)):
             _check_factory(asked, axis, name, say)
     for key, names in _files(asked.sweep).items():
@@ -184,32 +235,11 @@ def _factory_problem(name: str, folders: Sequence[str]) -> str | None:
 
 def _find(module: str, folders: Sequence[str]) -> ModuleSpec:
     """Find a module as an import would, without importing it or its packages."""
-    importlib.invalidate_caches()
-    first, *rest = module.split(".")
-    spec = _top(first, folders)
-    found = first
-    for name in rest:
-        inside = spec.submodule_search_locations if spec else None
-        if inside is None:
-            break
-        found = f"{found}.{name}"
-        spec = PathFinder.find_spec(found, list(inside))
-    if spec is None or found != module:
+    spec = sources.Sources(folders).spec(module)
+    if spec is None:
         where = f"in {' or '.join(folders)}, or where Python looks"
         raise _NoModule(f"no module '{module}' {where}{suggest(module, _modules(folders))}")
     return spec
-
-
-def _top(name: str, folders: Sequence[str]) -> ModuleSpec | None:
-    """Find a top-level module: where Python looks, then in the folders."""
-    here = {"", str(Path.cwd())}
-    path = [*(entry for entry in sys.path if entry not in here), *folders]
-    for finder in sys.meta_path:  # an editable install has a finder of its own
-        search = getattr(finder, "find_spec", None)
-        spec: ModuleSpec | None = search(name, path if finder is PathFinder else None)  # type: ignore[misc]
-        if spec is not None:
-            return spec
-    return None
 
 
 def _modules(folders: Sequence[str]) -> list[str]:

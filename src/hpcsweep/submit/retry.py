@@ -11,7 +11,7 @@ from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.store import ledger
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import request, workflow
+from hpcsweep.submit import own_files, request, workflow
 from hpcsweep.submit.request import DEFAULT
 from hpcsweep.text import tally
 
@@ -30,12 +30,14 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     say: Say,
     *,
     point_ids: Sequence[str] = (),
+    changed: bool = False,
     clusters: Sequence[str] = (),
     options: Options = DEFAULT,
 ) -> int:
     """Measure points again, on the profiles that they were sent to; return the exit code.
 
-    `point_ids` (or their beginnings) replace `statuses`, if there are any. It is no error if there
+    `point_ids` (or their beginnings) replace `statuses`, if there are any, and so does `changed`:
+    the points that were measured with other own files than there are now. It is no error if there
     is nothing to measure again.
 
     Raises:
@@ -43,9 +45,14 @@ def measure_again(  # noqa: PLR0913 - the options of a command
 
     """
     known = ledger.statuses(run)
-    wanted = _named(run, known, point_ids) if point_ids else _of_status(known, statuses)
+    if changed and not point_ids:
+        point_ids = ("",)
+    wanted = _named(run, known, point_ids) if point_ids and known else _of_status(known, statuses)
+    if changed:
+        wanted &= _changed(run, wanted, clusters)
     if not wanted:
-        told = f"no point is {' or '.join(statuses)} ({_tally(known)})"
+        why = "was measured with other own files than now" if changed else ""
+        told = f"no point {why or 'is ' + ' or '.join(statuses)} ({_tally(known)})"
         say(f"{run.name}: {told}; nothing to measure again")
         return 0
     requests = [
@@ -57,6 +64,11 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         where = f" on {', '.join(clusters)}" if clusters else ""
         say(f"{run.name}: the sweep no longer has these points{where} ({len(wanted):,})")
     return max((workflow.submit(run.path.parent, one, say) for one in requests), default=0)
+
+
+def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> set[str]:
+    every = (own_files.changed(run, asked) for asked in _requests(run, wanted, clusters))
+    return {point_id for found in every for point_id in found}
 
 
 def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:

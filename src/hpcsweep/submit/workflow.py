@@ -58,6 +58,8 @@ def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
     job.sweep_before = prepare.sweep_kept(job.run)
     job.ready = prepare.prepare(job.run, job.asked, queue)
+    if not job.asked.only:
+        own_files.tell_changed(job.run, job.asked, job.say)
 
 
 def _end_if_nothing_is_left(job: Submit) -> int | None:

@@ -41,6 +41,7 @@ def write(run: RunDir, path: Path, where: str = "") -> list[str]:
     data = dataset.read(run, where)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen)
+    drawn.notes.extend(data.of_earlier_files())
     with files.replacing(path) as file:
         file.write(_render(data, seen, drawn, library).encode())
     return drawn.notes

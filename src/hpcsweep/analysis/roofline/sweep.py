@@ -58,6 +58,7 @@ def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "
         path = run.layers if layers else run.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
     notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
+    notes += data.of_earlier_files()
     if not layers and trained.any():
         notes.append("of a training step the forward pass, its work over phase_forward_ms")
     piece = "layer call" if layers else "point"

@@ -1,0 +1,288 @@
+"""Digests of the user's own files that a point is made of: modules, files that they name, weights.
+
+The modules are the factory's and all that it imports, at any place and through others, found as an
+import would find them: none is imported, so `submit` needs no torch. Those of the standard library
+and of installed distributions are not the user's own; editable installs are. A digest is of names
+and contents, so a path or a time does not change it, but a comment does.
+
+Compute nodes use the same functions, before a module is imported first. As Python keeps the module,
+its digest is kept, so that a later edit does not count as what runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import CodeType
+from typing import Any, Final
+
+from hpcsweep import search_path
+from hpcsweep.point import Point
+
+FACTORIES: Final = ("model", "dataset")  # axes whose values may be `package.module:factory`
+_FILES: Final = ("weights", "resume_from")
+# what rows name the version of, also where it is installed from a checkout
+_LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "hpcsweep", "torch", "torchvision"})
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_STANDARD: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+# files that a module may name in a text; others are rather what it writes
+_READ: Final = (
+    ".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".pt", ".pth", ".bin", ".npy",
+    ".npz", ".pkl", ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
+)  # fmt: skip
+_LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
+_IMPORTS: Final = frozenset({"import_module", "__import__"})
+_LISTS: Final = frozenset({"glob", "rglob", "iterdir", "listdir", "scandir", "iter_modules"})
+_EXTENDS: Final = frozenset({"append", "insert", "extend", "addsitedir"})
+_BLOCK: Final = 1 << 20
+_HEADER: Final = 16  # bytes of a .pyc that hold a time
+DIGITS: Final = 16
+# unlike the methods of Path, these are False for what may not be read
+_is_file, _is_dir = os.path.isfile, os.path.isdir
+
+
+@dataclass(frozen=True)
+class _Own:
+    """A file of the user's own; `imported`: Python reads it once in a process."""
+
+    name: str
+    path: Path
+    imported: bool = True
+
+
+@dataclass
+class _Seen:
+    """What the code of a module, with all its functions, imports and names."""
+
+    imports: list[tuple[int, str, Sequence[str]]] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+
+    def look(self, code: CodeType) -> None:
+        """Take all that stands in a piece of code, and in the functions and classes inside."""
+        import modulefinder  # noqa: PLC0415 - only where there are modules of the user's own
+
+        for kind, found in modulefinder.ModuleFinder().scan_opcodes(code):
+            if kind == "absolute_import":
+                self.imports.append((0, found[1], found[0] or ()))
+            elif kind == "relative_import":
+                self.imports.append((found[0], found[2], found[1] or ()))
+        self.names.update(code.co_names)
+        self._take(code.co_consts)
+
+    def _take(self, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, CodeType):
+                self.look(value)
+            elif isinstance(value, str):
+                self.texts.add(value)
+            elif isinstance(value, tuple | frozenset):
+                self._take([*value])
+
+
+class Sources:
+    """The files of the user's own, as they are while this object lives; modules as first seen."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        importlib.invalidate_caches()
+        self._folders = [*folders]
+        self._specs: dict[str, ModuleSpec] = {}
+        self._modules: dict[str, list[_Own]] = {}
+        self._digests: dict[tuple[object, ...], str] = {}
+
+    def cell(self, point: Point) -> str:
+        """Return the digests of what a point is made of, by axis; empty: nothing of one's own."""
+        if point.workload == "noop":
+            return ""
+        values = {**point.measure, **point.axes}
+        named = ((axis, str(values.get(axis) or "")) for axis in (*FACTORIES, *_FILES))
+        digests = ((axis, self.digest(axis, value)) for axis, value in named if value)
+        return ";".join(f"{axis}={digest}" for axis, digest in digests if digest)
+
+    def digest(self, axis: str, value: str) -> str:
+        """Return the digest of what an axis names; empty if that is not there, or not one's own."""
+        if axis in FACTORIES:
+            module, colon, _ = value.partition(":")
+            found = self._of_module(module) if colon else []
+        else:
+            path = search_path.file(value, self._folders)
+            named = path.is_file() and (axis != "weights" or search_path.is_file(value))
+            found = [_Own("", path, imported=False)] if named else []
+        lines = {f"{one.name} {self._content(one)}" for one in found}
+        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:DIGITS] * bool(lines)
+
+    def spec(self, module: str) -> ModuleSpec | None:
+        """Find a module as an import would, without importing it or its packages."""
+        if module not in self._specs:
+            parent, _, _ = module.rpartition(".")
+            above = self.spec(parent) if parent else None
+            inside = above.submodule_search_locations if above else None
+            if parent and inside is None:
+                return None
+            # a namespace package would ask for its parent, which is not imported
+            places = [*getattr(inside, "_path", inside)] if inside is not None else self._places()
+            found = _search(module, places, top=not parent)
+            if found is None:
+                return None
+            self._specs[module] = found
+        return self._specs[module]
+
+    def _places(self) -> list[str]:
+        """Return where Python looks, then the folders; the working directory if it is one."""
+        here = {"", str(Path.cwd())}
+        return [*(entry for entry in sys.path if entry not in here), *self._folders]
+
+    def _of_module(self, module: str) -> list[_Own]:
+        """Return the files of the user's own that importing a module leads to."""
+        if module not in self._modules:
+            self._modules[module] = [*self._walk(module)]
+        return self._modules[module]
+
+    def _walk(self, first: str) -> Iterator[_Own]:
+        left, done = [first], set[str]()
+        while left:
+            name = left.pop()
+            if name in done or not all(map(str.isidentifier, name.split("."))):
+                continue
+            done.add(name)
+            left += [name.rpartition(".")[0]] if "." in name else []
+            path = self._own(name)
+            if path is None:
+                continue
+            yield _Own(name, path)
+            seen, spec = self._seen(name, path), self._specs[name]
+            package = name if spec.submodule_search_locations else name.rpartition(".")[0]
+            roots = _roots(path, seen)
+            if "path" in seen.names and seen.names & _EXTENDS:
+                self._folders += [str(root) for root in roots if str(root) not in self._folders]
+            left += self._imports(package, path, seen)
+            yield from _files(name, [*roots, *map(Path, self._folders)], seen)
+
+    def _own(self, name: str) -> Path | None:
+        """Return the file of a module, if it is the user's own."""
+        top = name.partition(".")[0]
+        if top in _LIBRARIES:
+            return None
+        spec = self.spec(top)
+        if spec is None or (spec.has_location and not _is_own(spec.origin)):
+            return None
+        spec = self.spec(name)
+        if spec is None or not spec.has_location or not _is_own(spec.origin):
+            return None
+        path = Path(spec.origin or "")
+        return next((one for one in (path, *path.parents) if one.is_file()), None)  # in a zip
+
+    def _seen(self, name: str, path: Path) -> _Seen:
+        seen = _Seen()
+        with suppress(ImportError, SyntaxError, ValueError, OSError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if path.suffix == ".py":
+                seen.look(compile(path.read_bytes(), path, "exec", dont_inherit=True))
+            elif code := getattr(self._specs[name].loader, "get_code", lambda _: None)(name):
+                seen.look(code)
+        return seen
+
+    def _imports(self, package: str, path: Path, seen: _Seen) -> Iterator[str]:
+        """Yield the modules that a module of a package may import; most parts are no modules."""
+        for level, name, parts in seen.imports:
+            above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+            target = ".".join(filter(None, (*above, name)))
+            yield target
+            for part in parts:
+                own = self._own(target) if part == "*" else None
+                every = (
+                    sorted(self._seen(target, own).texts) if own else [part]
+                )  # `__all__` is among them
+                yield from (f"{target}.{one}" for one in every)
+        if seen.names & _IMPORTS:
+            for text in sorted(seen.texts):
+                named = text.lstrip(".")
+                yield from (named, f"{package}.{named}" if package else named)
+            beside = path.parent.glob("*.py") if seen.names & _LISTS else ()
+            yield from (f"{package}.{one.stem}" if package else one.stem for one in beside)
+
+    def _content(self, own: _Own) -> str:
+        try:
+            found = own.path.stat()
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if own.name and not own.imported and found.st_size > _LARGEST:
+                return f"{found.st_size} bytes"
+            key = (own.path, *(() if own.imported else stamp))
+            if key not in self._digests:
+                self._digests[key] = _sha256(own.path)
+            return self._digests[key]
+        except OSError as error:
+            return f"unreadable: {error.strerror}"
+
+
+@lru_cache(maxsize=4)
+def _lasting(folders: tuple[str, ...]) -> Sources:
+    return Sources(folders)
+
+
+def here(point: Point) -> str:
+    """Return the cell of a point in this process, which keeps the modules that it imported."""
+    return _lasting(search_path.in_use()).cell(point)
+
+
+def parts(cell: str) -> dict[str, str]:
+    """Return the digests of a cell by axis."""
+    return dict(part.split("=", 1) for part in cell.split(";") if "=" in part)
+
+
+def _search(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
+    """Ask all finders as an import does: an editable install has a finder of its own."""
+    for finder in sys.meta_path:
+        search = getattr(finder, "find_spec", None)
+        path = places if finder is PathFinder or not top else None
+        with suppress(ImportError, ValueError, KeyError):
+            spec: ModuleSpec | None = search(name, path) if search else None
+            if spec is not None:
+                return spec
+    # Python itself finds no namespace package inside another one that is not imported
+    inside = [str(Path(one) / name.rpartition(".")[2]) for one in places if not top]
+    found = ModuleSpec(name, None, is_package=True)
+    found.submodule_search_locations = [*filter(_is_dir, inside)]
+    return found if found.submodule_search_locations else None
+
+
+def _is_own(origin: str | None) -> bool:
+    path = Path(origin or os.devnull)
+    return _INSTALLED.isdisjoint(path.parts) and not any(map(path.is_relative_to, _STANDARD))
+
+
+def _roots(path: Path, seen: _Seen) -> list[Path]:
+    """Return the folders from which a module may name files: its own, the next, and named ones."""
+    near = (path.parent, path.parent.parent)
+    named = [text for text in seen.texts if 0 < len(text) < 100 and text.isprintable()]
+    inside = {root / text for root in near for text in named}
+    return [*near, *sorted(filter(_is_dir, inside))]
+
+
+def _files(name: str, roots: Sequence[Path], seen: _Seen) -> Iterator[_Own]:
+    """Yield the files that a module names in a text, each where it is found first."""
+    for text in sorted(seen.texts):
+        if Path(text).suffix in _READ and len(text) < 255 and text.isprintable():
+            path = next((root / text for root in roots if _is_file(root / text)), None)
+            if path:
+                yield _Own(f"{name}:{text}", path, imported=False)
+
+
+def _sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        if path.suffix == ".pyc":
+            file.seek(_HEADER)
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()

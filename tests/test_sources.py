@@ -1,0 +1,218 @@
+"""Which files of the user's own a point is made of, and that both sides see the same."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hpcsweep
+from hpcsweep import search_path, sources
+from hpcsweep.point import Point
+from hpcsweep.sources import Sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILES = {
+    "nets.py": "import json\nimport numpy\nfrom pkg.deep import block\n\ndef tiny(): block()",
+    "pkg/__init__.py": "",
+    "pkg/deep/__init__.py": "from .block import block\n",
+    "pkg/deep/block.py": "from .. import sizes\nfrom ..more import *\ndef block(): ...\n",
+    "pkg/sizes.py": "A = 1\n",
+    "pkg/more/__init__.py": "__all__ = ['starred']\n",
+    "pkg/more/starred.py": "B = 1\n",
+    "pkg/more/unused.py": "C = 1\n",
+    "lazy.py": "def tiny():\n  try:\n    from far import away\n  except ImportError:\n    pass",
+    "far/away.py": "D = 1\n",  # in a namespace package
+    "far/out/side.py": "E = 1\n",  # in one inside it
+    "reads.py": (
+        "from pathlib import Path\nHERE = Path(__file__).parent\n"
+        "def tiny(): return [open(HERE / 'cfg' / 'net.yaml'), open('w.pt'), 'gone.json', 'log.txt']"
+    ),
+    "cfg/net.yaml": "width: 8\n",
+    "w.pt": "weights",
+    "log.txt": "written by the network",
+    "names.py": "import importlib\ndef tiny(): return importlib.import_module('chosen')",
+    "chosen.py": "F = 1\n",
+    "zoo/__init__.py": (
+        "import importlib, pathlib\n"
+        "for one in pathlib.Path(__file__).parent.glob('*.py'):\n"
+        "    importlib.import_module(f'.{one.stem}', __package__)\n"
+    ),
+    "zoo/bear.py": "G = 1\n",
+    "extends.py": (
+        "import os, sys\nsys.path.append(os.path.join(os.path.dirname(__file__), 'lib'))\n"
+        "import inlib\n"
+    ),
+    "lib/inlib.py": "H = 1\n",
+    "broken.py": "def (\n",
+    "ring.py": "import gnir\n",
+    "gnir.py": "import ring\n",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder of networks of every kind."""
+    for name, text in FILES.items():
+        path = tmp_path / "own" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "own"
+
+
+def digest(folder: Path, name: str, axis: str = "model") -> str:
+    """Return the digest of what an axis names, read anew."""
+    return Sources([str(folder)]).digest(axis, name)
+
+
+def edited(path: Path) -> None:
+    """Change a file."""
+    path.write_text(path.read_text() + "# changed\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "counts", "not_counts"),
+    [
+        (
+            "nets:tiny",
+            ["nets.py", "pkg/__init__.py", "pkg/deep/__init__.py", "pkg/deep/block.py",
+             "pkg/sizes.py", "pkg/more/__init__.py", "pkg/more/starred.py"],
+            ["pkg/more/unused.py", "lazy.py"],
+        ),
+        ("lazy:tiny", ["lazy.py", "far/away.py"], ["far/out/side.py"]),
+        ("far.out.side:E", ["far/out/side.py"], ["far/away.py"]),
+        ("reads:tiny", ["reads.py", "cfg/net.yaml", "w.pt"], ["log.txt"]),
+        ("names:tiny", ["chosen.py"], ["lazy.py"]),
+        ("zoo:bear", ["zoo/__init__.py", "zoo/bear.py"], ["nets.py"]),
+        ("extends:tiny", ["lib/inlib.py"], ["nets.py"]),
+        ("broken:net", ["broken.py"], ["nets.py"]),
+        ("ring:net", ["ring.py", "gnir.py"], []),
+    ],
+)  # fmt: skip
+def test_a_digest_changes_with_all_that_a_factory_leads_to(folder, model, counts, not_counts):
+    """And with nothing else: neither with a time, nor with a file that it does not read."""
+    before = digest(folder, model)
+    assert len(before) == sources.DIGITS
+    for name in not_counts:
+        edited(folder / name)
+    for name in counts:
+        os.utime(folder / name, (1, 1))
+    assert digest(folder, model) == before
+    for name in counts:
+        edited(folder / name)
+        after = digest(folder, model)
+        assert after != before, name
+        before = after
+
+
+def test_modules_are_found_without_being_imported_and_alike_in_another_process(folder):
+    """Also where the folder is on PYTHONPATH there, or lies elsewhere: no path is in a digest."""
+    here, elsewhere = digest(folder, "nets:tiny"), folder.parent / "elsewhere"
+    assert not {"nets", "pkg", "numpy"} & {*sys.modules} or "nets" not in sys.modules
+    folder.rename(elsewhere)
+    code = (
+        "import sys; from hpcsweep.sources import Sources\n"
+        "print(Sources({}).digest('model', 'nets:tiny'), 'torch' in sys.modules)"
+    )
+    source = str(Path(hpcsweep.__file__).parents[1])
+    for folders, path in (([str(elsewhere)], [source]), ([], [source, str(elsewhere)])):
+        told = subprocess.run(
+            [sys.executable, "-c", code.format(folders)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, cwd=folder.parent,
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        assert told.split() == [here, "False"]
+
+
+@pytest.mark.parametrize("name", ["torch.nn:Conv2d", "json:loads", "pytest:fixture", "gone:net"])
+def test_what_is_installed_or_not_there_has_no_digest(folder, name):
+    """Its version stands in other columns, or it is no file of the user's own."""
+    assert not digest(folder, name)
+    assert not digest(folder, "hpcsweep.sources:Sources")  # a checkout of this program
+
+
+@pytest.mark.parametrize("how", ["pyc", "so", "zip"])
+def test_modules_that_are_no_source_count_by_their_bytes(folder, how):
+    """Compiled ones of Python lead further; the time in their header does not count."""
+    (folder / "nets.py").write_text("import chosen\n")
+    target = folder / "nets.pyc"
+    if how == "pyc":
+        compileall.compile_file(folder / "nets.py", legacy=True, quiet=1)
+    elif how == "so":
+        target = folder / f"nets{next(iter(_suffixes()))}"
+        target.write_bytes(b"\x7fELF")
+    else:
+        target = folder / "nets.zip"
+        with zipfile.ZipFile(target, "w") as archive:
+            archive.writestr("nets.py", "import chosen\n")
+    (folder / "nets.py").unlink()
+
+    def now() -> str:
+        return Sources([str(folder), str(target)]).digest("model", "nets:tiny")
+
+    before = now()
+    assert before
+    if how == "pyc":
+        content = target.read_bytes()
+        target.write_bytes(content[:8] + b"\1\2\3\4" + content[12:])
+        assert now() == before
+    if how != "so":
+        edited(folder / "chosen.py")
+        assert now() != before
+    before = now()
+    target.write_bytes(target.read_bytes() + b"\0")
+    assert now() != before
+
+
+def _suffixes() -> list[str]:
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    return EXTENSION_SUFFIXES
+
+
+def _same_size_and_time(path: Path) -> None:
+    before = path.stat()
+    path.write_text("stranger"[: before.st_size].ljust(before.st_size, "x"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _replaced(path: Path) -> None:
+    path.with_name("new").write_text("another")
+    path.with_name("new").replace(path)
+
+
+@pytest.mark.parametrize("change", [_same_size_and_time, _replaced])
+def test_weights_count_by_content_also_while_a_process_goes_on(folder, change: Callable):
+    """Python keeps the modules that it imported, so their digests stay; files are read again."""
+    lasting = Sources([str(folder)])
+    point = Point("inference", {"model": "reads:tiny", "weights": "w.pt"}, {})
+    before = sources.parts(lasting.cell(point))
+    assert {*before} == {"model", "weights"}
+    edited(folder / "reads.py")
+    assert sources.parts(lasting.cell(point)) == before
+    change(folder / "w.pt")
+    after = sources.parts(lasting.cell(point))
+    assert after["weights"] != before["weights"]
+    assert after["weights"] == digest(folder, "w.pt", "weights")
+
+
+def test_points_of_nothing_own_have_an_empty_cell(folder, monkeypatch):
+    """Networks and weights by torchvision's name; a no-op runs no network."""
+    monkeypatch.setattr(search_path, "_in_use", [str(folder)])
+    for workload, model, weights in (
+        ("inference", "resnet18", "IMAGENET1K_V1"),
+        ("inference", "resnet18", "gone.pt"),
+        ("noop", "nets:tiny", "random"),
+    ):
+        assert not sources.here(Point(workload, {"model": model, "weights": weights}, {}))
+    training = {"model": "resnet18", "dataset": "nets:tiny", "weights": "random"}
+    cell = sources.here(Point("training", training, {"resume_from": "w.pt"}))
+    assert [*sources.parts(cell)] == ["dataset", "resume_from"]
