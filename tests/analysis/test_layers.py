@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 import resultsfolder
@@ -47,6 +48,27 @@ def test_a_layer_that_ran_another_algorithm_is_marked(run):
     assert next(line for line in lines if line.startswith("conv1")).endswith("4~")
     assert next(line for line in lines if line.startswith("conv2")).endswith("1")
     assert "~ some calls ran another algorithm" in lines[-1]
+
+
+@pytest.mark.parametrize("slow", ["conv3", "relu", "__other__"])
+def test_a_few_slow_passes_do_not_make_a_layer_the_slowest(tmp_path, slow):
+    """A mean that they moved gives way to the median, and the value is marked."""
+    run = layered(tmp_path)
+    merged = pd.read_csv(run.layers)
+    hit = (merged["layer"] == slow) & (merged["algorithm"] == "gemm")
+    merged.loc[hit, "mean_ms"] *= 100
+    merged.to_csv(run.layers, index=False)
+    found = layers.read(run, where="input_size=64")
+    frame = found.frame.set_index("layer")
+    assert frame.loc[slow, "gemm"] == pytest.approx(merged[hit]["median_ms"].iloc[0])
+    assert frame["share_pct"].sum() == pytest.approx(100)
+    assert list(frame.index) == list(layers.read(run, metric="median_ms").frame["layer"])
+    assert (frame.loc[slow, "medians"], frame.loc["conv1", "medians"]) == ("gemm", "")
+    text = found.written("table")
+    assert next(line for line in text.splitlines() if line.startswith(slow)).count("^") == 1
+    assert "^ the median" in text
+    by_mean = layers.read(run, metric="mean_ms", where="input_size=64").frame.set_index("layer")
+    assert by_mean.loc[slow, "gemm"] == pytest.approx(100 * frame.loc[slow, "gemm"])
 
 
 def test_calls_are_summed_by_kind_and_by_work(run):

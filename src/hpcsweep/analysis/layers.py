@@ -1,9 +1,11 @@
 """Tells where the time of a collected sweep goes: the slowest layers, under each algorithm.
 
 A value is the time of all calls of a layer in one pass, as a mean over the configurations that
-every algorithm has. Points whose times are unreliable are left out and counted. A share is that of
-the layer pass; the shares of all layers and of the rest of the pass add up to 100. Convolutions
-that were timed alone have shares of their sum, and a note says how much of a pass that is.
+every algorithm has. A call's time is its mean, which adds up; where a few slow passes have moved
+that away from the median, it is the median, and the value is marked. Points whose times are
+unreliable are left out and counted. A share is that of the layer pass; the shares of all layers and
+of the rest of the pass add up to 100. Convolutions that were timed alone have shares of their sum,
+and a note says how much of a pass that is.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}
 _ALONE: Final = ("isolated", "batched")  # in `layer_timer`
 _FALLBACK: Final = "~"
 _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
+_APART: Final = "medians"  # those under which a call counts with its median, likewise
+_MARKS: Final = {_FELL: _FALLBACK, _APART: "^"}
+_FAR: Final = 0.25  # of the median
 
 
 def read(  # noqa: PLR0913 - one argument per option
@@ -46,15 +51,16 @@ def read(  # noqa: PLR0913 - one argument per option
         UsageError: nothing was collected or chosen, or the sweep timed no layers.
 
     """
-    metric = metric or "mean_ms"
     data = dataset.read(run)
     points, left_out = data.chosen(where, everything=everything)
     rows = data.of_layers(points)
     if rows.empty:
         raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
-    _check(run, rows, by, metric)
+    _check(run, rows, by, metric or "mean_ms")
     points, lacking = _comparable(points)
     rows = rows[rows["point_id"].isin(points["point_id"])]
+    rows = rows.assign(apart=_apart(rows) if not metric else False)
+    metric = metric or "mean_ms"
     grouped = _grouped(rows, BY[by], metric)
     names = sorted(points["algorithm"].unique(), key=lambda n: dataset.rank("algorithm", n))
     table = _table(grouped, BY[by], names)
@@ -113,17 +119,24 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     backward = rows.get("direction", pd.Series("forward", rows.index)) == "backward"
     used = rows.get("algorithm_used")
     fell = False if used is None else used.notna() & (used != rows["algorithm"])
+    ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
     rows = rows.assign(
         **{key: name.where(~backward, name + " (backward)")},
-        ms=rows[metric],
+        ms=ms,
         fell=fell,
-        share=100 * rows[metric] / rows.groupby("point_id")[metric].transform("sum"),
+        share=100 * ms / ms.groupby(rows["point_id"]).transform("sum"),
         square=best_layers.half_intervals(rows).get(metric, math.inf) ** 2,
     ).fillna({"square": math.inf})
     return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
         ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any"),
-        square=("square", "sum"),
+        apart=("apart", "any"), square=("square", "sum"),
     )  # fmt: skip
+
+
+def _apart(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return the rows whose mean is far from the median."""
+    median = rows.get("median_ms", rows["mean_ms"])
+    return (rows["mean_ms"] - median).abs() > _FAR * median
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
@@ -135,31 +148,41 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
     shares = grouped.groupby(key)["share"].sum() / points.sum()
     table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
     table.insert(0, "calls", grouped.groupby(key)["calls"].max())
-    table[_FELL] = ""
+    table[[_FELL, _APART]] = ""
     ends: dict[str, pd.Series[float]] = {}
     for name in names:
         own = grouped[grouped["algorithm"] == name].groupby(key)
         table[name] = own["ms"].sum() / points[name]
         half = np.sqrt(own["square"].sum()) / points[name]
         ends[f"{name}_lo"], ends[f"{name}_hi"] = table[name] - half, table[name] + half
-        fell = own["fell"].any().reindex(table.index, fill_value=False)
-        table[_FELL] += fell.map({True: f"{name};", False: ""})
-    table = table.assign(**{_FELL: table[_FELL].str.rstrip(";")})
+        for column, flag in ((_FELL, "fell"), (_APART, "apart")):
+            raised = own[flag].any().reindex(table.index, fill_value=False)
+            table[column] += raised.map({True: f"{name};", False: ""})
+    table = table.assign(**{column: table[column].str.rstrip(";") for column in _MARKS})
     known = {name: end for name, end in ends.items() if np.isfinite(end).any()}
     return table.assign(**known).replace([-math.inf, math.inf], math.nan).reset_index()
 
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Return the cells as people read them, with marks on fallbacks."""
-    marks = {name: [_FALLBACK if one else " " for one in fell(table, name)] for name in names}
-    times = {
-        name: [_time(ms) + mark for ms, mark in zip(table[name], marks[name], strict=True)]
-        for name in names
-    }
+    times = {}
+    for name in names:
+        marks = ["".join(pair) for pair in zip(*_marks(table, name), strict=True)]
+        width = max(map(len, marks), default=0) or 1
+        pairs = zip(table[name], marks, strict=True)
+        times[name] = [f"{_time(ms)}{mark:{width}}" for ms, mark in pairs]
     shares = [f"{share:.1f}" for share in table["share_pct"]]
     calls = table["calls"].astype(str)
     kept = table[[table.columns[0], "calls", "share_pct", *names]]
     return kept.assign(calls=calls, share_pct=shares, **times)
+
+
+def _marks(table: pd.DataFrame, name: str) -> list[list[str]]:
+    """Return the marks of an algorithm's times, a list for each kind of mark."""
+    return [
+        [mark if name in names.split(";") else "" for names in table[column]]
+        for column, mark in _MARKS.items()
+    ]
 
 
 def fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
@@ -190,6 +213,8 @@ def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
         notes.append(f"values are means over {some}; --where chooses")
     if grouped["fell"].any():
         notes.append(f"{_FALLBACK} some calls ran another algorithm than requested")
+    if grouped["apart"].any():
+        notes.append(f"{_MARKS[_APART]} the median; the mean of a call is over 25 % apart")
     return notes
 
 

@@ -39,6 +39,7 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "shared_gpu": "another process was on the same GPU",
     "clock_drift": "the SM clock moved by more than 5 % during the measurement; single looks apart",
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
+    "compiling": "torch compiled while passes or steps were timed",
     "inaccurate": "the output differs from float64 by more than rounding in this dtype explains",
     "profiled": "a profiler ran at the same time and changed the times",
     "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
@@ -48,6 +49,9 @@ FLAGS: Final[Mapping[str, str]] = {
     **_DOUBTS,
     "noisy": "relative IQR above 10 %",
     "few_samples": "fewer than 10 samples",
+    "recompiled": "torch compiled again after the first pass; nothing of that is in the times, but "
+    "after eight times it runs without compiling",
+    "layers_compiled": "layers inside compiled code have no rows: timers would break it up",
     "power_capped": "the driver lowered the SM clock to keep to the power limit; often normal",
     "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",
     "layer_starved": "the host could not keep the GPU busy in layer passes: their times hold waits",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -31,7 +31,7 @@ from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.timing import caches, isolated, loop, stats
+from hpcsweep.measure.timing import caches, compiling, isolated, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.timing.loop import Lane
@@ -56,7 +56,7 @@ class _Timed:
     samples: list[float]
     clean: stats.Summary
     table: LayerTable | IsolatedTable | None
-    starved: bool
+    flags: Sequence[str]
     cells: Row
     seconds: float
 
@@ -105,6 +105,7 @@ class Inference(Workbench):
     def _measure(self, point: Point) -> Measured:
         self._refuse_early(point)
         framework.apply(point.axes)
+        compiling.forget()
         ready = self._prepare(point)
         if profilers.replaces_timing(point.measure["profile"]):
             return Measured(self._profile(point, ready.run))
@@ -134,7 +135,7 @@ class Inference(Workbench):
             ),
             **artifacts,
         }
-        flags = timed.clean.flags(), ["launch_bound"] if timed.starved else []
+        flags = timed.clean.flags(), timed.flags
         return self._measured(ready, found, cells, timed.samples, flags)
 
     def _refuse_early(self, point: Point) -> None:
@@ -204,7 +205,8 @@ class Inference(Workbench):
         )
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warmup_n = lanes.warm_up(settings)
-        done, throttled_ms = self._unthrottled(lanes, settings)
+        lanes = lanes.settled(1 + warmup_n)
+        done, compiles, throttled_ms = self._unthrottled(lanes, settings)
         clean, seconds = stats.summarise(done.times[0]), done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if settings["layers"] in isolated.MODES:
@@ -225,11 +227,17 @@ class Inference(Workbench):
             cells["sm_clock_pass_mhz"] = clock.sm_clock_mhz
         if settings["energy"]:
             cells |= self._energy(lanes, clean.median, idles=bool(cells.get("launch_bound")))
+        raised = {
+            "launch_bound": lanes.starved(),
+            "compiling": compiles,
+            "recompiled": lanes.compiled.blocks > 0,
+            "layers_compiled": bool(lanes.untimed),
+        }
         return _Timed(
             samples=done.times[0],
             clean=clean,
             table=table,
-            starved=lanes.starved(),
+            flags=[name for name, is_raised in raised.items() if is_raised],
             cells=cells,
             seconds=seconds,
         )
@@ -243,22 +251,18 @@ class Inference(Workbench):
 
     def _unthrottled(
         self, lanes: Lanes, settings: dict[str, Any]
-    ) -> tuple[loop.Collected, float | None]:
+    ) -> tuple[loop.Collected, bool, float | None]:
         """Run the lanes; run them again after a pause if the GPU was throttled.
 
-        The second value is the median of the first try if there was a second. A second try that is
-        throttled, too, is kept and flagged.
+        Beside the times: whether torch compiled meanwhile, and the median of the first try if there
+        was a second. A second try that is throttled, too, is kept and flagged.
         """
-        done = self._collect(lanes, settings)
-        if not self._was_throttled():
-            return done, None
-        lanes.forget()
-        return self._collect(lanes, settings), stats.median(done.times[0])
-
-    def _collect(self, lanes: Lanes, settings: dict[str, Any]) -> loop.Collected:
         self._telemetry.begin()
-        rule = loop.stopping_rule(settings)
-        return loop.collect(lanes.all(), rule, at_block_end=self._telemetry.sample)
+        done, compiles = lanes.collect(settings, self._telemetry.sample)
+        if not self._was_throttled():
+            return done, compiles, None
+        self._telemetry.begin()
+        return *lanes.collect(settings, self._telemetry.sample), stats.median(done.times[0])
 
     def _layer_errors(self, ready: _Prepared) -> list[float | None]:
         """Return the error of every convolution call, if they are wanted and there is float64."""

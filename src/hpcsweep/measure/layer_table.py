@@ -49,10 +49,11 @@ class LayerTable:
         """Summarise the times of the layer lane; each clean pass ran next to a layer pass."""
         self._timed, self._pass_times, self._clean_times = timed, pass_times, clean_times
         self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
-        self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed.times, strict=True)]
+        timed_calls = filter(None, timed.times)
+        self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed_calls, strict=True)]
         rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
         self._whole, self._rest = stats.summarise(pass_times), stats.summarise(rest)
-        self._of_calls = [stats.summarise(times) for times in timed.times]
+        self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
 
     @property
     def starved(self) -> bool:
@@ -62,7 +63,7 @@ class LayerTable:
     def rows(
         self, point: Point, about: Iterable[Row], others_ms: Sequence[float | None] = ()
     ) -> list[Row]:
-        """Return the layer rows in call order, `__other__` last."""
+        """Return the layer rows in call order, `__other__` last; calls without times have none."""
         shared, calls = _shared_cells(point, self._timed.timer), self._timed.calls
         rows = _rows(shared, calls, self._of_calls, self._whole, about)
         # of a network that ran other layers while it was profiled, it is not known which is which
@@ -73,17 +74,23 @@ class LayerTable:
         for row in rows[len(calls) - self._timed.backward :]:
             row["direction"] = "backward"
         last = {"layer": OTHER, "op": OTHER, "call_index": len(rows), "direction": None}
-        return [*rows, {**shared, **_times(self._rest, self._whole), **last}]
+        timed = [row for row, times in zip(rows, self._timed.times, strict=True) if times]
+        return [*timed, {**shared, **_times(self._rest, self._whole), **last}]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call was timed."""
+        return None not in self._of_calls
 
     def convolution_means(self) -> list[float]:
         """Return the means of the convolution calls, in order."""
         pairs = zip(self._timed.calls, self._of_calls, strict=True)
-        return [summary.mean for call, summary in pairs if call.conv is not None]
+        return [summary.mean for call, summary in pairs if summary and call.conv is not None]
 
     def other_convolution_means(self) -> list[float]:
         """Return the means of the layers that convolve and are no such call, in order."""
         pairs = zip(self._timed.calls, self._of_calls, strict=True)
-        return [summary.mean for call, summary in pairs if not call.conv and call.convolutions]
+        return [one.mean for call, one in pairs if one and not call.conv and call.convolutions]
 
     def overall_cells(self) -> Row:
         """Return the columns that compare the layer pass with the clean pass.
@@ -104,6 +111,7 @@ class IsolatedTable:
     """Convolutions that were timed alone; calls of equal work share a time."""
 
     starved = False
+    complete = True
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass that they are shares of."""
@@ -133,7 +141,7 @@ class IsolatedTable:
 def _rows(
     shared: Row,
     calls: Iterable[Call],
-    summaries: Iterable[Summary],
+    summaries: Iterable[Summary | None],
     whole: Summary,
     about: Iterable[Row],
 ) -> list[Row]:
@@ -141,7 +149,7 @@ def _rows(
     return [
         {
             **shared,
-            **_times(summary, whole),
+            **(_times(summary, whole) if summary else {}),
             "call_index": index,
             **call_cells(call),
             **(next(algorithms) if call.conv is not None else {}),

@@ -183,7 +183,7 @@ class Workbench:
     def _coverage_cells(self, ready: Ready, found: Findings) -> Row:
         """Return what part of the convolutions ran the algorithm, and what else ran."""
         algorithm, times = ready.point.axes["algorithm"], None
-        if found.table:
+        if found.table and found.table.complete:
             table = found.table
             times = coverage.Times(table.convolution_means(), table.other_convolution_means())
         cells = coverage.cells(algorithm, ready.shapes, ready.choices, ready.gradients, times)

@@ -96,8 +96,7 @@ def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> tuple[Sum
     cold = point.axes["cache_state"] == "cold"
     todo = lanes_of.Pass(layer, run, caches.preparation("cold", device) if cold else nothing)
     lanes = lanes_of.lanes(device, launch, todo)
-    lanes.warm_up(settings)
-    done = loop.collect([lanes.clean], loop.stopping_rule(settings))
+    done, _ = lanes.settled(lanes.warm_up(settings)).collect(settings)
     return stats.summarise([time / calls for time in done.times[0]]), done.timed_s
 
 

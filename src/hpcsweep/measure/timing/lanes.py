@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
 from torch import nn
 
 from hpcsweep.measure.shape_pass import Call
-from hpcsweep.measure.timing import clocks, layer_timer, loop
+from hpcsweep.measure.timing import clocks, compiling, layer_timer, loop
 from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, Event, HostClock
+from hpcsweep.measure.timing.compiling import Tally
 from hpcsweep.measure.timing.layer_timer import LayerTimer, Timed
 from hpcsweep.measure.timing.loop import Lane
 from hpcsweep.measure.timing.stamps import EventStamps, HostStamps, Stamps
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2
+_TRIES: Final = 4  # to time passes while torch compiles nothing
 _WATCHED: Final = 32  # layers of the clean pass: so few events add little to a thousand launches
 
 
@@ -55,6 +57,9 @@ class Lanes:
     device_clock: DeviceClock | None = None
     event_floor_ms: float | None = None
     watch: LayerLane | None = None
+    calls: Sequence[Call] = ()
+    untimed: frozenset[str] = frozenset()
+    compiled: Tally = field(default_factory=Tally)
 
     def starved(self) -> bool:
         """Say whether the device waited for the host, at the end of clean passes or inside them."""
@@ -74,8 +79,40 @@ class Lanes:
         """Run the clean lane's warm-up; return its passes. To count them takes no delays."""
         clock = self.device_clock
         undelayed = clock is not None and settings["stop"] == "fixed"
-        with clock.undelayed() if clock and undelayed else nullcontext():
+        with self.compiled.block(), clock.undelayed() if clock and undelayed else nullcontext():
             return len(loop.collect([self.clean], loop.warm_up_rule(settings)).times[0])
+
+    def settled(self, ran: int) -> Lanes:
+        """Return lanes for which torch compiles nothing any more, after so many clean passes.
+
+        Where it compiles for the timers of layers, they have got into compiled code: then there
+        are no lanes of layers.
+        """
+        self.compiled.blocks += compiling.settle(self.clean, ran)
+        trials = Tally()
+        for one in self.layers if compiling.compilations() else ():
+            with trials.block():
+                one.starves()
+        if not trials.blocks:
+            return self
+        compiling.forget()
+        compiling.settle(self.clean, 0)
+        return replace(self, layers=(), untimed=frozenset(call.layer for call in self.calls))
+
+    def collect(
+        self, settings: dict[str, Any], at_block_end: Callable[[], object] = clocks.nothing
+    ) -> tuple[loop.Collected, bool]:
+        """Time passes; again if torch compiled meanwhile. Say whether it did in the end, too."""
+        for _ in range(_TRIES):
+            self.forget()
+            tally = Tally()
+            with tally.block():
+                done = loop.collect(
+                    self.all(), loop.stopping_rule(settings), at_block_end=at_block_end
+                )
+            if not tally.blocks:
+                break
+        return done, bool(tally.blocks)
 
     def forget(self) -> None:
         """Drop the times of layers so far."""
@@ -86,7 +123,8 @@ class Lanes:
         """Return the layer calls with their times, in the order of the pass."""
         starved = any(one.clock is not None and one.clock.mostly_starved for one in self.layers)
         parts = [(one.places, one.timer.timed()) for one in self.layers]
-        return layer_timer.joined(parts, starved=starved)
+        timed = layer_timer.joined(parts, starved=starved)
+        return layer_timer.completed(timed, self.calls, self.untimed) if self.untimed else timed
 
     def pass_times(self, times: Sequence[Sequence[float]]) -> list[float]:
         """Return the times of layer passes, from those of all lanes: means over the parts."""
@@ -110,9 +148,16 @@ class Pass:
 
 def lanes(device: torch.device, launch: str, work: Pass) -> Lanes:
     """Return the lanes for a device; where layers cannot be timed there is no layer lane."""
+    untimed = compiling.layers_inside(work.model, [*work.calls, *work.watched])
+    calls, watched = (
+        [call for call in some if call.layer not in untimed] for some in (work.calls, work.watched)
+    )
+    outside = replace(work, calls=calls, watched=watched) if untimed else work
     if device.type != "cuda":
-        return _on_host(device, work)
-    return _graph(work) if launch == "graph" else _eager(work)
+        found = _on_host(device, outside)
+    else:
+        found = _graph(outside) if launch == "graph" else _eager(outside)
+    return replace(found, calls=work.calls, untimed=untimed if work.calls else frozenset())
 
 
 def synchronizer(device: torch.device) -> Callable[[], object]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +61,13 @@ def joined(parts: Sequence[tuple[Sequence[int], Timed]], *, starved: bool) -> Ti
     _, calls, times = zip(*entries, strict=True)
     backward = sum(timed.backward for _, timed in parts)
     return Timed(calls, times, parts[0][1].timer, backward, starved)
+
+
+def completed(timed: Timed, calls: Sequence[Call], untimed: frozenset[str]) -> Timed:
+    """Return all forward calls of a pass: those of some layers have no times."""
+    of_timed = iter(timed.times)
+    times = [[] if call.layer in untimed else next(of_timed) for call in calls]
+    return replace(timed, calls=calls, times=times)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ trains in float16).
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ import torch
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.timing import loop
+from hpcsweep.measure.timing import compiling, loop
+from hpcsweep.measure.timing.compiling import Calm, Tally
 from hpcsweep.measure.training.phases import Ticker
 from hpcsweep.measure.training.trainer import Batch, Result, Score, Trainer
 
@@ -103,15 +105,21 @@ class TrainingPass:
     after_epoch: Callable[[], object] = lambda: None
     repeatable: bool = False  # a copy of the state is kept, in the host's memory
     history: History = field(default_factory=History)
+    compiled: Tally = field(default_factory=Tally)  # in which epochs torch compiled
     _start: _Start | None = None
 
     def warm_up(self, steps: int) -> None:
-        """Take the first steps, which compile, tune and allocate; then forget them."""
+        """Take the first steps, which tune and allocate, until none compiles; then forget them."""
         before, score = self.trainer.state_dict(), Score.zero(self.trainer.device)
-        for batches in next_steps(self.data, max(1, steps)):
+        scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.trainer.modules())
+        calm = Calm(max(compiling.RUNS if scripted else 1, steps))
+        for batches in next_steps(self.data, sys.maxsize):
+            if calm.reached:
+                break
             self.wait()
             begin = time.perf_counter_ns()
-            self.trainer.step(batches, score)
+            with calm.run():
+                self.trainer.step(batches, score)
             self.wait()
             if not self.history.warmup_n:
                 self.history.first_ms = (time.perf_counter_ns() - begin) / 1e6
@@ -145,7 +153,7 @@ class TrainingPass:
     def _epoch(self, number: int) -> None:
         """Train for one epoch; a step lasts from one tick to the next."""
         trainer, ticker, score = self.trainer, self.ticker, Score.zero(self.trainer.device)
-        with loop.quiet_collector():
+        with loop.quiet_collector(), self.compiled.block():
             self.wait()
             begin = time.perf_counter()
             ticker.tick()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import Shapes
-from hpcsweep.measure.timing import clocks, lanes, loop
+from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.training.backward import StepTimer
 from hpcsweep.measure.training.trainer import Batch, Trainer
 
@@ -26,6 +26,8 @@ def measure(
         trainer.compute(batch)
 
     todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
-    found = lanes.lanes(trainer.device, "eager", todo)
-    done = loop.collect(found.all(), loop.Fixed(passes))
+    found = lanes.lanes(trainer.device, "eager", todo).settled(0)
+    if found.untimed:
+        return None, 0.0
+    done, _ = found.collect({"stop": "fixed", "iterations": passes})
     return LayerTable.of(found, done.times), done.timed_s

@@ -176,14 +176,20 @@ class Training(Workbench):
             **history.cells(data),
         }
         timer = instrumented.phase_timer(trainer.device)
-        phases = instrumented.time_phases(trainer, data, settings["iterations"], timer)
+        with training.compiled.block():
+            phases = instrumented.time_phases(trainer, data, settings["iterations"], timer)
         cells |= phases.cells(clean.n, clean.median)
         cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
         (table, layers_s), proof = self._layers(ready), self._prove_step(ready)
         cells |= _both(checkpoints.cells(), self._profile_steps(ready))
         timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
         found = Findings(table=table, proof=proof, error=self._error(ready), timed_s=timed_s)
-        flags = [*clean.flags(), *phases.flags()], [] if history.finite else ["nan_loss"]
+        last = {
+            "compiling": training.compiled.blocks > 0,
+            "nan_loss": not history.finite,
+            "layers_compiled": bool(settings["layers"]) and table is None,
+        }
+        flags = [*clean.flags(), *phases.flags()], [name for name, raised in last.items() if raised]
         return self._measured(ready, found, cells, history.steps_ms, flags)
 
     def _train(self, training: TrainingPass, epochs: int) -> float | None:
