@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,16 @@ RUN_MODULE: Final = (
 )
 _OF_THE_HOST: Final = " pid:[4026531836]"  # its pid namespace; the kernel fixes the number
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_END_SECONDS: Final = 5.0  # for killed processes to be gone; one that waits for a disk may stay
+# Helpers that Python and torch's compiler start once and keep, by what stands in their command.
+_HELPERS: Final = (
+    b"multiprocessing.resource_tracker",
+    b"multiprocessing.forkserver",
+    b"torch/_inductor/compile_worker",
+    b"torch._inductor",
+)
+_adopts: list[bool] = []  # whether this process gets the orphans of those that it started
 _OBJECTS: Final = 100_000  # made between two searches for garbage; Python's own are 700
 
 
@@ -108,11 +119,60 @@ def end_without_search() -> None:
 
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, in case a pass holds the GIL."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes  # noqa: PLC0415 - only a worker needs it
-
     parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent == 1:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent == 1 and sys.platform.startswith("linux"):
         os._exit(0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever loses its own among what this process starts (Linux)."""
+    _adopts[:] = [_prctl(_PR_SET_CHILD_SUBREAPER, 1)]
+
+
+def end_orphans() -> None:
+    """Kill all children, and what they leave, if this process adopts: nothing else is started."""
+    until = time.monotonic() + _END_SECONDS
+    while any(_adopts) and (found := _children(os.getpid())) and time.monotonic() < until:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.001)
+
+
+def offspring(pid: int) -> list[str]:
+    """Return what runs below a process, and beside it if this process adopts; without helpers."""
+    beside = [one for one in _children(os.getpid()) if one != pid] if any(_adopts) else []
+    left, found = [*_children(pid), *beside], []
+    while left:
+        one = left.pop()
+        command = _read(f"/proc/{one}/cmdline").replace(b"\0", b" ").strip()  # a zombie has none
+        if not any(helper in command for helper in _HELPERS):
+            left += _children(one)
+            found += [f"process {one}: {command.decode(errors='replace'):.100}"] if command else []
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    tasks = f"/proc/{pid}/task"
+    with suppress(OSError):  # it has ended
+        found = [_read(f"{tasks}/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
+        return [int(one) for of_task in found for one in of_task.split()]
+    return []
+
+
+def _read(path: str) -> bytes:
+    """Return a file of a process; empty where that has ended."""
+    with suppress(OSError):
+        return Path(path).read_bytes()
+    return b""
+
+
+def _prctl(option: int, value: int) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes  # noqa: PLC0415 - only on a compute node
+
+    return bool(ctypes.CDLL(None).prctl(option, value) == 0)

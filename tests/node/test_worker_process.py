@@ -1,19 +1,76 @@
-"""A worker that cannot start charges no point."""
+"""How a worker ends is seen at once and told by its last words; nothing of it stays behind."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
 
-from attempts import SLOW, attempt, ids, prepared
-from hpcsweep.errors import Refused
+import pytest
+
+import leaving
+from attempts import attempt, prepared
+from caring import caring
+from hpcsweep import processes
 
 
-def test_a_worker_that_cannot_start_charges_no_point(desk):
-    """An environment that is broken is the machine's fault; nothing is written."""
-    submission = prepared(desk, SLOW)
-    submission.write_manifest(replace(submission.read_manifest(), workload="baking"))
-    refused = attempt(submission)
-    _, errors = refused.communicate(timeout=60)
-    assert refused.returncode == Refused.exit_code
-    assert "baking" in errors
-    assert ids(submission) == []
+@pytest.fixture
+def measure(tmp_path, monkeypatch):
+    """Measure with a real worker whose points do what their model names."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as found:
+        yield found
+
+
+def _of(mark):
+    """Return the processes that have a variable."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended
+            found += [path.parent.name] if mark.encode() in path.read_bytes() else []
+    return found
+
+
+def test_a_fault_is_told_by_the_thread_that_it_struck_and_at_once(measure):
+    """Although another thread is listed first, and a child holds whatever the worker had open."""
+    began = time.monotonic()
+    outcome = measure("segfaults_with_a_child", limit=60.0)
+    assert outcome.status == "crashed"
+    assert outcome.reason.startswith("SIGSEGV: Fatal Python error: Segmentation fault File ")
+    assert outcome.reason.endswith("in strike_here")
+    assert time.monotonic() - began < 50  # or it would have waited for the limit
+
+
+def test_the_last_words_are_the_last_ones(measure):
+    """However much was printed before."""
+    outcome = measure("says_much_and_ends")
+    assert (outcome.status, outcome.reason) == ("crashed", "exit code 7: the last words")
+
+
+def test_what_is_printed_like_a_fault_is_none(measure):
+    """A worker that ends by itself is told by its last line."""
+    assert measure("says_fatal_and_ends").reason == "exit code 3: and goes on"
+
+
+@pytest.mark.parametrize(
+    "act", ["keeps_a_child", "daemonises", "segfaults_with_a_child", "nothing", "forks"]
+)
+def test_nothing_that_a_worker_started_outlives_it(desk, tmp_path, act):
+    """Nor what made a session of its own: an attempt ends it all, however its worker ends."""
+    submission = prepared(desk, "workload: noop\naxes: {model: [a, b]}\n")
+    mark = f"{os.getpid()} {act}"
+    done = attempt(submission, LEAVES=mark, LEAVING_ACT=act, PYTHONPATH=_patched(tmp_path))
+    done.communicate(timeout=60)
+    assert done.returncode == 0
+    assert _of(f"LEAVES={mark}") == []
+
+
+def _patched(folder):
+    """Return a path whose `sitecustomize` gives supervisors the worker of `leaving`."""
+    support = Path(leaving.__file__).parent
+    (folder / "sitecustomize.py").write_text(
+        f"import sys; sys.path.append({str(support)!r})\n"
+        "from hpcsweep import processes\nimport leaving\nprocesses.python = leaving.worker\n"
+    )
+    return str(folder)

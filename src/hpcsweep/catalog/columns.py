@@ -41,6 +41,7 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
     "compiling": "torch compiled while passes or steps were timed",
     "inaccurate": "the output differs from float64 by more than rounding in this dtype explains",
+    "switched": "the network changed threads, TF32, autotuning or determinism of its own point",
     "profiled": "a profiler ran at the same time and changed the times",
     "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
 }
@@ -57,6 +58,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "layer_starved": "the host could not keep the GPU busy in layer passes: their times hold waits",
     "fallback": "some convolutions ran another algorithm than the requested one",
     "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
+    "left_behind": "changed its process, as `left_behind` says: the next point got a new one",
     "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
     "phase_sum": "the phases of a training step differ from the step by more than 5 %",
     "host_copies": "imported: convolutions copied tensors between host and GPU in every call",
@@ -130,6 +132,7 @@ _IDENTITY = _group(
     ("status_reason", "str", "the reason, if `status` is not ok"),
     ("valid", "bool", "`status` is ok and no flag makes the times unreliable"),
     ("flags", "str", "flags, separated by semicolons; see the list of flags"),
+    ("left_behind", "str", "what the network changed in its process, or left running there"),
     ("profiler", "str", "profiler that the point ran under: nsys, ncu, rocprofv3; empty: none"),
     ("artifacts", "str", "files of profilers beside the shard, separated by semicolons"),
     ("started_at", "time", "when the point started, UTC"),
@@ -414,6 +417,7 @@ LATER: Final = frozenset(
     (
         *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
         *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share", "own_files"),
+        "left_behind",
     )
 )
 

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
 
 
 class Bench(Protocol):
-    """What measures the points of one workload."""
+    """What measures the points of one workload; `tunes`: torch has an autotuner here."""
+
+    tunes: bool
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
 
     def measure(self, point: Point, tries: int = 0) -> Measured:
         """Measure one point; raise `Unsupported`, `OutOfMemory` or anything else."""
+
+    def rest(self) -> None:
+        """Set what each point sets to the same values, whatever the last one was."""
 
 
 @dataclass(frozen=True)

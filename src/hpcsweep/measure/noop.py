@@ -25,6 +25,8 @@ _GIB = 1 << 30
 class Noop:
     """Sleeps `measure.sleep_ms`, or fails as `measure.fail` says."""
 
+    tunes = False
+
     def environment(self) -> dict[str, Any]:
         """Return the little that there is to say without torch."""
         return {
@@ -47,6 +49,9 @@ class Noop:
         row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
         told = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
         return Measured(told, [], [ms], timed_s=ms / 1000)
+
+    def rest(self) -> None:
+        """Do nothing: no point sets anything."""
 
 
 def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from hpcsweep import catalog
 from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.catalog.columns import DOUBTFUL, Row
 from hpcsweep.conv import backend as backends
@@ -85,10 +86,16 @@ class Workbench:
         self._memory = memory.watch(self.device.torch_device)
         self._wait = lanes.synchronizer(self.device.torch_device)
         self._backend = backends.choose(self.device.type)
+        self.tunes = framework.has_autotuner(self.device.type)
+        self.rest()
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
         return provenance.environment(self.device, self._telemetry)
+
+    def rest(self) -> None:
+        """Set the switches that each point sets to those of a point that asks for none."""
+        framework.apply(catalog.axis_defaults("inference"))
 
     @contextmanager
     def told_apart(
@@ -203,6 +210,7 @@ class Workbench:
             "algorithm_mismatch": any(call.problem is not None for call in found.proof.calls),
             "algorithm_absent": coverage.is_absent(axes["algorithm"], ready.choices),
             "fallback": covered["conv_fallbacks"] or any(c.fallback for c in ready.gradients),
+            "switched": not framework.is_kept(axes),
             "uncovered": covered["algorithm_uncovered"] is not None,
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
             "inaccurate": numerics.inaccurate(found.error, precision, tf32=axes["tf32"]),

@@ -43,9 +43,12 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
 
     `started_at` is a UTC time in ISO format, `wall` what the point took in seconds, all included.
     """
+    flags = [outcome.row.get("flags"), "left_behind" if outcome.left else ""]
     return {
         **axis_cells(point.axes),
         **outcome.row,
+        "flags": ";".join(filter(None, flags)),
+        "left_behind": "; ".join(outcome.left)[:1000],
         "workload": point.workload,
         "point_id": point.point_id,
         "status": outcome.status,

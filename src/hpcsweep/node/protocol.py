@@ -1,24 +1,41 @@
-"""What supervisor and worker tell each other: one JSON object a line, through the worker's pipes.
+"""What supervisor and worker tell each other: one JSON object a line, through the worker's socket.
 
-The worker says `Hello` once; then each `Request` has one `Outcome`. Standard library only.
+The worker says `Hello` once; then each `Request` has one `Outcome`, which names the point and the
+request. Standard library only.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep.catalog import columns
 
 # `typed_json`, which reads and writes the messages, asks for both
 from hpcsweep.point import Point
+from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OVERALL: Final = {column.name: column.kind for column in columns.OVERALL}
+_LAYERS: Final = {column.name: column.kind for column in columns.LAYERS}
+_TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
+_REST: Final = "__other__"  # of a layer pass: a difference of means
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Measure a point; `tries` is how often it may have been tried before, for injected faults."""
+    """Measure a point; `tries` is how often it may have been tried before, for injected faults.
+
+    `nonce` is another one in each request, since a point may be asked for twice.
+    """
 
     point: Point
     tries: int = 0
+    nonce: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +44,7 @@ class Hello:
 
     env: dict[str, Any] = field(default_factory=dict)  # for env.json; `row`: cells of every row
     refused: str = ""
+    tunes: bool = False  # the framework has an autotuner on this device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +58,41 @@ class Outcome:
     samples: list[float] = field(default_factory=list)  # times of the passes, in ms
     timed_s: float | None = None  # seconds of all timed passes
     fatal: bool = False  # the worker is beyond repair: the next point needs a new one
+    left: list[str] = field(default_factory=list)  # what the point changed or left running there
+    point_id: str = ""
+    nonce: str = ""
+
+
+def answer_to(request: Request, reply: Mapping[str, Any]) -> Outcome:
+    """Return a reply as the outcome of a request.
+
+    Raises:
+        ValueError: it is of another form, answers another request, or holds what no column can.
+
+    """
+    found = typed_json.read(Outcome, reply)
+    if (found.point_id, found.nonce) != (request.point.point_id, request.nonce):
+        raise ValueError(f"it answers {found.point_id or 'no point'}, not this request")
+    _check(found.row, _OVERALL)
+    for row in found.layers:
+        if not isinstance(row, dict):
+            raise ValueError(f"a layer's row cannot be {row!r:.80}")  # noqa: TRY004 - as typed_json
+        _check(row, _LAYERS)
+    _check({"timed_s": found.timed_s}, {"timed_s": "float"})
+    for ms in found.samples:
+        _check({"samples_ms": ms}, {"samples_ms": "float"})
+    return found
+
+
+def _check(row: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+    """Raise `ValueError` where a cell has no column, another type, or is no possible time."""
+    for name, value in row.items():
+        if name not in kinds:
+            raise ValueError(f"there is no column `{name}`")
+        types = _TYPES.get(kinds[name])
+        if value is None or types is None:
+            continue
+        is_time = kinds[name] == "float" and name.endswith(("_ms", "_s"))
+        least = -math.inf if row.get("layer") == _REST else 0.0
+        if type(value) not in types or (is_time and not least <= value < math.inf):
+            raise ValueError(f"`{name}` cannot be {value!r:.80}")

@@ -35,7 +35,7 @@ from hpcsweep.node.dominance import OutOfMemoryPoints
 from hpcsweep.node.protocol import Outcome, Request
 from hpcsweep.node.reports import Reports
 from hpcsweep.node.stop import Stop
-from hpcsweep.node.worker_care import WorkerCare
+from hpcsweep.node.worker_care import WorkerCare, process_key
 from hpcsweep.store import attempt, chunk_file, rundir, shards, tally
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
@@ -57,6 +57,8 @@ _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker e
 def main(argv: list[str]) -> int:
     """Run the attempt; return the exit code that the job script acts on."""
     processes.seldom_search_garbage()
+    if not os.environ.get(environment.WRAPPER):  # a profiler starts what it needs
+        processes.adopt_orphans()
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
     with Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin") as stop:
         try:
@@ -149,6 +151,8 @@ class Attempt:
             if done.get(point.point_id) is PointStatus.OOM:
                 self._too_large.add(point.axes)
         todo = [point for point in self._chunk.points if point.point_id not in done]
+        order = {key: i for i, key in enumerate(dict.fromkeys(["", *map(process_key, todo)]))}
+        todo.sort(key=lambda point: order[process_key(point)])  # so few workers are needed
         if todo and (newer := self._sent_again()):
             again = sum(point.point_id in newer for point in todo)
             todo = [point for point in todo if point.point_id not in newer]

@@ -1,12 +1,12 @@
 """Measures points on the node, started by the supervisor.
 
-Points come in on stdin and outcomes go out on stdout, one JSON object a line. One bad point is one
-outcome: whatever a point raises becomes a status, and the next point is measured. What other code
-prints goes to stderr, the attempt's log.
+Its argument is the number of a socket, through which points come in and outcomes go out, one JSON
+object a line. One bad point is one outcome: whatever a point raises becomes a status, and the next
+point is measured. No child has the socket, and what other code prints goes to the attempt's log.
 
-A hang-up of stdin means that the supervisor is gone; a thread waits for it, so that even a worker
-in the middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the
-orderly way, after the pass: profilers write what they have in exit handlers.
+A hang-up means that the supervisor is gone; a thread waits for it, so that even a worker in the
+middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the orderly way,
+after the pass: profilers write what they have in exit handlers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import traceback
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.machine import remains
 from hpcsweep.node.protocol import Hello, Outcome, Request
 from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
@@ -47,32 +49,45 @@ _STICKY: Final = (
 )
 
 
-def main() -> int:
-    """Say hello, then answer points until stdin ends."""
+def main(argv: list[str]) -> int:
+    """Say hello, then answer points until the supervisor hangs up."""
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         # Slurm signals every process of a step; to stop is the supervisor's business.
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     atexit.register(end_without_search)
     die_with_parent()
-    requests, replies = _take_over_pipes()
+    line = _Line(int(argv[0]))
     if not os.environ.get(environment.WRAPPER):
-        threading.Thread(target=_leave_on_hang_up, args=(requests,), daemon=True).start()
+        threading.Thread(target=line.leave_on_hang_up, daemon=True).start()
     try:
         bench = _bench(os.environ[environment.WORKLOAD], json.loads(os.environ[environment.RUN]))
-        _send(replies, Hello(env=bench.environment()))
+        line.send(Hello(env=bench.environment(), tunes=bench.tunes))
     except HpcsweepError as error:
-        _send(replies, Hello(refused=str(error)))
+        line.send(Hello(refused=str(error)))
         return error.exit_code
     except ModuleNotFoundError as error:
         told = extras.missing(error, f"{sys.executable} on {os.uname().nodename}")
         if told is None:
             raise
-        _send(replies, Hello(refused=str(told)))
+        line.send(Hello(refused=str(told)))
         return told.exit_code
-    while line := requests.readline():
-        _send(replies, outcome(bench, typed_json.read(Request, json.loads(line))))
+    before = remains.State()
+    for text in line.requests:
+        request = typed_json.read(Request, json.loads(text))
+        done = outcome(bench, request)
+        left = _left(bench, before)
+        line.send(replace(done, left=left, point_id=request.point.point_id, nonce=request.nonce))
     return 0
+
+
+def _left(bench: Bench, before: remains.State) -> list[str]:
+    """Return what a point left behind; it may have broken what tells."""
+    try:
+        bench.rest()
+        return before.changes()
+    except Exception as error:  # noqa: BLE001 - what was measured is not lost for that
+        return [f"its state cannot be told: {error}"[:200]]
 
 
 def outcome(bench: Bench, request: Request) -> Outcome:
@@ -129,28 +144,39 @@ def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
     return torch_bench(workload, run)
 
 
-def _take_over_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Keep stdin and stdout for the supervisor; give everybody else /dev/null and the log."""
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    return requests, replies
+class _Line:
+    """The supervisor's line, which belongs to this process alone."""
 
+    def __init__(self, fd: int) -> None:
+        self._socket, self._pid = socket.socket(fileno=fd), os.getpid()
+        self._socket.set_inheritable(False)
+        self.requests = self._socket.makefile("rb")
+        self._null = os.open(os.devnull, os.O_RDWR)
+        self._by_main = True
+        os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
-def _leave_on_hang_up(requests: IO[bytes]) -> None:
-    """End the process once nobody holds the other end; what there is to read wakes nobody here."""
-    poll = select.poll()
-    poll.register(requests, 0)  # a hang-up is told whatever is asked for
-    while not poll.poll():
-        pass
-    os._exit(0)
+    def send(self, message: Hello | Outcome) -> None:
+        """Send a message; a copy of this process that came so far ends instead."""
+        if os.getpid() != self._pid:
+            os._exit(0)
+        self._socket.sendall(json.dumps(typed_json.write(message)).encode() + b"\n")
 
+    def leave_on_hang_up(self) -> None:
+        """End the process once it is hung up on; what there is to read wakes nobody here."""
+        poll = select.poll()
+        poll.register(self._socket, 0)  # a hang-up is told whatever is asked for
+        while not poll.poll():
+            pass
+        os._exit(0)
 
-def _send(replies: IO[bytes], message: Hello | Outcome) -> None:
-    replies.write(json.dumps(typed_json.write(message)).encode() + b"\n")
-    replies.flush()
+    def _before_fork(self) -> None:
+        self._by_main = threading.current_thread() is threading.main_thread()
+
+    def _in_child(self) -> None:
+        os.dup2(self._null, self._socket.fileno(), inheritable=False)
+        if self._by_main:  # else it would die with the thread
+            die_with_parent()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

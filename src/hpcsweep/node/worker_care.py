@@ -1,7 +1,8 @@
 """Keeps a worker ready, and finds an outcome for each point whatever becomes of the worker.
 
-A worker that dies, hangs or reports an error that it cannot recover from costs its own point
-alone; the next point gets a new worker. Standard library only.
+A worker that dies, hangs, garbles its replies or reports an error that it cannot recover from costs
+its own point alone; the next point gets a new worker. So it does where a point left something
+behind, and where torch would answer it from what the one before has tuned. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,27 +10,43 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.catalog import AUTOTUNE
 from hpcsweep.errors import Refused
-from hpcsweep.node.protocol import Hello, Outcome
-from hpcsweep.node.worker_process import Died, Interrupted, TimedOut, Worker
+from hpcsweep.node.protocol import Hello, Outcome, answer_to
+from hpcsweep.node.worker_process import Died, Garbled, Interrupted, TimedOut, Worker
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from hpcsweep.node.protocol import Request
     from hpcsweep.node.stop import Stop
     from hpcsweep.node.worker_process import Reply
+    from hpcsweep.point import Point
 
 # Signals that nobody sends to himself: the point is tried once more before it is blamed.
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 _START_TRIES: Final = 3
 _START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
+
+
+def process_key(point: Point) -> str:
+    """Return what differs between points that must not share a process on a device that tunes.
+
+    torch keeps one plan for each shape, and asks for it before it looks whether to tune. A map
+    that tunes some layers gives a shape to one choice or to the other, and so another network or
+    size might: its points have a process each.
+    """
+    algorithm = point.axes.get("algorithm")
+    if isinstance(algorithm, Mapping):
+        return point.point_id if AUTOTUNE in algorithm.values() else ""
+    return AUTOTUNE if algorithm == AUTOTUNE or point.axes.get("cudnn_benchmark") else ""
 
 
 @dataclass
@@ -43,6 +60,9 @@ class WorkerCare:
     end_seconds: float  # that the worker has to leave by itself
     on_hello: Callable[[Mapping[str, Any]], None]  # takes what a worker says of its machine
     _worker: Worker | None = field(default=None, init=False)
+    _tunes: bool = field(default=False, init=False)  # the worker's device
+    _key: str = field(default="", init=False)  # of the points that the worker has had
+    _used: bool = field(default=False, init=False)  # it has had one before this one
 
     def outcome_of(self, request: Request, limit: float, until: float) -> Outcome | None:
         """Return how a point ended within `limit` seconds, and by then; None where it was dropped.
@@ -52,14 +72,15 @@ class WorkerCare:
 
         """
         for last_try in (False, True):
-            worker = self._ready()
+            worker = self._ready(process_key(request.point))
             if worker is None:
                 return None
+            request = replace(request, nonce=os.urandom(8).hex())
             worker.ask(typed_json.write(request))
             reply = worker.wait(min(limit, until - time.time()), self.stop.wanted)
             if isinstance(reply, Interrupted):
                 reply = self._grace(worker)
-            outcome = self._judge(reply, limit, last_try=last_try)
+            outcome = self._judge(_checked(worker, request, reply), limit, last_try=last_try)
             if outcome is not None or self.stop.wanted():
                 return outcome
         return None
@@ -70,8 +91,12 @@ class WorkerCare:
         if worker is not None:
             worker.stop(self.end_seconds)
 
-    def _ready(self) -> Worker | None:
+    def _ready(self, key: str) -> Worker | None:
         """Return a worker that has said hello; None where a stop is wanted before it has."""
+        fits, self._key = key == self._key or not self._tunes, key
+        if self._worker is not None and not (fits and self._worker.is_idle()):
+            self.end()
+        self._used = self._worker is not None
         if self._worker is not None:
             return self._worker
         for number in range(1, _START_TRIES + 1):
@@ -79,8 +104,7 @@ class WorkerCare:
             reply = worker.wait(_START_SECONDS, self.stop.wanted)
             if isinstance(reply, dict):
                 return self._greet(worker, reply)
-            if not isinstance(reply, Died):
-                worker.kill()
+            worker.kill()
             if isinstance(reply, Interrupted):
                 return None
             if number == _START_TRIES:
@@ -88,10 +112,10 @@ class WorkerCare:
         return None
 
     def _greet(self, worker: Worker, reply: Mapping[str, Any]) -> Worker:
-        self._worker = worker
-        hello = typed_json.read(Hello, reply)
+        self._worker, hello = worker, typed_json.read(Hello, reply)
         if hello.refused:
             raise Refused(hello.refused)
+        self._tunes = hello.tunes
         self.on_hello(hello.env)
         return worker
 
@@ -101,21 +125,34 @@ class WorkerCare:
             return Interrupted()
         return worker.wait(self.kill_wait, self.stop.launcher_is_gone)
 
-    def _judge(self, reply: Reply, limit: float, *, last_try: bool) -> Outcome | None:
+    def _judge(self, reply: Reply | Outcome, limit: float, *, last_try: bool) -> Outcome | None:
         """Turn a reply, or the lack of one, into an outcome; None: try again or drop the point."""
-        if isinstance(reply, dict):
-            outcome = typed_json.read(Outcome, reply)
-            if outcome.fatal:
+        if isinstance(reply, Outcome):
+            if reply.fatal or reply.left:
                 self.end()
-            return outcome
+            return reply
         worker, self._worker = self._worker, None
-        if isinstance(reply, Died):
-            outside = reply.by_signal in _FROM_OUTSIDE
-            if self.stop.wanted() or (outside and not last_try):
-                return None
-            return Outcome(status=PointStatus.CRASHED, reason=str(reply))
         if worker:
             worker.kill()
-        if isinstance(reply, TimedOut) and not self.stop.wanted():
+        if self.stop.wanted() or isinstance(reply, Interrupted):
+            return None
+        if isinstance(reply, TimedOut):
             return Outcome(status=PointStatus.TIMEOUT, reason=f"no result within {limit:g} s")
-        return None
+        outside = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
+        earlier = isinstance(reply, Garbled) and self._used  # another point may have written it
+        if (outside or earlier) and not last_try:
+            return None
+        return Outcome(status=PointStatus.CRASHED, reason=str(reply))
+
+
+def _checked(worker: Worker, request: Request, reply: Reply) -> Reply | Outcome:
+    """Return the outcome in a reply, with what its point left running; what is none stays."""
+    if not isinstance(reply, dict):
+        return reply
+    try:
+        outcome = answer_to(request, reply)
+    except ValueError as error:
+        return Garbled(str(error))
+    if worker.has_said_more():
+        return Garbled("it is not the only one")
+    return replace(outcome, left=[*outcome.left, *worker.offspring()])

@@ -1,8 +1,9 @@
 """One worker process as the supervisor sees it: start, ask, wait, kill. Standard library only.
 
-Requests go to the worker's stdin and replies come back on its stdout, one JSON object a line; its
-stderr is the attempt's log. The request pipe is also the lifeline: when the supervisor dies, the
-worker reads end-of-file and leaves at once, whatever it is computing.
+Requests and replies go through a socket that the worker has to itself, one JSON object a line. Its
+stdout and stderr are the attempt's log, so what a network prints is no reply. The socket is also
+the lifeline: when the supervisor dies, the worker is hung up on and leaves at once, whatever it is
+computing. Its end is seen even where a child of it holds the socket, and what it started ends too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import processes
 
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-_LAST_WORDS = 400
+_LAST_WORDS: Final = 400
+_LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threads
+_MOST_BYTES: Final = 1 << 28  # of a reply: a million times are a tenth of that
+_READ: Final = 1 << 20
+_LOOK_SECONDS: Final = 0.5  # between two looks at a process, where no event tells that it ended
+_QUIET_SECONDS: Final = 0.5  # in which what a point started may end by itself
+_TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory, once the worker is gone
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,16 @@ class Died:
         return f"{how}: {self.last_words}" if self.last_words else how
 
 
+@dataclass(frozen=True)
+class Garbled:
+    """Something came through the socket that is no reply to the request."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"the worker's reply cannot be trusted: {self.why}"
+
+
 class TimedOut:
     """No reply within the time given."""
 
@@ -53,7 +71,7 @@ class Interrupted:
     """The supervisor was told to stop while it waited."""
 
 
-Reply = dict[str, Any] | Died | TimedOut | Interrupted
+Reply = dict[str, Any] | Died | Garbled | TimedOut | Interrupted
 
 
 class Worker:
@@ -66,99 +84,156 @@ class Worker:
         self._log = log
         self._log_file: IO[bytes] = log.open("ab")
         self._mark = self._log_file.tell()
-        self._process = subprocess.Popen(
-            processes.python("hpcsweep.node.worker"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log_file,
-            env={**os.environ, **env},
-            start_new_session=True,  # Ctrl-C in a terminal is the supervisor's business
-        )
-        assert self._process.stdin  # noqa: S101 - for the type checker
-        assert self._process.stdout  # noqa: S101
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._buffer = bytearray()
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                processes.python("hpcsweep.node.worker", theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log_file,
+                stderr=self._log_file,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **env},
+                start_new_session=True,  # Ctrl-C in a terminal is the supervisor's business
+            )
+        self._buffer, self._scanned, self._hung_up = bytearray(), 0, False
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._stdout, selectors.EVENT_READ)
+        self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(wake_fd, selectors.EVENT_READ)
+        self._exit_fd = -1
+        with contextlib.suppress(AttributeError, OSError):  # a system that has no such thing
+            self._exit_fd = os.pidfd_open(self._process.pid)
+            self._selector.register(self._exit_fd, selectors.EVENT_READ)
 
     def ask(self, request: Mapping[str, Any]) -> None:
         """Send one request; if the worker is dead already, `wait` notices it."""
         self._mark = os.fstat(self._log_file.fileno()).st_size
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.write(json.dumps(request).encode() + b"\n")
-            self._stdin.flush()
+        with contextlib.suppress(ConnectionError):
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
 
     def wait(self, seconds: float, stopping: Callable[[], bool]) -> Reply:
         """Return the next reply, or why there is none; `stopping` says whether to give up."""
         until = time.monotonic() + seconds
         while True:
-            line = self._take_line()
-            if line is not None:
-                return dict(json.loads(line))
+            ended = self._process.poll() is not None
+            while self._fill():
+                pass  # a worker that ended may have spoken before
+            reply = self._take()
+            if reply is not None:
+                return reply
+            if ended or self._hung_up:
+                return self._died()
             if stopping():
                 return Interrupted()
             left = until - time.monotonic()
             if left <= 0:
                 return TimedOut()
-            for key, _ in self._selector.select(left):
-                if key.fileobj is self._stdout and not self._fill():
-                    last = self._take_line()  # it may have spoken and left
-                    return self._died() if last is None else dict(json.loads(last))
+            self._selector.select(left if self._exit_fd >= 0 else min(left, _LOOK_SECONDS))
+
+    def has_said_more(self) -> bool:
+        """Say whether something came that nobody asked for."""
+        self._fill()
+        return bool(self._buffer)
+
+    def is_idle(self) -> bool:
+        """Say whether it waits for a request."""
+        return not (self.has_said_more() or self._hung_up or self._process.poll() is not None)
+
+    def offspring(self) -> list[str]:
+        """Return what it started and left running, but for helpers that Python and torch keep."""
+        until = time.monotonic() + _QUIET_SECONDS
+        while found := processes.offspring(self._process.pid):
+            if time.monotonic() > until:
+                return found
+            time.sleep(0.01)
+        return []
 
     def stop(self, grace: float = 2.0) -> None:
-        """Close the process's stdin; after `grace` seconds kill its process group."""
-        with contextlib.suppress(BrokenPipeError, OSError):
-            self._stdin.close()
-        try:
+        """Hang up; kill what is left of its process group when it ended, or after `grace`."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self._forget()
+            until = time.monotonic() + _TIDY_SECONDS
+            while _is_group(self._process.pid) and time.monotonic() < until:
+                time.sleep(0.005)
+        self.kill()
 
     def kill(self) -> None:
-        """Kill the process and all that it started."""
-        with contextlib.suppress(ProcessLookupError):
+        """Kill the process and all that it started, if that was not done."""
+        if self._socket.fileno() < 0:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._forget()
-
-    def _forget(self) -> None:
+        processes.end_orphans()
         self._selector.close()
-        for file in (self._stdin, self._stdout, self._log_file):
-            with contextlib.suppress(BrokenPipeError, OSError):
-                file.close()
+        self._socket.close()
+        self._log_file.close()
+        if self._exit_fd >= 0:
+            os.close(self._exit_fd)
+            self._exit_fd = -1
 
-    def _take_line(self) -> bytes | None:
-        end = self._buffer.find(b"\n")
+    def _fill(self) -> bool:
+        """Read what is there now; say whether there may be more."""
+        try:
+            data = self._socket.recv(_READ, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        self._hung_up = self._hung_up or not data
+        self._buffer += data
+        return bool(data) and len(self._buffer) <= _MOST_BYTES
+
+    def _take(self) -> dict[str, Any] | Garbled | None:
+        """Return the next line as an object; None where none is whole."""
+        end = self._buffer.find(b"\n", self._scanned)
+        self._scanned = len(self._buffer) if end < 0 else end
+        if self._scanned > _MOST_BYTES:
+            return Garbled(f"it is longer than {_MOST_BYTES >> 20} MiB")
         if end < 0:
             return None
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        return line
+        self._scanned = 0
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        return found if isinstance(found, dict) else Garbled(f"{line[:80]!r} is no JSON object")
 
-    def _fill(self) -> bool:
-        """Read what is there; false at end of file."""
-        data = os.read(self._stdout.fileno(), 1 << 20)
-        self._buffer += data
-        return bool(data)
-
-    def _died(self) -> Died:
-        returncode = self._process.wait()
+    def _died(self) -> Died | Garbled:
+        try:
+            returncode = self._process.wait(_LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return Garbled("the worker closed its socket")
         self.kill()
-        return Died(returncode, self._last_words())
+        return Died(returncode, self._last_words(fatal=returncode < 0))
 
-    def _last_words(self) -> str:
-        """Return the last line that the worker logged since the last request, or its fault."""
+    def _last_words(self, *, fatal: bool) -> str:
+        """Return the last line that was logged since the last request, or where a fault struck."""
         try:
             with self._log.open("rb") as file:
-                file.seek(self._mark)
-                text = file.read(1 << 16).decode("utf-8", "replace")
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self._mark, size - _LAST_BYTES))
+                text = file.read(_LAST_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        fatal = next((i for i, line in enumerate(lines) if line.startswith("Fatal Python")), None)
-        if fatal is not None:
-            frame = next((line for line in lines[fatal:] if line.startswith("File ")), "")
-            lines = [f"{lines[fatal]} {frame}".strip()]
+        faults = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
+        if fatal and faults:
+            told = lines[faults[-1] :]
+            current = [i for i, line in enumerate(told) if line.startswith("Current thread")]
+            after = told[current[0] :] if current else told
+            frame = next((line for line in after if line.startswith("File ")), "")
+            lines = [f"{told[0]} {frame}".strip()]
         return lines[-1][-_LAST_WORDS:] if lines else ""
+
+
+def _is_group(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

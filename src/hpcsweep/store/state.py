@@ -23,7 +23,10 @@ class PointStatus(Word):
         "this machine, library or network cannot do it; `status_reason` says why",
     )
     TIMEOUT = "timeout", "took longer than the per-point limit"
-    CRASHED = "crashed", "the worker died; `status_reason` has the signal and its last words"
+    CRASHED = (
+        "crashed",
+        "the worker died, or its reply was none; `status_reason` has the signal and last words",
+    )
     ERROR = (
         "error",
         "an exception; its type and message in `status_reason`, the traceback in the log",

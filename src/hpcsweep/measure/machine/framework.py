@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from hpcsweep import catalog, environment
 from hpcsweep.measure.bench_api import Unsupported
 
+_CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 _USUAL_THREADS: Final = torch.get_num_threads()
 # How allocators and libraries say it, besides the exception types for it.
 _NO_MEMORY: Final = (
@@ -28,27 +29,50 @@ def apply(axes: Mapping[str, Any]) -> None:
     """Set threads, TF32 and autotuning for a point; nothing is left of the point before."""
     torch.set_num_threads(axes["num_threads"] or default_threads())
     allow_tf32(allowed=axes["tf32"])
-    autotune = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
-    torch.backends.cudnn.benchmark = autotune
+    torch.backends.cudnn.benchmark = _tunes(axes)
     torch.backends.cudnn.deterministic = axes.get("cudnn_deterministic", False)
+
+
+def is_kept(axes: Mapping[str, Any]) -> bool:
+    """Say whether all is as `apply` has set it: a network may have switches of its own."""
+    cudnn, threads = torch.backends.cudnn, axes["num_threads"] or default_threads()
+    found: object = None
+    with suppress(RuntimeError):  # a newer switch of TF32 was set, too, so the older says nothing
+        found = (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+    wanted = (threads, _tunes(axes), axes.get("cudnn_deterministic", False))
+    now = (torch.get_num_threads(), cudnn.benchmark, cudnn.deterministic)
+    return found == (axes["tf32"],) * 2 and now == wanted
+
+
+def _tunes(axes: Mapping[str, Any]) -> bool:
+    return bool(axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False))
 
 
 @contextmanager
 def determinism(*, wanted: bool) -> Iterator[None]:
     """Use only operators that give the same bits every time, if that is wanted."""
+    before, fill = os.environ.get(_CUBLAS), torch.utils.deterministic.fill_uninitialized_memory
     if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
+        os.environ.setdefault(_CUBLAS, ":4096:8")  # else cuBLAS refuses
         torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
     torch.use_deterministic_algorithms(wanted)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(mode=False)
+        torch.utils.deterministic.fill_uninitialized_memory = fill
+        if before is None:
+            os.environ.pop(_CUBLAS, None)
+
+
+def has_autotuner(device_type: str) -> bool:
+    """Say whether torch benchmarks the algorithms of a library on such a device."""
+    return device_type == "cuda"
 
 
 def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
     """Raise `Unsupported` where a point asks for an autotuner, and the device has none."""
-    if device_type == "cuda":
+    if has_autotuner(device_type):
         return
     asks = {
         f"algorithm: {catalog.AUTOTUNE}": axes["algorithm"] == catalog.AUTOTUNE,

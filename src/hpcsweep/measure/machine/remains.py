@@ -1,0 +1,246 @@
+"""What a point left behind in its process, where the next one would meet it.
+
+`State` keeps what no measurement changes: limits and signals of the process, switches of Python and
+torch, and the very functions that are called. What is made lazily and for good counts as unchanged:
+modules, pools of threads that wait, caches. torch is looked at where it is loaded already.
+"""
+
+from __future__ import annotations
+
+import gc
+import locale
+import logging
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import socket
+import sys
+import sysconfig
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from itertools import starmap
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+
+# Switches of torch by the names of the functions that tell them without an argument.
+_SWITCH: Final = re.compile(
+    r"_?get_(\w*(enabled|allow_\w+|benchmark|deterministic\w*|precision|backend|qengine|warnAlways|"
+    r"immediate|state|optimize|reduction|accumulation|kernel)|default_dtype|default_device|"
+    r"num_interop_threads)|_?(is|are)_(?!autocast_.pu|autocast_xla)\w+(enabled|disabled|active|tracing)|"
+    r"_len_torch_\w+_stack"
+)
+_PRECISIONS: Final = [
+    (backend, of)
+    for backend in ("generic", "cuda", "mkldnn")
+    for of in ("all", "conv", "rnn", "matmul")
+    if (backend, of) == ("generic", "all") or backend != "generic"
+]
+_STATUS: Final = ("Umask", "SigBlk", "Cpus_allowed_list", "NoNewPrivs", "Seccomp", "Uid", "Gid")
+# Modules whose functions measure, or are measured, besides those of torch.
+_CALLED: Final = ("builtins", "gc", "math", "os", "random", "statistics", "threading", "time")
+_TORCH: Final = re.compile(
+    r"torch(\.(_tensor|functional|random|serialization|nn(\..*)?|autograd(\..*)?|backends(\..*)?|"
+    r"cuda|amp(\..*)?|optim(\..*)?|utils\.data(\..*)?|profiler(\..*)?))?|hpcsweep(\..*)?"
+)
+_CONFIGS: Final = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+# set by torch's compiler for the processes that it starts
+_COMPILERS: Final = re.compile(r"_?TORCHINDUCTOR_|TRITON_|KINETO_|CUDA_MODULE_LOADING|PYDEVD_")
+_INSTALLED: Final = re.compile(
+    "|".join(
+        ["<", r".*/(site|dist)-packages/", re.escape(f"{Path(__file__).parents[2]}/")]
+        + [re.escape(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    )
+)
+_BUSY: Final = 0.2  # of a core, in threads that should wait
+_LOOKS: Final = (0.004, 0.02, 0.1, 0.3)  # seconds; threads of OpenMP spin for a while
+
+
+class State:
+    """A process and its torch as they are now; `changes` says what is different later."""
+
+    def __init__(self) -> None:
+        if torch := sys.modules.get("torch"):
+            torch.ones(1 << 17).sum()  # lets OpenMP place its threads, this one among them
+        self._settings = dict(_settings())
+        self._functions = [*_functions()]
+        self._threads = frozenset(sys._current_frames())  # noqa: SLF001 - sees all threads
+        self._tasks = _tasks()
+
+    def changes(self) -> list[str]:
+        """Return what was changed since then and what was left running, in words."""
+        now = dict(_settings())
+        found = [
+            f"{name}: {self._settings.get(name)!s:.60} became {now.get(name)!s:.60}"
+            for name in {**self._settings, **now}
+            if self._settings.get(name) != now.get(name)
+        ]
+        return [*found, *filter(None, starmap(_replaced, self._functions)), *self._running()]
+
+    def _running(self) -> list[str]:
+        """Return the threads of code that is not installed, and whether threads compute."""
+        share = _busy() if _tasks() > self._tasks else 0.0  # lets those begin that are to
+        named, found = {thread.ident: thread for thread in threading.enumerate()}, list[str]()
+        for ident, frame in sys._current_frames().items():  # noqa: SLF001
+            code = _own_code(frame, named.get(ident))
+            if ident not in self._threads and code:
+                name = named[ident].name if ident in named else "without a name"
+                found.append(f"thread {name}: {code}")
+        if share and not found:
+            found.append(f"threads that compute: {share:.0%} of a core")
+        return found
+
+
+def _settings() -> Iterator[tuple[str, Any]]:
+    yield from _of_process()
+    yield from _of_python()
+    if torch := sys.modules.get("torch"):
+        yield from _of_torch(torch)
+
+
+def _of_process() -> Iterator[tuple[str, Any]]:
+    yield "working directory", Path.cwd()
+    for name, value in os.environ.items():
+        if not _COMPILERS.match(name):
+            yield f"variable {name}", value
+    for name in filter(re.compile("RLIMIT_").match, dir(resource)):
+        yield name, resource.getrlimit(getattr(resource, name))
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        yield from ((name, told.get(name)) for name in _STATUS)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        yield "too many open files", len(os.listdir("/proc/self/fd")) > most / 2 > 0  # noqa: PTH208
+    yield "priority", os.getpriority(os.PRIO_PROCESS, 0)
+    for fd in range(3):
+        with suppress(OSError):
+            yield f"file {fd}", (os.fstat(fd).st_dev, os.fstat(fd).st_ino)
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if not _INSTALLED.match(_file_of(handler)):
+            yield f"signal {number}", handler
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        yield f"timer {timer}", any(signal.getitimer(timer))
+
+
+def _of_python() -> Iterator[tuple[str, Any]]:
+    yield "garbage collection", (gc.isenabled(), gc.get_threshold(), gc.get_debug())
+    for module, names in (
+        (sys, ("gettrace", "getprofile", "getswitchinterval")),
+        (threading, ("gettrace", "getprofile", "stack_size")),
+        (socket, ("getdefaulttimeout",)),
+        (multiprocessing, ("get_start_method",)),
+    ):
+        yield from ((f"{module.__name__}.{name}", getattr(module, name)()) for name in names)
+    yield "sys.setrecursionlimit", min(sys.getrecursionlimit(), 1000)  # the compiler wants more
+    yield "sys.excepthook", sys.excepthook
+    yield "sys.stdout, sys.stderr", (id(sys.stdout), id(sys.stderr))
+    yield "locale", locale.setlocale(locale.LC_ALL)
+    yield "logging.disable", logging.root.manager.disable
+    yield "warnings that are errors", [f for f in warnings.filters if f[0] == "error"]
+    yield "denormal numbers", sys.float_info.min / len("12") > 0  # computed now, not compiled
+    if numpy := sys.modules.get("numpy"):
+        yield "numpy.geterr", numpy.geterr()
+
+
+def _of_torch(torch: ModuleType) -> Iterator[tuple[str, Any]]:
+    core = torch._C  # noqa: SLF001 - the public functions do not tell all of it
+    for name in _switches(core):
+        with suppress(TypeError, RuntimeError):  # one that wants an argument, or a device
+            yield f"torch {name.removeprefix('_').removeprefix('get_')}", getattr(core, name)()
+    yield "torch autocast dtypes", [torch.get_autocast_dtype(kind) for kind in ("cpu", "cuda")]
+    for one in _PRECISIONS:
+        with suppress(AttributeError):  # of torch 2.9 and later
+            yield f"torch precision {' '.join(one)}", core._get_fp32_precision_getter(*one)  # noqa: SLF001
+    for name, value in vars(torch.nn.modules.module).items():
+        if name.startswith("_global_") and isinstance(value, dict):
+            yield f"torch.nn {name[1:]}", [*map(id, value.values())]
+    yield "torch sharing of tensors", torch.multiprocessing.get_sharing_strategy()
+    for name in _CONFIGS:
+        for key, entry in getattr(sys.modules.get(name), "_config", {}).items():
+            if type(value := getattr(entry, "user_override", None)).__module__ == "builtins":
+                yield f"{name}.{key}", value
+
+
+@lru_cache(maxsize=1)
+def _switches(core: ModuleType) -> tuple[str, ...]:
+    return tuple(filter(_SWITCH.fullmatch, dir(core)))
+
+
+def _functions() -> Iterator[tuple[Any, Mapping[str, Any], Callable[[Any], object]]]:
+    """Yield modules and classes with the functions that must stay what they are."""
+    for name, module in [*sys.modules.items()]:
+        if name in _CALLED or _TORCH.fullmatch(name):
+            classes = [c for c in vars(module).values() if isinstance(c, type)]
+            own = [c for c in classes if c.__module__ == name and name not in _CALLED]
+            for owner in (module, *own):
+                found = {k: v for k, v in vars(owner).items() if callable(v)}
+                if found:
+                    yield owner, found, itemgetter(*found)
+
+
+def _replaced(owner: Any, known: Mapping[str, Any], take: Callable[[Any], object]) -> str:  # noqa: ANN401
+    """Return the functions of a module or class that are others now; empty where none is."""
+    with suppress(KeyError):
+        if take(vars(owner)) == take(known):  # a hundred functions in two microseconds
+            return ""
+    changed = [name for name, old in known.items() if _differs(old, vars(owner).get(name))]
+    return f"replaced: {owner.__name__}.{', '.join(changed[:3])}" if changed else ""
+
+
+def _differs(old: object, new: object) -> bool:
+    """Say whether a function gave way to another one; torch wraps some of its own when it runs."""
+    if new is old or getattr(new, "__module__", None) == "torch._dynamo.mutation_guard":
+        return False
+    renamed = getattr(new, "__name__", None) != getattr(old, "__name__", None)
+    return renamed or not _INSTALLED.match(_file_of(new))
+
+
+def _own_code(frame: FrameType | None, thread: threading.Thread | None) -> str:
+    """Return the function of code that is not installed which a thread runs, or is to run."""
+    files = []
+    while frame:
+        files.append((frame.f_code.co_filename, frame.f_code.co_name))
+        frame = frame.f_back
+    to_run = (type(thread), getattr(thread, "_target", None), getattr(thread, "function", None))
+    files += [(_file_of(one), getattr(one, "__qualname__", "")) for one in to_run]
+    own = [f"{name} in {file}" for file, name in files if not _INSTALLED.match(file)]
+    return own[0] if own else ""
+
+
+def _file_of(thing: object) -> str:
+    """Return the file that defines a function or class, `<` for what is built in."""
+    thing = getattr(thing, "func", thing)  # of a partial
+    code = getattr(getattr(thing, "__func__", thing), "__code__", None)
+    module = sys.modules.get(
+        getattr(type(thing) if code is None else thing, "__module__", "") or ""
+    )
+    return str(getattr(code, "co_filename", "") or getattr(module, "__file__", "") or "<")
+
+
+def _tasks() -> int:
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - as fast as can be
+    return threading.active_count()
+
+
+def _busy() -> float:
+    """Return the share of a core that other threads take while this one waits; patiently."""
+    share = 0.0
+    for seconds in _LOOKS:
+        began, before = time.perf_counter(), time.process_time() - time.thread_time()
+        time.sleep(seconds)
+        took = time.process_time() - time.thread_time() - before
+        share = took / (time.perf_counter() - began)
+        if share < _BUSY:
+            return 0.0
+    return share

@@ -1,0 +1,43 @@
+"""Measures points through a worker, as an attempt does, without a folder of results."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+
+from hpcsweep import environment
+from hpcsweep.node.protocol import Request
+from hpcsweep.node.stop import Stop
+from hpcsweep.node.worker_care import WorkerCare
+from measuring import point
+from paths import SUPPORT
+
+
+@contextmanager
+def caring(folder, on_hello=lambda _env: None, run=None, **variables):
+    """Give a function that measures a network; the worker is that of `processes.python`."""
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        environment.WORKLOAD: "inference",
+        environment.RUN: json.dumps(run or {"gpu": "cpu"}),
+    }
+    care = WorkerCare(
+        log=folder / "log",
+        variables=own | variables,
+        stop=Stop(lifeline=False),
+        kill_wait=1.0,
+        end_seconds=2.0,
+        on_hello=on_hello,
+    )
+
+    def measure(model, size=1, launch="eager", limit=60.0, **axes):
+        asked = point(model, input_size=size, launch=launch, **axes)
+        asked = replace(asked, point_id=os.urandom(8).hex())
+        return care.outcome_of(Request(point=asked), limit, float("inf"))
+
+    try:
+        yield measure
+    finally:
+        care.end()
