@@ -55,6 +55,7 @@ class LabError(Exception):
 class Options:
     """What a cluster may differ in; the defaults are Slurm's own, but for the waiting times."""
 
+    name: str = "lab"
     accounting: bool = True
     max_array_size: int = 1001
     max_job_count: int = 10_000
@@ -220,7 +221,7 @@ class Lab:
         _install_database(self.directory)
         self.spawn("mariadbd")
         self.spawn("slurmdbd")
-        for command in _accounting_setup():
+        for command in _accounting_setup(self.options.name):
             self.run("sacctmgr", "-i", *command.split())
 
     def _answers(self, *command: str) -> bool:
@@ -336,15 +337,15 @@ def _install_database(folder: Path) -> None:
         raise LabError(f"mariadb-install-db: {done.stdout}{done.stderr}")
 
 
-def _accounting_setup() -> Iterator[str]:
+def _accounting_setup(name: str) -> Iterator[str]:
     """Yield the sacctmgr commands for accounts and QOS; some of them with tight limits."""
-    yield "add cluster lab"
+    yield f"add cluster {name}"
     yield "add qos few MaxSubmitJobsPerUser=5 Flags=DenyOnLimit"
     yield "add qos brief MaxWall=00:10:00 Flags=DenyOnLimit"
-    yield "add account lab,small Cluster=lab"
+    yield f"add account lab,small Cluster={name}"
     qos = "QOS=normal,few,brief DefaultQOS=normal"
-    yield f"add user root Cluster=lab Account=lab,small DefaultAccount=lab {qos}"
-    yield "modify user root where Cluster=lab Account=small set MaxSubmitJobs=4"
+    yield f"add user root Cluster={name} Account=lab,small DefaultAccount=lab {qos}"
+    yield f"modify user root where Cluster={name} Account=small set MaxSubmitJobs=4"
 
 
 def free_ports(count: int) -> list[int]:

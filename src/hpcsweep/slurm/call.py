@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from hpcsweep.slurm.text import last_line
+from hpcsweep.slurm.ids import parse_id
+from hpcsweep.slurm.text import last_line, rows
 from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Reply:
 
 
 NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
+_HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
 _CAUSES: Final = (
     (UNCONFIGURED, Why.UNCONFIGURED, NO_CONF),
@@ -128,6 +130,33 @@ def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | Co
     return cause(command[0], reply, timeout)
 
 
+@dataclass(frozen=True)
+class Listing:
+    """The rows of an answer; `whole`: neither torn nor with complaints."""
+
+    rows: Sequence[Sequence[str]]
+    whole: bool = True
+
+
+def ask_for_rows(
+    *command: str, fields: int, optional: int = 0, timeout: float, harmless: str = ""
+) -> Listing | CouldNotAsk:
+    """Return the rows of jobs that a program prints; noise without a row is no answer.
+
+    An error that contains `harmless` is an answer without rows.
+    """
+    reply = run(command, timeout)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    if reply.code and harmless and harmless in reply.err:
+        return Listing([])
+    found = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
+    said, complaint = _HEADING.sub("", reply.out), reply.err.strip()
+    if reply.code != 0 or (not found and (complaint or said.strip())):
+        return cause(command[0], reply, timeout)
+    return Listing(found, whole=not complaint and (not said or said.endswith("\n")))
+
+
 def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
     """Return why a program that failed did not answer."""
     for pattern, why, text in _CAUSES:
@@ -136,7 +165,10 @@ def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
     if reply.code is None:
         said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
         return CouldNotAsk(program, Why.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
-    return CouldNotAsk(program, Why.FAILED, _said(program, reply) or f"exit code {reply.code}")
+    said = _said(program, reply) or f"exit code {reply.code}"
+    if reply.code == 0 and not reply.err.strip():
+        said = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
+    return CouldNotAsk(program, Why.FAILED, said)
 
 
 def _said(program: str, reply: Reply) -> str:
@@ -161,6 +193,8 @@ def environment(program: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     if program == "sbatch":
         return kept
+    if program in {"squeue", "sacct", "scancel"}:  # a job's id says where it is not on this cluster
+        kept.pop("SLURM_CLUSTERS", "")
     return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: do not cut lists of tasks short
 
 

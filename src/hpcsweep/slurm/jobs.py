@@ -2,15 +2,16 @@
 
 squeue lists jobs that are alive (and those that ended within MinJobAge); sacct lists past jobs,
 some seconds late. Both give one row per array task. `survey` asks both at once and merges the
-answers. A task that neither lists may still be on its way into the accounts, or was cancelled while
-it waited, which leaves no trace anywhere (Slurm 22.05).
+answers. A task that neither lists may still be on its way into the accounts, was cancelled while it
+waited, which leaves no trace anywhere (Slurm 22.05), or is hidden from this user.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,19 +19,23 @@ from itertools import islice
 from typing import Final
 
 from hpcsweep.errors import SchedulerError
-from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
+from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, Listing, ask, ask_for_rows, cause, run
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.slurm.states import Meaning, State, state_of
-from hpcsweep.slurm.text import SEPARATOR, moment, number, rows
+from hpcsweep.slurm.text import SEPARATOR, moment, number
 
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
 _MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
 _MANY: Final = 1000  # more job ids than this make a command line too long
 
-# In squeue's letters: id, state, reason, nodes, submitted, started, ended.
-_QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e"])
+# In squeue's letters: id, state, reason, nodes, submitted, started, ended, folder.
+_QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e", "%Z"])
 _FOLDER: Final = SEPARATOR.join(["%F", "%Z"])
-_ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode"
+_ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode,WorkDir"
+_UNKNOWN: Final = "Invalid job id specified"
+_PLACE: Final = re.compile(r"\bJobState=(\S+).*?\bWorkDir=(.*)")
+_JOB: Final = re.compile(r"JobId=(\d+)")
+_ARRAY: Final = re.compile(r"\bArrayJobId=(\d+) ArrayTaskId=(\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,7 @@ class JobState:
     started: datetime | None = None
     ended: datetime | None = None
     exit_code: int | None = None  # sacct only
+    folder: str = ""  # that it works in, if told
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Survey:
     jobs: dict[tuple[int | None, int | None], JobState]
     unanswered: tuple[CouldNotAsk, ...]
     attempts: tuple[JobState, ...] = ()  # by sacct, oldest first
+    whole: bool = True  # a task that is not in `jobs` is in neither list
 
 
 def queue(
@@ -65,28 +72,71 @@ def queue(
     Jobs that Slurm does not know (any more) are not in the list.
     """
     ids = _parsed(job_ids or ())
-    wanted = _bases(ids)
-    if job_ids is not None and not wanted:
+    if job_ids is not None and not _bases(ids):
         return []
-    chosen = f"--user={os.getuid()}"
-    if wanted and len(wanted) <= _MANY:
-        chosen = f"--jobs={','.join(wanted)}"
-    options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
-    answer = ask("squeue", *options, timeout=timeout, harmless="Invalid job id specified")
+    answer = _queue(ids, timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    read = [_read("squeue", row) for row in rows(answer, _QUEUE.count(SEPARATOR) + 1)]
-    found = [job for group in read for job in group]
+    found = _read_all("squeue", answer)
     return found if job_ids is None else _asked_for(found, ids)
 
 
+def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
+    wanted, chosen = _bases(ids), f"--user={os.getuid()}"
+    if wanted and len(wanted) <= _MANY:
+        chosen = f"--jobs={','.join(wanted)}"
+    options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
+    fields = _QUEUE.count(SEPARATOR) + 1
+    return ask_for_rows(
+        "squeue", *options, fields=fields, optional=1, timeout=timeout, harmless=_UNKNOWN
+    )
+
+
 def working_folders(*, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
-    """Return the folder in which each job or array of this user works, by its number."""
+    """Return the folder in which each job or array of this user works, by its number.
+
+    An empty queue is believed where slurmctld says so to scontrol, too.
+    """
     options = ["-h", "-t", "all", f"--user={os.getuid()}", "-o", _FOLDER]
-    answer = ask("squeue", *options, timeout=timeout)
+    answer = ask_for_rows("squeue", *options, fields=2, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    return {int(job): folder for job, folder in rows(answer, 2) if job.isdecimal()}
+    found = {int(job): folder for job, folder in answer.rows if job.isdecimal()}
+    also = _shown("", timeout)
+    if isinstance(also, CouldNotAsk):
+        return also
+    return {job.id.job or 0: job.folder for job in also} | found
+
+
+def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | CouldNotAsk:
+    """Return the tasks of an array that slurmctld knows and that are not over, by scontrol."""
+    shown = _shown(job, timeout)
+    if isinstance(shown, CouldNotAsk):
+        return shown
+    return {task.id.task or 0 for task in shown if not task.state.over}
+
+
+def _shown(job: str, timeout: float) -> list[JobState] | CouldNotAsk:
+    """Return the jobs that `scontrol show job` shows: one by its id, or all that there are."""
+    chosen = [job] if job else []
+    reply = run(["scontrol", "--all", "--oneliner", "show", "job", *chosen], timeout)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    none = "No jobs in the system" in reply.out
+    if none or (reply.code and _UNKNOWN in reply.err):
+        return []
+    found = [job for line in reply.out.splitlines() for job in _read_shown(line)]
+    return found or cause("scontrol", reply, timeout)
+
+
+def _read_shown(line: str) -> Iterator[JobState]:
+    """Yield the tasks that a line of `scontrol show job` is about."""
+    job, array, place = _JOB.match(line), _ARRAY.search(line), _PLACE.search(line)
+    if job and place:
+        text = f"{array[1]}_[{array[2]}]" if array else job[1]
+        folder = place[2].partition(" StdErr=")[0]
+        for one in islice(parse_id(text).expand(), _MOST_TASKS):
+            yield JobState(id=one, state=state_of(place[1]), source="scontrol", folder=folder)
 
 
 def attempts(
@@ -98,19 +148,21 @@ def attempts(
     ended may be running here, or be missing.
     """
     ids = _parsed(job_ids)
+    answer = _accounts(ids, since, timeout) if _bases(ids) else Listing([])
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return sorted(_asked_for(_read_all("sacct", answer), ids), key=_age)
+
+
+def _accounts(ids: list[JobId], since: datetime, timeout: float) -> Listing | CouldNotAsk:
     wanted = _bases(ids)
-    if not wanted:
-        return []
     # Without a start time sacct leaves out jobs that ended before midnight.
     start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
     chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
     options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
-    fields = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
-    answer = ask("sacct", *options, *fields, timeout=timeout)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    found = [_read("sacct", row) for row in rows(answer, _ACCOUNTING.count(",") + 1)]
-    return sorted(_asked_for((job for group in found for job in group), ids), key=_age)
+    format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
+    fields = _ACCOUNTING.count(",") + 1
+    return ask_for_rows("sacct", *options, *format_, fields=fields, optional=1, timeout=timeout)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
@@ -120,10 +172,16 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     list earlier attempts: they say which node broke one.
     """
     ids = _parsed(job_ids)
+    if not _bases(ids):
+        return Survey({}, ())
     with ThreadPoolExecutor(2) as pool:
-        past = pool.submit(attempts, ids, since, timeout=timeout)
-        answers = (queue(ids, timeout=timeout), past.result())
-    listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)
+        past = pool.submit(_accounts, ids, since, timeout)
+        answers = (_queue(ids, timeout), past.result())
+    listed, accounts = (
+        [] if isinstance(a, CouldNotAsk) else _asked_for(_read_all(source, a), ids)
+        for source, a in zip(("squeue", "sacct"), answers, strict=True)
+    )
+    accounts.sort(key=_age)
     jobs = {job.id.key: job for job in listed}
     for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
         if key not in jobs or (jobs[key].state.over and job.state.over):
@@ -132,7 +190,8 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     split = {job for job, task in jobs if task is not None}
     jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
     unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
-    return Survey(jobs, unanswered, tuple(accounts))
+    whole = all(not isinstance(a, CouldNotAsk) and a.whole for a in answers)
+    return Survey(jobs, unanswered, tuple(accounts), whole)
 
 
 def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
@@ -169,7 +228,7 @@ def _age(job: JobState) -> tuple[float, float]:
 
 def _read(source: str, row: Sequence[str]) -> list[JobState]:
     """Read a row of squeue, or of sacct, where one row holds all waiting tasks of an array."""
-    job, state, reason, nodes, submitted, started, ended, *code = row
+    job, state, reason, nodes, submitted, started, ended, *code, folder = row
     known = state_of(state)
     waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
     told = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
@@ -184,9 +243,14 @@ def _read(source: str, row: Sequence[str]) -> list[JobState]:
             started=None if waits else moment(started),  # before, squeue has a forecast
             ended=moment(ended) if known.over else None,  # before, it is the end of the time limit
             exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
+            folder=folder,
         )
         for one in islice(parse_id(job).expand(), _MOST_TASKS)
     ]
+
+
+def _read_all(source: str, answer: Listing) -> list[JobState]:
+    return [job for row in answer.rows for job in _read(source, row)]
 
 
 def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:

@@ -115,6 +115,30 @@ def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """The cluster that this machine's commands reach, and who asks; empty where it is not known."""
+
+    cluster: str = ""
+    controller: str = ""
+    user: str = ""
+
+    def differs(self, other: Here) -> bool:
+        """Say whether the two are known to be different clusters."""
+        pairs = ((self.cluster, other.cluster), (self.controller, other.controller))
+        return any(one and two and one != two for one, two in pairs)
+
+
+def here(*, timeout: float = TIMEOUT) -> Here:
+    """Return the cluster that commands reach by default, and this user."""
+    asked = config(timeout=timeout)
+    told = {} if isinstance(asked, CouldNotAsk) else asked
+    host = told.get("SlurmctldHost[0]") or told.get("ControlMachine", "")
+    controller = f"{host.partition('(')[0]}:{told.get('SlurmctldPort', '')}" if host else ""
+    cluster = told.get("ClusterName", "")
+    return Here(cluster=cluster, controller=controller, user=_user_name())
+
+
 def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
     """Return every node, in Slurm's order."""
     answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)

@@ -13,10 +13,14 @@ _DIGITS: Final = 18  # what has more is no number of anything
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
 
-def rows(text: str, fields: int) -> list[list[str]]:
-    """Split lines at the separator; lines with fewer fields are not part of the answer."""
+def rows(text: str, fields: int, optional: int = 0) -> list[list[str]]:
+    """Split lines at the separator; lines with fewer fields are not part of the answer.
+
+    So many of the last fields may be missing.
+    """
     split = (line.split(SEPARATOR, fields - 1) for line in text.split("\n"))
-    return [[field.strip() for field in row] for row in split if len(row) == fields]
+    whole = (row + [""] * (fields - len(row)) for row in split if len(row) >= fields - optional)
+    return [[field.strip() for field in row] for row in whole]
 
 
 def last_line(text: str) -> str:

@@ -85,6 +85,14 @@ def _may_run(shard: ShardPath) -> bool:
     return shard.overall.exists() and shard.overall.stat().st_size > 0
 
 
+def is_fence(shard: ShardPath) -> bool:
+    """Say whether this is no attempt, but the number that `fence_off` took."""
+    try:
+        return shard.overall.stat().st_size == 0 and not shard.env.exists()
+    except OSError:
+        return False
+
+
 def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
     """Touch a file of the attempt until this process ends: hosts that cannot see it look there."""
 
@@ -98,9 +106,14 @@ def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
 
 
 def beats(folder: Path, touched: Iterable[Path]) -> bool:
-    """Say whether a file was touched lately, by the clock of the file system that holds `folder`.
+    """Say whether a file was touched lately; `folder` and the error are those of `silence`."""
+    return silence(folder, touched) < _SILENT_SECONDS
 
-    The clocks of two hosts may differ.
+
+def silence(folder: Path, touched: Iterable[Path], since: float = 0.0) -> float:
+    """Return the seconds since a file was touched, at most those since a moment.
+
+    By the clock of the file system that holds `folder`: the clocks of two hosts may differ.
 
     Raises:
         Unread: a file cannot be looked at now, so nobody knows.
@@ -110,7 +123,7 @@ def beats(folder: Path, touched: Iterable[Path]) -> bool:
     now = time.time()
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
         now = os.fstat(file.fileno()).st_mtime
-    return now - latest < _SILENT_SECONDS
+    return now - max(latest, since)
 
 
 def _touched_at(path: Path) -> float:

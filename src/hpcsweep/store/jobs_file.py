@@ -43,16 +43,25 @@ class Sending:
     sending: int  # first chunk
     tasks: int
     at: str = ""
+    cluster: str = ""
+    controller: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """An array is in the queue; its task 0 runs `first_chunk`."""
+    """An array is in the queue; its task 0 runs `first_chunk`.
+
+    Its id means something only on its cluster; two of them may have one name, but no controller.
+    """
 
     job_id: str
     first_chunk: int = 0
     tasks: int = 0
     submitted_at: str = ""
+    cluster: str = ""
+    controller: str = ""  # host:port
+    user: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +96,7 @@ class Damaged:
     why: str
 
 
+_LATER: Final = frozenset({"cluster", "controller", "user"})  # the first release had none
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
 _MOST: Final = 1_000_000  # chunks: what says more is damaged
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
@@ -118,15 +128,12 @@ def read(path: Path) -> list[Entry | Damaged]:
 
 def append(path: Path, entry: Entry) -> None:
     """Add an entry, synced before this returns; `ResultsError` where it is not on the disk."""
+    record = {key: v for key, v in typed_json.write(entry).items() if v or key not in _LATER}
     try:
         with path.open("ab+") as file:
             file.seek(max(file.tell() - 1, 0))
             torn = file.read() not in {b"", b"\n"}
-            file.write(
-                b"\n" * torn
-                + json.dumps(typed_json.sealed(typed_json.write(entry))).encode()
-                + b"\n"
-            )
+            file.write(b"\n" * torn + json.dumps(typed_json.sealed(record)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

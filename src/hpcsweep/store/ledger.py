@@ -8,6 +8,7 @@ for submissions to a scheduler.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,13 @@ def _live_points(
             f"{error}\nwhich points {submission.id} measures is unknown, and they must not be "
             f"measured twice: wait until it ended, or {submission.run.command('cancel')}"
         ) from error
+
+
+def missing_in(submission: SubmissionDir, chunks: Iterable[int]) -> set[str]:
+    """Return the points of some chunks that have no row, as far as they can be read."""
+    with suppress(ResultsError):
+        return _points_of(submission, {*chunks}) - _done_in(submission)
+    return set()
 
 
 def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:

@@ -60,10 +60,10 @@ class ChunkState(Word):
     TIMEOUT = "timeout", "the job's time was up"
     CANCELLED = "cancelled", "by a person"
     STOPPED = "stopped", "was told to stop before its last point"
-    MAYBE_LOST = "lost?", "Slurm does not list its job (yet)"
+    MAYBE_LOST = "lost?", "Slurm does not list its job, which may live: submit leaves it alone"
     LOST = (
         "lost",
-        "Slurm has not listed its job for ten minutes: cancelled while it waited, or forgotten",
+        "nobody has listed its job for as long as it may run; where accounts agree, ten minutes",
     )
     UNSENT = "unsent", "never went in: a limit on submitted jobs was reached"
 
@@ -74,7 +74,13 @@ class ChunkState(Word):
 
 
 _LIVE: Final = frozenset(
-    {ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED, ChunkState.UNKNOWN}
+    {
+        ChunkState.PENDING,
+        ChunkState.RUNNING,
+        ChunkState.REQUEUED,
+        ChunkState.UNKNOWN,
+        ChunkState.MAYBE_LOST,
+    }
 )
 
 

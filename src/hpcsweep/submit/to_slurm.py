@@ -14,7 +14,7 @@ from hpcsweep.store import attempt, ledger, locks, rundir
 from hpcsweep.submit import cost, launchers, precheck, prepare, time_limit
 from hpcsweep.submit.steps import LOCKED_BY
 from hpcsweep.text import count
-from hpcsweep.tracking import bad_nodes, journal
+from hpcsweep.tracking import bad_nodes, journal, liveness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +41,26 @@ def ask_slurm(job: Submit) -> None:
         missing = "; ".join(map(str, job.answer.unanswered))
         told = "every chunk that was sent and lacks rows counts as queued or running"
         job.say(f"{job.run.name}: {missing}; {told}")
+    for line in left_alone(job.run, job.answer):
+        job.say(line)
+
+
+def left_alone(run: RunDir, answer: Answer) -> Iterator[str]:
+    """Say which points are not sent since their jobs may live, though this Slurm shows none."""
+    for known in map(journal.sent, run.submissions()):
+        unseen: dict[str, list[int]] = {}
+        for chunk in sorted(known.open_chunks):
+            verdict = liveness.of_chunk(chunk, known, answer)
+            if verdict.live and verdict.until:
+                until = "" if verdict.elsewhere else f", until {verdict.until}"
+                unseen.setdefault(verdict.why + until, []).append(chunk)
+        lost = liveness.of_unanswered(known, answer) if known.unsure else None
+        if lost and lost.until and lost.live:
+            unseen[f"{lost.why}; ask there"] = [*known.unsure]
+        for why, chunks in unseen.items():
+            points = count(len(ledger.missing_in(known.submission, chunks)), "point")
+            where = f"{known.submission.id}:{slurm.task_list(chunks)}"
+            yield f"{run.name}: leaves {points} of {where} alone, which may be measured: {why}"
 
 
 def fence_off_lost_attempts(job: Submit) -> None:
@@ -122,7 +142,7 @@ def fence_off(run: RunDir, answer: Answer) -> None:
 
     Their points are about to be sent again. The caller holds the run folder's lock.
     """
-    for submission in [] if answer.silent else run.submissions():
+    for submission in run.submissions():
         known = journal.sent(submission)
         given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
         found = run.shards_of(submission.id) if given_up else []

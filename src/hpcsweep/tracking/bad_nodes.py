@@ -126,10 +126,14 @@ def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
     broken = [job for job in told.values() if job.state.node_at_fault and job.nodes]
     if not broken:
         return
-    mine = {task[0] for one in run.submissions() for task in journal.sent(one).task_of.values()}
+    mine: dict[int | None, list[journal.Sent]] = {}
+    for known in map(journal.sent, run.submissions()):
+        for number in {task[0] for task in known.task_of.values()}:
+            mine.setdefault(number, []).append(known)
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
-        if job.id.job in mine and not isinstance(hosts, slurm.CouldNotAsk):
+        ours = any(known.owns(job) for known in mine.get(job.id.job, ()))
+        if ours and not isinstance(hosts, slurm.CouldNotAsk):
             at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
             why = f"{job.state.name}: {job.state.says}, job {job.id}"
             yield from (BadNode(host, why, at.isoformat(timespec="seconds")) for host in hosts)

@@ -6,20 +6,20 @@ comes whether its job is queued or runs, then how it ended.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.slurm import Meaning
 from hpcsweep.store import attempt
 from hpcsweep.store.state import AttemptState, ChunkState
-from hpcsweep.tracking.journal import CANCELLED, GRACE, LOST
+from hpcsweep.tracking import liveness
+from hpcsweep.tracking.journal import CANCELLED, LOST
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
     from hpcsweep.tracking.journal import Answer, Sent
+    from hpcsweep.tracking.liveness import Verdict
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Standing:
     state: ChunkState
     why: str = ""
     to_change: str = ""
+    unseen: bool = False  # from here; `why` says who has to be asked
 
 
 ASKED: Final = Standing(ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out")
@@ -43,13 +44,13 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
 
     `newest` is its latest attempt, if any.
     """
-    task = known.task_of.get(chunk)
-    if task is None:
+    if chunk not in known.task_of:
         unknown = DOUBTFUL if chunk in known.doubtful else _UNSENT
         return ASKED if chunk in known.unsure else unknown
-    job = answer.tasks.get(task)
-    if chunk in known.open_chunks and answer.lives(task):
-        return _live(job, answer, newest)
+    verdict = liveness.of_chunk(chunk, known, answer)
+    job = verdict.job
+    if chunk in known.open_chunks and verdict.live:
+        return _live(job, newest) if job else _unseen(verdict, newest)
     if chunk in known.cancelled_at:
         return Standing(ChunkState.CANCELLED, "by `hpcsweep cancel`; submit again to continue")
     if job is not None and job.state.over:
@@ -57,7 +58,7 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
     name = known.over.get(chunk)
     if name not in {None, LOST, CANCELLED}:
         return _over(slurm.state_of(str(name)), newest, None)
-    return _unlisted(known, newest, forgotten=name == LOST)
+    return _unlisted(newest)
 
 
 def here(newest: ShardPath | None, *, live: bool) -> Standing:
@@ -71,9 +72,7 @@ def here(newest: ShardPath | None, *, live: bool) -> Standing:
     return Standing(ChunkState.STOPPED, "submit again to continue")
 
 
-def _live(job: slurm.JobState | None, answer: Answer, newest: ShardPath | None) -> Standing:
-    if answer.silent or job is None:
-        return Standing(ChunkState.UNKNOWN, "squeue could not be asked")
+def _live(job: slurm.JobState, newest: ShardPath | None) -> Standing:
     state = _state_of(job.state)
     if state is ChunkState.UNKNOWN:
         return Standing(state, f"Slurm says {job.state.name}")
@@ -92,31 +91,33 @@ def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> Sta
     return Standing(_state_of(state), f"{state.name}: {state.says}{exit_code}")
 
 
-def _unlisted(known: Sent, newest: ShardPath | None, *, forgotten: bool) -> Standing:
-    """Return what can be said of a chunk that neither the queue nor the accounts list."""
+def _unseen(verdict: Verdict, newest: ShardPath | None) -> Standing:
+    """Return what can be said of a chunk that may live, and that this squeue does not show."""
+    if not verdict.until:
+        return Standing(ChunkState.UNKNOWN, verdict.why)
+    said = attempt.read(newest)
+    runs = said is not None and said.state is AttemptState.RUNNING
+    if verdict.elsewhere:
+        told = Standing(ChunkState.RUNNING if runs else ChunkState.PENDING, f"queued {verdict.why}")
+        told = replace(told, why=f"runs {verdict.why}") if runs else told
+    else:
+        why = f"{verdict.why}; counts as live until {verdict.until}"
+        told = Standing(ChunkState.MAYBE_LOST, why)
+    return replace(told, unseen=True)
+
+
+def _unlisted(newest: ShardPath | None) -> Standing:
+    """Return what can be said of a chunk that counts as dead, and of whose end nobody tells."""
     said = attempt.read(newest)
     if said and said.state is AttemptState.REFUSED:
         return Standing(ChunkState.FAILED, said.reason)
     if said and said.state is AttemptState.STOPPED:
         why = "; ".join(filter(None, (said.reason, "submit again to continue")))
         return Standing(ChunkState.STOPPED, why)
-    if forgotten or _quiet_for(known, newest) > GRACE:
-        return Standing(ChunkState.LOST, "Slurm does not list its job; submit again")
-    minutes = GRACE.seconds // 60
-    why = f"Slurm does not list its job, which is certain after {minutes} minutes"
-    return Standing(ChunkState.MAYBE_LOST, why)
+    return Standing(ChunkState.LOST, "Slurm does not list its job; submit again")
 
 
 def _state_of(state: slurm.State) -> ChunkState:
     """Return Slurm's state as a chunk's; a job that ended well and left points out has failed."""
     done = state.meaning is Meaning.DONE
     return ChunkState.FAILED if done else ChunkState(state.meaning.value)
-
-
-def _quiet_for(known: Sent, newest: ShardPath | None) -> timedelta:
-    """Return how long ago a chunk gave its last sign of life."""
-    seen = known.submitted_at.timestamp()
-    if newest is not None:
-        with suppress(OSError):
-            seen = max(seen, newest.overall.stat().st_mtime)
-    return timedelta(seconds=datetime.now(timezone.utc).timestamp() - seen)

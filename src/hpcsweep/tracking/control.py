@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
-from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
 from hpcsweep.store import chunk_file, damage, ledger, locks
 from hpcsweep.store.jobs_file import Cancelled
-from hpcsweep.tracking import journal
+from hpcsweep.tracking import journal, liveness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,7 +69,8 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
 
     Raises:
         UsageError: no submission, chunk or point of that name, or a part of a local submission.
-        SchedulerError: Slurm could not be asked; nothing was recorded as cancelled.
+        SchedulerError: Slurm could not be asked, and nothing was recorded as cancelled; or some are
+            not to be seen from here, as jobs of another cluster.
 
     """
     wanted: dict[SubmissionDir, set[int] | None] = {}
@@ -78,8 +79,11 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
         wanted[submission] = None if chunk is None or before is None else before | {chunk}
     if not names:
         wanted = dict.fromkeys(run.submissions())
-    told = [*_cancel_here(wanted), *_cancel_in_slurm(wanted)]
+    left: list[str] = []
+    told = [*_cancel_here(wanted), *_cancel_in_slurm(wanted, left)]
     yield from told
+    if left:
+        raise SchedulerError("\n".join(left))
     if not told:
         yield f"{run.name}: nothing is queued or running"
 
@@ -102,8 +106,13 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
             yield f"{submission.id}: runs on {who.host}; cancel it there (process {who.pid})"
 
 
-def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
-    """Cancel the live tasks of the chunks with one call, then record them."""
+def _cancel_in_slurm(
+    wanted: Mapping[SubmissionDir, set[int] | None], left: list[str]
+) -> Iterator[str]:
+    """Cancel the live tasks of the chunks with one call, then record them.
+
+    A number of a job is given to scancel only where it is known to be ours; `left` are the others.
+    """
     if any(known.unsure or known.doubtful for known in map(journal.sent, wanted)):
         with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
             yield from journal.settle(wanted)
@@ -111,10 +120,19 @@ def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterato
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():
-        known = journal.sent(submission)
-        live = answer.live(known) & known.task_of.keys()
-        hit[submission] = live if chunks is None else live & chunks
+        known, others = journal.sent(submission), dict[str, set[int]]()
+        hit[submission] = set()
+        for chunk in known.open_chunks if chunks is None else known.open_chunks & chunks:
+            verdict = liveness.of_chunk(chunk, known, answer)
+            if not verdict.live:
+                continue
+            job = answer.tasks.get(known.task_of[chunk])
+            if not verdict.elsewhere and (known.owns(job) if job else known.is_mine(answer.here)):
+                hit[submission].add(chunk)
+            else:
+                others.setdefault(verdict.why, set()).add(chunk)
         targets += known.targets(hit[submission])
+        left += [_not_ours(known, why, found) for why, found in others.items()]
     slurm.cancel(targets)
     for submission, chunks in hit.items():
         if chunks:
@@ -124,6 +142,14 @@ def _cancel_in_slurm(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterato
                 f"{submission.id}: cancelled chunks {text}; results are kept, a point that "
                 "runs is finished if the site's KillWait allows, and submit sends the rest again"
             )
+
+
+def _not_ours(known: journal.Sent, why: str, chunks: set[int]) -> str:
+    text = ", ".join(known.targets(chunks))
+    return (
+        f"{known.submission.id}: did not cancel chunks {slurm.task_list(chunks)} (jobs {text}): "
+        f"{why}; cancel them where they were submitted"
+    )
 
 
 def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
@@ -207,7 +233,7 @@ def _outputs(submission: SubmissionDir) -> dict[int, Path]:
     """Return where Slurm puts the output of each chunk's job."""
     return {
         chunk: submission.job_output(job, task)
-        for chunk, (job, task) in journal.sent(submission).task_of.items()
+        for chunk, (job, task, _cluster) in journal.sent(submission).task_of.items()
         if job is not None and task is not None
     }
 

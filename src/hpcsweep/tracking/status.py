@@ -206,7 +206,11 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             told.setdefault((chunk.state, words), []).append(index)
-        elif not chunk.state.live or chunk in {chunk_state.ASKED, chunk_state.DOUBTFUL}:
+        elif (
+            chunk.unseen
+            or not chunk.state.live
+            or chunk in {chunk_state.ASKED, chunk_state.DOUBTFUL}
+        ):
             told.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in told.items():
         profile.troubles.append(Trouble(one.dir.id, slurm.task_list(chunks), state, why))

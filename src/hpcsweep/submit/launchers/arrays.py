@@ -32,11 +32,11 @@ def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
 
     """
     total = submission.read_manifest().chunks
-    sent, size = 0, max_size()
+    sent, size, here = 0, max_size(), slurm.here()
     ids: list[str] = []
     while sent < total:
         size = min(size, total - sent)
-        journal.sending(submission, sent, size)
+        journal.sending(submission, sent, size, here)
         try:
             job = submit_one(sent, size)
         except HpcsweepError as error:
@@ -48,7 +48,7 @@ def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
             if not sent:
                 raise
             raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
-        journal.went_in(submission, sent, size, job)
+        journal.went_in(submission, sent, size, job, here)
         ids.append(job)
         sent += size
     return ids

@@ -1,0 +1,121 @@
+"""Two clusters, or two users, with one results folder: what one cannot see it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from labtools import point_at, queue_is_over
+from localruns import COMMAND, Desk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab import Lab
+
+SPEC = """\
+name: s
+workload: noop
+axes: {model: [a], input_size: {start: 1, stop: 12, num: 12}}
+measure: {sleep_ms: 600}
+"""
+SITE = f"partition: gpu\nmax_points_per_chunk: 6\ntime: 30\npython: {json.dumps(sys.executable)}\n"
+NOBODY = 65_534
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    """Give a folder that everybody may use, with a sweep and a profile for each of two GPUs."""
+    folder = Path(tempfile.mkdtemp(prefix="shared-"))
+    folder.chmod(0o777)
+    (folder / "cluster_profiles").mkdir()
+    for gpu in ("v100", "l40"):
+        (folder / f"cluster_profiles/{gpu}.yaml").write_text(f"gpu: {gpu}\n{SITE}")
+    desk = Desk(folder)
+    desk.spec(SPEC, "s.yaml")
+    yield desk
+    shutil.rmtree(folder)
+
+
+def _queue(lab: Lab) -> str:
+    return lab.run("squeue", "-h", "-o", "%A %j %T").stdout
+
+
+def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, monkeypatch):
+    """Their jobs have equal numbers; both sweeps come to their end, each point measured once."""
+    a = special_cluster(name="a", accounting=False)
+    b = special_cluster(name="b", accounting=False)
+    assert b.run("sbatch", "--parsable", "-o/dev/null", "--wrap", "sleep 600").stdout == "1\n"
+    point_at(a, monkeypatch)
+    sent = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert "queued as 1;" in sent.stdout, sent.stderr
+    (first,) = desk.sweep("s").submissions()
+    a.wait_for("a row", lambda: desk.rows("s"))
+
+    point_at(b, monkeypatch)
+    told = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert "points are already queued or running in" in told.stdout, told.stderr
+    assert f"{first.id}:0-1 alone, which may be measured: on cluster a: ask there" in told.stdout
+    other = desk.run("submit", "s.yaml", "--cluster", "l40")
+    assert "12 points on l40" in other.stdout, other.stderr
+    shown = desk.run("status", "s").stdout
+    assert f"{first.id}:0-1 running: runs on cluster a: ask there" in shown
+    refused = desk.run("cancel", "s", first.id)
+    assert refused.returncode == 7
+    assert "did not cancel chunks 0-1 (jobs 1_[0-1]): on cluster a" in refused.stderr
+    assert _queue(b).startswith("1 wrap RUNNING")
+
+    point_at(a, monkeypatch)
+    shown = desk.run("status", "s").stdout
+    assert "on cluster b: ask there" in shown
+    assert not {"failed", "lost", "stopped"} & {*shown.replace(":", " ").split()}
+    a.wait_for("the end", queue_is_over, timeout=90)
+    b.run("scancel", "1")
+    point_at(b, monkeypatch)
+    b.wait_for("the end", queue_is_over, timeout=90)
+    rows = [row["point_id"] for row in desk.rows("s")]
+    assert len(rows) == len(set(rows)) == 24
+    assert {shard.attempt for shard in desk.sweep("s").shards()} == {0}
+    assert "nothing to measure (12 ok)" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+
+
+def _as_nobody(desk: Desk, *words: str) -> subprocess.CompletedProcess[str]:
+    subprocess.run(["chmod", "-R", "a+rwX", desk.results], check=True)
+    # unlike `user=`, this finds a Python that only root may read
+    somebody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    env = {**os.environ, "HOME": str(desk.folder)}
+    return subprocess.run(
+        [*somebody, *COMMAND, *words],
+        cwd=desk.folder, env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_jobs_that_another_user_may_not_see_are_left_alone(special_cluster, desk: Desk):
+    """With PrivateData=jobs squeue says to him that there is no such job."""
+    lab = special_cluster(accounting=False, lines=("PrivateData=jobs",))
+    desk.spec(SPEC.replace("600", "5000"), "s.yaml")
+    (lab.directory / "slurm.conf").chmod(0o644)
+    (lab.directory / "job_ids.conf").chmod(0o644)
+    assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+    (first,) = desk.sweep("s").submissions()
+    lab.wait_for("a start", lambda: len(desk.sweep("s").shards()) == 2)
+    told = _as_nobody(desk, "submit", "s.yaml", "--cluster", "v100")
+    why = "Slurm does not list its job (sent by root)"
+    assert f"{first.id}:0-1 alone, which may be measured: {why}, until" in told.stdout, told.stderr
+    assert "points are already queued or running" in told.stdout
+    shown = _as_nobody(desk, "status", "s").stdout
+    assert f"{first.id}:0-1 lost?: {why}; counts as live until" in shown
+    refused = _as_nobody(desk, "cancel", "s")
+    assert (refused.returncode, why in refused.stderr) == (7, True), refused
+    assert "R" in lab.run("squeue", "-h", "-o", "%t").stdout
+    assert "cancelled chunks 0-1" in desk.run("cancel", "s").stdout
+    lab.wait_for("the end", queue_is_over, timeout=90)
+    assert {shard.attempt for shard in desk.sweep("s").shards()} == {0}
