@@ -63,7 +63,7 @@ class ChunkState(Word):
     MAYBE_LOST = "lost?", "Slurm does not list its job, which may live: submit leaves it alone"
     LOST = (
         "lost",
-        "nobody has listed its job for as long as it may run; where accounts agree, ten minutes",
+        "Slurm does not list its job, which cannot run any more: cancelled in the queue, or lost",
     )
     UNSENT = "unsent", "never went in: a limit on submitted jobs was reached"
 
