@@ -150,3 +150,13 @@ def test_a_supervisor_that_cannot_look_for_newer_attempts_says_so(desk: Desk, li
     assert "0.1.overall.csv" in desk.run("status", "sweep").stdout
     assert desk.submit().returncode == 0
     assert len(desk.rows()) == 2
+
+
+def test_leftovers_of_killed_writers_go_and_those_of_others_stay_for_a_day(tmp_path):
+    """What another host writes now is not taken from it."""
+    (dead := tmp_path / f"{files.aside(tmp_path / 'a.csv')}x1.tmp").touch()
+    (other := tmp_path / ".a.csv.elsewhere.x2.tmp").touch()
+    (old := tmp_path / ".a.csv.x3.tmp").touch()
+    os.utime(old, (0, 0))
+    files.remove_leftovers(tmp_path, [tmp_path / "a.csv"])
+    assert [path.exists() for path in (dead, other, old)] == [False, True, False]

@@ -86,3 +86,11 @@ def test_lines_are_folded_or_cut_to_a_width():
     assert text.folded(["   /a/long/path"], 6) == ["   /a/long/path"]
     assert text.folded(["aa bb cc"], None) == ["aa bb cc"]
     assert (text.cut("123456789", 8), text.cut("12345678", 8)) == ("12345...", "12345678")
+
+
+@pytest.mark.parametrize(
+    "code", [0x200E, 0x200F, 0x61C, 0x202E, 0x2066, 0x200B, 0xFEFF, 0x9B, 0xE0041]
+)
+def test_marks_of_direction_and_of_no_width_are_shown(code):
+    """A name looks as it is written."""
+    assert text.printable(f"a{chr(code)}b").isascii()

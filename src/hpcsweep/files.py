@@ -8,8 +8,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -20,6 +20,7 @@ _KINDS: Final = {
     stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
+_LEFTOVER_SECONDS: Final = 86400.0
 _COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -85,6 +86,24 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
         file.write(json.dumps(record, indent=1).encode() + b"\n")
 
 
+def aside(path: Path) -> str:
+    """Return how the names of files begin that this host writes beside a file, to replace it."""
+    return f".{path.name[:100]}.{os.uname().nodename[:60]}."
+
+
+def remove_leftovers(folder: Path, mine: Iterable[Path]) -> None:
+    """Remove what killed writers left: those of `mine`, which nobody else here writes now.
+
+    Others may be of a live writer, perhaps on another host: they stay for a day.
+    """
+    begins = tuple(map(aside, mine))
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as now:
+        latest = os.fstat(now.fileno()).st_mtime - _LEFTOVER_SECONDS  # by the file system's clock
+        for path in folder.glob(".*.tmp"):
+            if path.name.startswith(begins) or path.lstat().st_mtime < latest:
+                path.unlink(missing_ok=True)
+
+
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file beside `path`; on success sync it and rename it over `path`.
@@ -100,7 +119,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     temporary = ""
     try:
         with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+            dir=path.parent, prefix=aside(path), suffix=".tmp", delete=False
         ) as file:
             temporary = file.name
             yield file

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_CONTROL: Final = re.compile(  # but tabs and ends of lines; the last ones turn the direction
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]"
+_CONTROL: Final = (
+    re.compile(  # but tabs and ends of lines; what has no width, or turns the direction
+        "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
+        "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
+    )
 )
 _FORMULA: Final = ("=", "+", "-", "@")
 

@@ -10,6 +10,7 @@ import pytest
 import hpcsweep
 from hpcsweep import environment
 from hpcsweep.cli import main, settings
+from hpcsweep.spec import lookup
 
 NOOP = "name: s\nworkload: noop\naxes: {model: [a, b]}\n"
 # A line of a configuration file, and what is told of it.
@@ -113,14 +114,15 @@ def test_the_nearest_folder_above_has_the_project_file(desk, config, monkeypatch
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to somebody else")
 def test_a_file_that_anybody_could_have_written_does_not_count(desk, config):
-    """As /tmp/hpcsweep.toml of another user; in a folder that is not open to all, it does."""
+    """As one of another user, or one in /tmp, whoever owns it."""
     path = desk.spec("results = 'theirs'\n", "hpcsweep.toml")
-    os.chown(path, 12345, -1)
     assert shown(desk, "config")["results"][0] == "theirs"
-    desk.folder.chmod(0o1777)
+    os.chown(path, 12345, -1)
     assert shown(desk, "config")["results"][0] == "results"
     os.chown(path, os.getuid(), -1)
-    assert shown(desk, "config")["results"][0] == "theirs"
+    desk.folder.chmod(0o1777)
+    assert shown(desk, "config")["results"][0] == "results"
+    desk.folder.chmod(0o700)
 
 
 def test_commands_take_what_the_files_say(desk, config):
@@ -195,3 +197,19 @@ def test_a_folder_that_is_gone_has_no_project_file(desk, config, monkeypatch):
     monkeypatch.chdir(gone)
     os.rmdir(gone)  # noqa: PTH106
     assert list(settings.files()) == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+@pytest.mark.parametrize("where", ["hpcsweep.toml", "cluster_profiles/mine.yaml"])
+def test_nothing_is_taken_from_a_folder_that_others_may_write(desk, mode, where):
+    """A line says so; what is there may be commands."""
+    path = desk.folder / where
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('results = "theirs"\n' if path.suffix == ".toml" else "extends: local\n")
+    desk.folder.chmod(mode)
+    lookup._tell.cache_clear()
+    done = desk.run("estimate", "quickstart", "--cluster", "mine")
+    desk.folder.chmod(0o700)
+    assert done.returncode == 2
+    assert "no such name" in done.stderr
+    assert "is not taken: others may write" in done.stderr

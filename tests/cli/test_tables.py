@@ -14,6 +14,15 @@ def test_report_writes_a_page_and_names_it(desk):
     done = desk.run("report", "quickstart", "--html", "page.html")
     assert (done.returncode, done.stdout) == (0, "open page.html\n")
     assert (desk.folder / "page.html").read_text().startswith("<!doctype html>")
+    shard = desk.folder / "results/quickstart/shards/a/0.0.overall.csv"
+    shard.parent.mkdir(parents=True)
+    shard.touch()
+    (mine := desk.folder / "mine.html").write_text("<!doctype html><title>mine - hpcsweep</title>")
+    for path in (shard, mine):
+        before = path.read_bytes()
+        refused = desk.run("report", "quickstart", "--html", path)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert path.read_bytes() == before
     done = desk.run("report", "quickstart", "--html", "page.html", "--json")
     record = json.loads(done.stdout)
     assert (record["sweep"], record["files"]) == ("quickstart", ["page.html"])

@@ -1,24 +1,43 @@
-"""Writes pictures and CSV files, in the same colours and with the same messages everywhere."""
+"""Writes pictures, pages and tables to the files that a user names, with the same messages.
+
+Such a file replaces what is not there, is empty, or was written as the same kind of output, and
+nothing else; and nothing of a results folder. Pictures and pages have a mark inside, a sweep its
+checksum, so that an edited one is kept, and a CSV file its header.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import os
+import stat
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.errors import UsageError
+from hpcsweep import files
+from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.store import rundir
 from hpcsweep.text import harmless
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import IO
 
     from matplotlib.figure import Figure
 
-_KINDS: Final = (".png", ".svg", ".pdf")
+_MARK: Final = "drawn by hpcsweep"
+# of each kind of picture: how a file begins, where matplotlib writes our mark, and how it looks
+_KINDS: Final = {
+    ".png": (b"\x89PNG", "Software", f"Software\0{_MARK}".encode()),
+    ".svg": (b"<?xml", "Creator", f"<dc:title>{_MARK}".encode()),
+    ".pdf": (b"%PDF", "Creator", f"/Creator ({_MARK}".encode()),
+}
+_SUM: Final = b"# written by hpcsweep, checksum "
+_MOST: Final = 1 << 28  # bytes; what is larger was not written here
 # Okabe and Ito's eight, which colour-blind readers tell apart, then four darker ones.
 COLOURS: Final = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999933", "#000000",
@@ -43,12 +62,77 @@ class Look:
 LOOK: Final = Look()
 
 
+def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
+    """Return the file to write, None for a device or a pipe; refuse to replace another's file.
+
+    Raises:
+        UsageError: it is another's file, a folder, or belongs to results.
+
+    """
+    with suppress(OSError):
+        found = path.stat()
+        if _is_stream(found):
+            return None
+        if stat.S_ISBLK(found.st_mode):
+            raise UsageError(f"{path}: is a disk")
+    real = Path(os.path.realpath(path))
+    if real.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file in it")
+    if not real.parent.is_dir():
+        raise UsageError(f"{path}: No such file or directory: there is no folder {path.parent}")
+    if rundir.holds_results(real):
+        raise UsageError(f"{path}: belongs to the results; choose a place outside of them")
+    if real.exists() and not _may_go(real, is_ours):
+        text = "exists, and hpcsweep did not write it as this output, or it was edited since"
+        raise UsageError(f"{path}: {text}; remove it, or choose another name")
+    return real
+
+
+def _is_stream(found: os.stat_result) -> bool:
+    """Say whether a path is a pipe or a terminal, or what stdout or stderr go to."""
+    if stat.S_ISREG(found.st_mode):
+        own = (os.fstat(number) for number in (1, 2))
+        with suppress(OSError):  # closed
+            return any(os.path.samestat(found, one) for one in own)
+    return stat.S_ISCHR(found.st_mode) or stat.S_ISFIFO(found.st_mode)
+
+
+def _may_go(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
+    try:
+        with files.opened(path, most=_MOST) as file:
+            text = file.read(_MOST)
+    except ResultsError:
+        return False
+    return not text or is_ours(text)
+
+
+@contextmanager
+def writing(path: Path, is_ours: Callable[[bytes], bool]) -> Iterator[IO[bytes]]:
+    """Write a file that a user names, whole or not at all; what `check` refuses stays.
+
+    Raises:
+        UsageError: it may not be replaced, or cannot be written.
+
+    """
+    real = check(path, is_ours)
+    try:
+        with path.open("ab") if real is None else files.replacing(real) as file:
+            yield file
+    except (OSError, ResultsError) as error:
+        cause = error.__cause__ if isinstance(error, ResultsError) else error
+        raise UsageError(f"{path}: {getattr(cause, 'strerror', None) or error}") from error
+
+
 def check_picture(path: Path) -> None:
     """Raise `UsageError` where a picture cannot be written, before anything is computed."""
     if path.suffix.lower() not in _KINDS:
         raise UsageError(f"{path}: pictures end in {', '.join(_KINDS)}")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}")
+    check(path, _is_picture(path))
+
+
+def _is_picture(path: Path) -> Callable[[bytes], bool]:
+    begin, _key, mark = _KINDS[path.suffix.lower()]
+    return lambda text: text.startswith(begin) and mark in text
 
 
 @contextmanager
@@ -71,9 +155,10 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
         figure = Figure(figsize=(look.width, height), layout="constrained")
         try:
             yield figure
-            figure.savefig(path, dpi=110)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror or error}") from error
+            kind = path.suffix.lower()
+            with writing(path, _is_picture(path)) as file:
+                about = {_KINDS[kind][1]: _MARK}
+                figure.savefig(file, dpi=110, format=kind[1:], metadata=about)
         except UserWarning as warning:
             raise UsageError(
                 f"{path}: {look.width:g} x {height:g} inches leave no room beside labels and "
@@ -100,7 +185,10 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows that have the same keys; `UsageError` where the file cannot be written."""
-    write_text(path, csv_text(list(rows[0]), rows))
+    text = csv_text(list(rows[0]), rows).encode()
+    head = text[: text.index(b"\n") + 1]
+    with writing(path, lambda before: before.startswith(head)) as file:
+        file.write(text)
 
 
 def _cell(value: object) -> object:
@@ -109,12 +197,14 @@ def _cell(value: object) -> object:
     return harmless(value) if isinstance(value, str) else value
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text; `UsageError` where the file cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+def write_sweep(path: Path, text: str) -> None:
+    """Write a sweep with its checksum; `UsageError` where the file cannot be written."""
+    with writing(path, lambda before: before == _summed(before.rpartition(_SUM)[0])) as file:
+        file.write(_summed(text.encode()))
+
+
+def _summed(text: bytes) -> bytes:
+    return text + _SUM + hashlib.sha256(text).hexdigest()[:16].encode() + b"\n"
 
 
 def plain_numbers(axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis

@@ -59,6 +59,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "fallback": "some convolutions ran another algorithm than the requested one",
     "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
     "left_behind": "changed its process, as `left_behind` says: the next point got a new one",
+    "unverified_data": "the data set has not the published checksums: the times are good",
     "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
     "phase_sum": "the phases of a training step differ from the step by more than 5 %",
     "host_copies": "imported: convolutions copied tensors between host and GPU in every call",

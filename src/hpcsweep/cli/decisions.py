@@ -106,7 +106,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     (one,) = runs(results, (sweep,) if sweep else (), single=True)
     found = best.read(one, where=where, over=over, everything=everything)
     if out:
-        output.write_text(out, found.sweep_file())
+        output.write_sweep(out, found.sweep_file())
     view = _confirmed(found) if confirm else found.view()
     return tables([view], form, (out,))
 

@@ -152,8 +152,12 @@ def discover(out: Path, *, force: bool, stdout: bool) -> Answer:
     \b
     hpcsweep cluster discover --stdout
     """
+    from hpcsweep.errors import UsageError
     from hpcsweep.preflight.discover import ask, write
+    from hpcsweep.store import rundir
 
+    if rundir.holds_results(out.resolve() / "a profile"):
+        raise UsageError(f"{out}: belongs to results; choose another folder with --out")
     found = ask()
 
     def lines() -> Iterator[str]:

@@ -10,7 +10,6 @@ line goes before variables, these before the project's file, that before the use
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -134,21 +133,18 @@ def read(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
 def files() -> Iterator[tuple[Path, Loc]]:
     """Yield the files that exist, each with the table of it that is ours; later ones win."""
     user = lookup.config_folder() / USER_FILE
-    if user.is_file():
+    if user.is_file() and lookup.is_safe(user, user.parent):
         yield user, ()
     with suppress(FileNotFoundError):  # the working directory is gone
         here = Path.cwd()
         for folder in (here, *here.parents):
             for name, table in _PROJECT_FILES:
                 path = folder / name
-                if path.is_file() and not _foreign(path) and _has_table(path, ".".join(table)):
+                if not path.is_file() or not _has_table(path, ".".join(table)):
+                    continue
+                if lookup.is_safe(path, folder):
                     yield path.relative_to(here) if folder == here else path, table
                     return
-
-
-def _foreign(path: Path) -> bool:
-    """Say whether anybody could have put the file there, as in /tmp: profiles hold commands."""
-    return bool(path.parent.stat().st_mode & stat.S_IWOTH) and path.stat().st_uid != os.getuid()
 
 
 def _has_table(path: Path, name: str) -> bool:

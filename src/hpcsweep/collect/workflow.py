@@ -24,7 +24,7 @@ from hpcsweep.collect.orphans import membership, sweep_sha
 from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.files import errors_named
+from hpcsweep.files import errors_named, remove_leftovers
 from hpcsweep.store import damage, locks, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
@@ -49,6 +49,13 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
     """
     began = time.perf_counter()
     with errors_named(), locks.held(run, "collect", timeout):
+        mine = (
+            run.overall,
+            run.layers,
+            run.samples,
+            run.collect_index,
+        )  # written under the lock only
+        remove_leftovers(run.path, mine)
         report = _collect(run, raw=raw)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 

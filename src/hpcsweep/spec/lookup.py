@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from hpcsweep.environment import config_folder as config_folder  # noqa: PLC0414 - as `shipped`
 from hpcsweep.errors import BadInput, suggest
+from hpcsweep.text import printable
 
 SWEEPS: Final = "sweeps"
 PROFILES: Final = "cluster_profiles"
 TEMPLATES: Final = "jobs/templates"
 SUFFIXES: Final = (".yaml", ".yml")
 
+_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _LOGGER: Final = logging.getLogger(__name__)
 
 # unlike the methods of Path, these are False for a name that no file can have
@@ -31,8 +36,31 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 def folders(kind: str) -> list[Path]:
     """Return the existing folders of a kind, in the order of the search."""
-    roots = (Path(), config_folder(), shipped())
-    return [root / kind for root in roots if (root / kind).is_dir()]
+    own = [root for root in (Path(), config_folder()) if (root / kind).is_dir()]
+    kept = [root / kind for root in own if is_safe(root / kind, root)]
+    return [*kept, *(folder for folder in [shipped() / kind] if folder.is_dir())]
+
+
+def is_safe(path: Path, root: Path) -> bool:
+    """Say whether only this user and root may change a file or folder, and those up to `root`.
+
+    What they hold may run as this user. A line says what is not taken.
+    """
+    real = path.resolve()
+    between = [path, *(one for one in path.parents if one.is_relative_to(root)), real, real.parent]
+    for place in between:
+        found = place.stat()
+        if found.st_mode & _OTHERS or found.st_uid not in {0, os.getuid()}:
+            _tell(
+                f"note: {path} is not taken: others may write {place} (chmod go-w, or name a path)"
+            )
+            return False
+    return True
+
+
+@cache
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def shipped() -> Path:

@@ -37,6 +37,10 @@ Age = tuple[int, str]  # round and id of a submission
 
 # what a shard is made of, and what is being written; the rest of a folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
+_OF_A_SWEEP: Final = frozenset({
+    "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "layers.csv",
+    "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
+})  # fmt: skip
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
@@ -284,6 +288,32 @@ def all_runs(root: Path) -> list[RunDir]:
 def runs_at(path: Path) -> list[RunDir]:
     """Return the results folder that a path is, or every sweep below it."""
     return [RunDir(path)] if (path / "submissions").is_dir() else all_runs(path)
+
+
+def holds_results(path: Path) -> bool:
+    """Say whether a file without links belongs to a results folder, whatever names lead to it."""
+    for folder in path.parents:
+        run = folder.parent
+        if (
+            folder != run
+            and _is_results(run)
+            and any(_is_same(run / name, folder) for name in ("submissions", "shards"))
+        ):
+            return True
+    return _is_results(path.parent) and (
+        path.name.startswith(".") or path.name.casefold() in _OF_A_SWEEP
+    )
+
+
+def _is_results(folder: Path) -> bool:
+    return (folder / "submissions").is_dir()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> SubmissionDir:

@@ -16,7 +16,7 @@ import manypoints
 import quickstart
 from collectedsweep import collected
 from hpcsweep.analysis.page import frames, write
-from hpcsweep.errors import MissingDependency, ResultsError
+from hpcsweep.errors import MissingDependency, UsageError
 
 WIDTHS = (360, 800, 1400)
 
@@ -269,7 +269,7 @@ def test_what_is_missing_is_told_with_the_name_of_the_extra(tmp_path, monkeypatc
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path):
     """With the folder that is not there."""
-    with pytest.raises(ResultsError, match="no-folder"):
+    with pytest.raises(UsageError, match="no-folder"):
         write.write(quickstart.collected(tmp_path), tmp_path / "no-folder" / "page.html")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import pickle
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torchvision import datasets
 
 import diskdata
 from hpcsweep import environment
@@ -142,3 +147,40 @@ def test_a_misspelt_data_set_is_told_with_the_nearest(tmp_path):
         "no data set 'cifra' that could be downloaded; did you mean 'cifar10'? "
         "(there are: cifar10 and cifar100)"
     )
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch evil",)
+
+
+@pytest.mark.parametrize(
+    "thing", [Evil(), Path(), np.zeros(3, object), np.zeros((1, 3072)), print, {"data": Evil}]
+)
+def test_a_pickle_that_holds_more_than_plain_data_is_refused(tmp_path, monkeypatch, thing):
+    """Nothing of it runs; the message names the file."""
+    monkeypatch.setenv("HPCSWEEP_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    folder = diskdata.cifar10(tmp_path)
+    record = {"data": thing, "labels": [0]}
+    (folder / "test_batch").write_bytes(pickle.dumps(record, protocol=2))
+    with pytest.raises(UsageError, match="test_batch is damaged"):
+        downloads.open_cifar("cifar10", 32)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_arrays_of_every_protocol_are_read_and_unknown_files_are_told(tmp_path, monkeypatch):
+    """What has not the published checksum is flagged in its rows."""
+    monkeypatch.setenv("HPCSWEEP_DATA", str(tmp_path))
+    path = diskdata.cifar10(tmp_path) / "test_batch"
+    record = pickle.loads(path.read_bytes())
+    for protocol in (2, 3, 4, 5):
+        path.write_bytes(pickle.dumps(record, protocol=protocol))
+        images, labels, verified = downloads._read_batch("cifar10", path, "labels")
+        assert (images.numpy().reshape(-1, 3072) == record["data"]).all()
+        assert (labels, verified) == (record["labels"], False)
+    known = hashlib.md5(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", [["test_batch", known]])
+    assert downloads._read_batch("cifar10", path, "labels")[2]

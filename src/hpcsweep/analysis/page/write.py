@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 import pandas as pd
 
 from hpcsweep import __version__, extras, files
-from hpcsweep.analysis import columns, dataset, formats, report
+from hpcsweep.analysis import columns, dataset, formats, output, report
 from hpcsweep.analysis.page import frames, tables
 from hpcsweep.errors import ResultsError
+from hpcsweep.text import printable
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.analysis.page.frames import Layout
     from hpcsweep.analysis.page.sections import Drawn
     from hpcsweep.store.rundir import RunDir
+
+
+_ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
 
 def write(run: RunDir, path: Path, where: str = "") -> list[str]:
@@ -31,26 +36,33 @@ def write(run: RunDir, path: Path, where: str = "") -> list[str]:
     Raises:
         UsageError: the sweep was not collected.
         MissingDependency: the libraries that draw are not installed.
-        ResultsError: the file cannot be written.
+        UsageError: the file cannot be written, or is no page of hpcsweep.
 
     """
     extras.need("page", "the page")
     from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
 
+    output.check(path, _is_page)
     library = _library()
     data = dataset.read(run, where)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen)
     drawn.notes.extend(data.of_earlier_files())
-    with files.replacing(path) as file:
+    with output.writing(path, _is_page) as file:
         file.write(_render(data, seen, drawn, library).encode())
     return drawn.notes
+
+
+def _is_page(text: bytes) -> bool:
+    """Say whether a file is a page, of any sweep and version, by how it begins."""
+    begin = _resource("page.html").partition("{{")[0].encode()
+    return text.startswith(begin) and b" - hpcsweep</title>" in text[:1000]
 
 
 def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
     everything = pd.concat([data.rows, data.failed])
     shown, _ = frames.thinned(everything, seen.x)
-    env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
         name=data.run.name,
         counts=data.counts(),
@@ -113,9 +125,20 @@ def _json(record: dict[str, Any]) -> str:
     return _harmless(json.dumps(record, separators=(",", ":")))
 
 
+def _shown(value: object) -> object:
+    return printable(value) if type(value) is str else value
+
+
 def _harmless(text: str) -> str:
-    """Return JSON that cannot end the script element that it stands in."""
-    return text.replace("<", "\\u003c")
+    """Return JSON that cannot end the script element that it stands in; it shows controls."""
+    shown = _ESCAPED.sub(
+        lambda one: f"\\{one[0]}" if one[1] and _is_control(one[1]) else one[0], text
+    )
+    return shown.replace("<", "\\u003c")
+
+
+def _is_control(digits: str) -> bool:
+    return printable(chr(int(digits, 16))) != chr(int(digits, 16))
 
 
 def _resource(name: str) -> str:

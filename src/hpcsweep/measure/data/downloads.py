@@ -1,5 +1,9 @@
 """Data sets on disk: CIFAR-10 and -100 as they are published, and folders of images.
 
+A file of CIFAR is a pickle, which could run code. Of every one only texts, numbers, lists,
+dictionaries and arrays of bytes are taken; the row of one that has not the published checksum says
+so by the flag `unverified_data`.
+
 They are below the folder that the environment variable HPCSWEEP_DATA names. A cluster profile sets
 it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id. Only
 `hpcsweep data get` downloads anything.
@@ -7,23 +11,29 @@ it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of 
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from hpcsweep import environment
-from hpcsweep.errors import Refused, UsageError, first_line, suggest
+from hpcsweep import files as regular
+from hpcsweep.errors import Refused, ResultsError, UsageError, first_line, suggest
 
 Transform = Callable[[Any], Tensor]
 Pair = tuple[Dataset[Any], Dataset[Any], int]
 
 _BATCH: Final = 3 * 32 * 32
+_MOST: Final = 1 << 30  # bytes of a file
+UNVERIFIED: Final = "unverified_data"
 # folder, training files, test file, key of the labels, classes
 _CIFAR: Final[Mapping[str, tuple[str, tuple[str, ...], str, str, int]]] = {
     "cifar10": (
@@ -52,8 +62,9 @@ class Cifar(Dataset[Any]):
     def __init__(self, name: str, files: list[Path], key: str, transform: Transform) -> None:
         """Read the files; `UsageError` where one is missing or damaged."""
         batches = [_read_batch(name, file, key) for file in files]
-        self._images = torch.cat([images for images, _ in batches])
-        self._labels = [label for _, labels in batches for label in labels]
+        self._images = torch.cat([images for images, _, _ in batches])
+        self._labels = [label for _, labels, _ in batches for label in labels]
+        self.verified = all(verified for _, _, verified in batches)
         self._transform = transform
 
     def __len__(self) -> int:
@@ -149,17 +160,81 @@ def download(name: str, folder: Path) -> Path:
     return folder / _CIFAR[name][0]
 
 
-def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
-    """Return the images (uint8, N x 3 x 32 x 32) and labels of a batch file."""
+class _Array:
+    """What a pickle says of an array of bytes; numpy is not asked to read it."""
+
+    array = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _version, shape, kind, by_column, raw = state
+        if not isinstance(kind, _Kind):
+            raise pickle.UnpicklingError("an array without a type")
+        found = np.frombuffer(raw.encode("latin1") if isinstance(raw, str) else raw, np.uint8)
+        self.array = found.reshape(shape, order="F" if by_column else "C")
+
+
+class _Kind:
+    """The type of an array's numbers: bytes alone."""
+
+    def __init__(self, code: str, *_how: object) -> None:
+        if code not in {"u1", "|u1"}:
+            raise pickle.UnpicklingError(f"an array of {code!r}, not of bytes")
+
+    def __setstate__(self, _state: object) -> None:
+        pass  # bytes have no order
+
+
+def _begin(*_how: object) -> _Array:
+    return _Array()
+
+
+def _whole(raw: bytes, kind: _Kind, shape: tuple[int, ...], order: str) -> _Array:
+    found = _Array()
+    found.__setstate__((1, shape, kind, order == "F", bytes(raw)))
+    return found
+
+
+_PLAIN: Final[Mapping[tuple[str, str], Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _begin,
+    ("numpy.core.numeric", "_frombuffer"): _whole,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Kind,
+    ("_codecs", "encode"): lambda text, _code: text.encode("latin1"),  # bytes, as Python 3 has them
+}
+
+
+class _Plain(pickle.Unpickler):
+    """Finds nothing that a pickle names but what an array is made of."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
+        found = _PLAIN.get((module.replace("numpy._core", "numpy.core"), name))
+        if found is None:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no plain data")
+        return found
+
+
+def _is_published(name: str, file: Path, raw: bytes) -> bool:
+    from torchvision import datasets  # noqa: PLC0415
+
+    source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+    known = dict(map(tuple, (*source.train_list, *source.test_list)))
+    return bool(hashlib.md5(raw, usedforsecurity=False).hexdigest() == known[file.name])
+
+
+def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int], bool]:
+    """Return the images (uint8, N x 3 x 32 x 32) and labels, and whether they are as published."""
     try:
-        with file.open("rb") as opened:
-            batch = pickle.load(opened, encoding="latin1")  # noqa: S301 - the published format
-        images = torch.from_numpy(batch["data"]).view(-1, 3, 32, 32)
+        with regular.opened(file.resolve(strict=True), most=_MOST) as opened:
+            raw = opened.read(_MOST)
+        batch = _Plain(io.BytesIO(raw), encoding="latin1").load()
+        images = torch.from_numpy(batch["data"].array.copy()).view(-1, 3, 32, 32)
         labels = [int(label) for label in batch[key]]
     except FileNotFoundError as error:
         raise UsageError(f"dataset '{name}': no {file}; {_advice(name)}") from error
     except OSError as error:
         raise UsageError(f"dataset '{name}': {file}: {error.strerror or error}") from error
+    except ResultsError as error:
+        raise UsageError(f"dataset '{name}': {error}") from error
     except Exception as error:  # a damaged pickle may raise anything
         raise _damaged(name, file, f"{type(error).__name__}: {error}") from error
     most = _CIFAR[name][-1] - 1
@@ -167,7 +242,7 @@ def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int]]:
         raise _damaged(name, file, f"labels are 0 to {most}")
     if not len(labels) == len(images) > 0:
         raise _damaged(name, file, f"{len(images)} images, {len(labels)} labels")
-    return images, labels
+    return images, labels, _is_published(name, file, raw)
 
 
 def _damaged(name: str, file: Path, what: str) -> UsageError:

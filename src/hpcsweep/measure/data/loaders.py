@@ -12,7 +12,7 @@ The images of a class share a tint, so that there is something to learn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -40,6 +40,7 @@ class Data:
     train: DataLoader[Any]
     val: DataLoader[Any]
     num_classes: int
+    flags: tuple[str, ...] = ()  # of the rows that are measured with it
 
     @property
     def steps(self) -> int:
@@ -226,7 +227,11 @@ def _on_disk(point: Point) -> Data:
     name, size = point.axes["dataset"], point.axes["input_size"]
     if name == downloads.IMAGE_FOLDER:
         return loaders(point, *downloads.open_image_folder(size), name)
-    return loaders(point, *downloads.open_cifar(name, size), name)
+    train, val, classes = downloads.open_cifar(name, size)
+    verified = isinstance(train, downloads.Cifar) and isinstance(val, downloads.Cifar)
+    verified = verified and train.verified and val.verified
+    found = loaders(point, train, val, classes, name)
+    return found if verified else replace(found, flags=(downloads.UNVERIFIED,))
 
 
 def _from_factory(path: str, point: Point) -> Data:

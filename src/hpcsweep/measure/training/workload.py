@@ -189,7 +189,8 @@ class Training(Workbench):
             "nan_loss": not history.finite,
             "layers_compiled": bool(settings["layers"]) and table is None,
         }
-        flags = [*clean.flags(), *phases.flags()], [name for name, raised in last.items() if raised]
+        about = [*data.flags, *(name for name, raised in last.items() if raised)]
+        flags = [*clean.flags(), *phases.flags()], about
         return self._measured(ready, found, cells, history.steps_ms, flags)
 
     def _train(self, training: TrainingPass, epochs: int) -> float | None:
