@@ -337,6 +337,11 @@ _LAYER_ONLY = _group(
         "kernels of the call in the profiled pass, without gaps and events",
     ),
     ("layer_timer", "str", "how the call was timed: host, events, graph, isolated, batched"),
+    (
+        "cold",
+        "str",
+        "timed alone: what no cache held before a call, by its size: input+weights, input, none",
+    ),
     ("params", "int", "parameters of the layer"),
     ("flops", "int", "floating-point operations; a multiply-add counts as 2"),
     ("bytes_min", "int", "bytes of input, weights and output, each counted once"),
@@ -418,7 +423,7 @@ LATER: Final = frozenset(
     (
         *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
         *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share", "own_files"),
-        "left_behind",
+        *("left_behind", "cold"),
     )
 )
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -156,7 +157,7 @@ class Inference(Workbench):
         model = self._network(point)
         state, device = point.axes["cache_state"], self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
-        images = models.make_inputs(point, device, count)
+        images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
         key = (models.image_shape(point.axes), point.axes["batch_size"])
         if key not in self._shapes:
             self._shapes[key] = shape_pass(model, images[0])

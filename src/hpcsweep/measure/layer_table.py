@@ -122,7 +122,8 @@ class IsolatedTable:
     ) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, self._alone.timer)
-        return _rows(shared, self._alone.calls, self._of_calls, self._clean, about)
+        rows = _rows(shared, self._alone.calls, self._of_calls, self._clean, about)
+        return [row | {"cold": cold} for row, cold in zip(rows, self._alone.cold, strict=True)]
 
     def convolution_means(self) -> list[float]:
         """Return the means of the convolution calls, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from hpcsweep.measure.timing import caches
@@ -31,8 +32,38 @@ def test_rotated_inputs_outgrow_the_cache():
     """There are enough inputs that the first is gone when its turn comes again."""
     size = caches.cache_bytes(CPU) // 10
     assert caches.input_count("rotated", CPU, size) * size > caches.cache_bytes(CPU)
-    assert caches.input_count("rotated", CPU, 1) == 256
     assert caches.input_count("rotated", CPU, 1 << 40) == 2
+
+
+@pytest.mark.parametrize("bytes_of_one", [2048, 12_288, 600_000, 1 << 26])
+def test_small_inputs_outgrow_a_large_cache_too(monkeypatch, bytes_of_one):
+    """A last-level cache of 50 MB holds 24,000 inputs of 2 kB; the memory for them is bounded."""
+    monkeypatch.setattr(caches, "cache_bytes", lambda _device: 50 << 20)
+    count = caches.input_count("rotated", CPU, bytes_of_one)
+    assert caches.outgrown(CPU, (count - 1) * bytes_of_one + 1)
+    assert count * bytes_of_one <= (50 << 20) + 2 * bytes_of_one
+
+
+def test_what_cannot_outgrow_a_cache_is_told(monkeypatch):
+    """The number of inputs is bounded, too."""
+    monkeypatch.setattr(caches, "cache_bytes", lambda _device: 50 << 20)
+    assert not caches.outgrown(CPU, caches.input_count("rotated", CPU, 16) * 16)
+
+
+def test_inputs_in_turn_are_drawn_once_and_lie_apart():
+    """The first ones are those of fewer; each has memory of its own."""
+    drawn = []
+
+    def draw(count):
+        drawn.append(count)
+        return [torch.full((1, 2, 2, 2), float(n)).to(memory_format=torch.channels_last)
+                for n in range(count)]  # fmt: skip
+
+    found = caches.inputs_in_turn(draw, 600)
+    assert drawn == [256]
+    assert len({x.data_ptr() for x in found}) == len(found) == 600
+    assert found[599].is_contiguous(memory_format=torch.channels_last)
+    assert [x.mean().item() for x in found[254:258]] == [254, 255, 0, 1]
 
 
 def test_shared_caches_count_once(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import pytest
@@ -14,7 +15,7 @@ from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.bench_api import Unsupported
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import isolated, lanes
+from hpcsweep.measure.timing import caches, isolated, lanes
 from measuring import CPU, point, policy
 from simulatedgpu import SimulatedGpu
 
@@ -128,6 +129,74 @@ def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
         assert {tuple(x.shape) for x in inputs} == {call.inputs[0]}
         assert all(x.is_contiguous(memory_format=fmt) for x in inputs)
         assert len({x.data_ptr() for x in inputs}) == len(inputs) > 1
+
+
+@pytest.mark.parametrize("cache_mib", [2, 50])
+@pytest.mark.parametrize(
+    ("layers", "state", "cold"),
+    [
+        ("unique", "hot", "input"),
+        ("unique", "rotated", "input"),
+        ("batched", "hot", "input"),
+        ("unique", "cold", "input+weights"),
+    ],
+)
+def test_small_layers_are_cold_and_the_row_says_what_was(
+    monkeypatch, cache_mib, layers, state, cold
+):
+    """The inputs of a call of 32 kB outgrow any cache; weights are cold after a flush alone."""
+    monkeypatch.setattr(isolated.caches, "cache_bytes", lambda _device: cache_mib << 20)
+    done = Inference("cpu").measure(point(cache_state=state, measure=ONCE | {"layers": layers}))
+    assert {row["cold"] for row in done.layers} == {cold}
+    assert all(set(row) <= set(columns.LAYER_COLUMNS) for row in done.layers)
+
+
+def test_inputs_lie_as_an_allocator_would_lay_them():
+    """A kernel is chosen by alignment, too: 49 numbers of 7x7 must not shift the next input."""
+    wanted = point("resnet18", input_size=64)
+    model = models.build(models.ModelKey.of(wanted), CPU)
+    call = shape_pass(model, models.make_inputs(wanted, CPU)[0]).convolution_calls[0]
+    odd = dataclasses.replace(call, inputs=((1, 3, 7, 7),))
+    inputs = isolated._Pool(model, [odd], wanted).inputs(odd)
+    assert {(x.data_ptr() - inputs[0].data_ptr()) % 256 for x in inputs} == {0}
+    assert caches.outgrown(CPU, len(inputs) * inputs[0].nbytes)
+
+
+@pytest.mark.parametrize(("inputs", "cold"), [(1000, "input"), (5000, "none")])
+def test_a_graph_of_many_small_calls_is_hot_and_says_so(monkeypatch, inputs, cold):
+    """A replay uses the inputs of its capture again, so the others take no turn."""
+    gpu, find_lanes = SimulatedGpu(), lanes.lanes
+    monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
+    monkeypatch.setattr(lanes.clocks, "capture", lambda run, **_: run)
+    monkeypatch.setattr(
+        isolated.lanes_of,
+        "lanes",
+        lambda _device, *rest: find_lanes(torch.device("cuda", 0), *rest),
+    )
+    size = 16 * 4
+    monkeypatch.setattr(isolated.caches, "cache_bytes", lambda _device: (inputs - 1) * size)
+    layer = nn.Conv2d(1, 1, 1)
+    images = [_OnGpu(torch.zeros(1, 1, 4, 4)) for _ in range(inputs)]
+    wanted = point(measure=ONCE | {"layers": "batched"})
+    with torch.inference_mode():
+        found = isolated._time(_Unwrapping(layer), images, wanted, lambda: None)
+    assert found.cold == cold
+
+
+class _Unwrapping(nn.Sequential):
+    """A layer of such tensors."""
+
+    def forward(self, x):
+        return super().forward(x.tensor)
+
+
+class _OnGpu:
+    """A tensor that says that it is on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+    def __init__(self, tensor):
+        self.tensor, self.nbytes = tensor, tensor.nbytes
 
 
 def test_a_map_of_algorithms_is_timed_per_algorithm():

@@ -3,6 +3,10 @@
 hot      what the pass before left: the best case, and what most published numbers are
 cold     a buffer as large as the last-level cache is rewritten before each pass
 rotated  each pass gets another input, and all inputs together are larger than the cache
+
+What does not fit is dropped in about the order of its last use. So an input is cold when more than
+the cache was used since; the space between inputs does not count. Weights are used in each pass:
+they are cold after a flush, or where a pass itself is larger than the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ import torch
 from hpcsweep.measure.timing.clocks import nothing
 
 _UNKNOWN_BYTES: Final = 64 << 20
-_MOST_INPUTS: Final = 256
+_MOST_INPUTS: Final = 1 << 16
+_DRAWN: Final = 256  # inputs that differ in their numbers; for a cache they differ by place
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -37,6 +42,17 @@ def input_count(state: str, device: torch.device, bytes_of_one: int) -> int:
     if state != "rotated":
         return 1
     return min(_MOST_INPUTS, math.ceil(cache_bytes(device) / bytes_of_one) + 1)
+
+
+def outgrown(device: torch.device, bytes_in_turn: int) -> bool:
+    """Say whether what is used in turn is larger than the cache."""
+    return bytes_in_turn > cache_bytes(device)
+
+
+def inputs_in_turn(draw: Callable[[int], list[torch.Tensor]], count: int) -> list[torch.Tensor]:
+    """Return so many inputs, each in a place of its own; to draw them all would take long."""
+    drawn = draw(min(count, _DRAWN))
+    return drawn + [drawn[n % _DRAWN].clone() for n in range(len(drawn), count)]
 
 
 def cache_bytes(device: torch.device) -> int:

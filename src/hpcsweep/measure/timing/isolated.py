@@ -9,16 +9,18 @@ A single call on a GPU carries the cost of two events, or of the launch of a gra
 calls shares it: `batched` captures many calls in one graph and divides the time of a replay by
 them, and so does `unique` where the point itself is launched as a graph. On a CPU a batch loops.
 
-An isolated layer differs from a layer in its network: its weights stay in the cache, and nothing
-runs before it. So `layer_timer` says `isolated` or `batched`, there is no `__other__` row, and
-percentages are shares of the clean pass, whose sum need not be 100.
+An isolated layer differs from a layer in its network: its weights stay in the cache, unless that is
+flushed before each call, and nothing runs before it. What was cold is told by bytes: `input` where
+the inputs that take turns outgrow the cache, which those of many small calls in a graph do not. So
+`layer_timer` says `isolated` or `batched`, there is no `__other__` row, and percentages are shares
+of the clean pass, whose sum need not be 100.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,7 +38,9 @@ from hpcsweep.point import Point
 UNIQUE: Final = "unique"
 BATCHED: Final = "batched"
 MODES: Final = (UNIQUE, BATCHED)
-BATCH: Final = 20  # calls at least; all inputs have their turn in a batch
+BATCH: Final = 20  # calls at least; inputs have their turn in a batch
+_MOST_CALLS: Final = 1024  # of a batch
+_ALIGNED: Final = 256  # bytes, as allocators do: kernels are chosen by alignment
 _ISOLATED: Final = "isolated"
 _DRAWN: Final = 1 << 20
 
@@ -50,6 +54,7 @@ class Isolated:
 
     calls: Sequence[Call]
     times: Sequence[Summary]
+    cold: Sequence[str]
     timer: str
     timed_s: float
 
@@ -65,14 +70,16 @@ def measure(
     keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True)]
     firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
     pool = _Pool(model, [*firsts.values()], point)
+    flush = caches.preparation("cold", next(model.parameters()).device)
     with loop.quiet_collector():  # once, since a collection takes a tenth of a second
         found = {
-            key: _time(model.get_submodule(firsts[key].layer), pool.inputs(firsts[key]), point)
-            for key in dict.fromkeys(keys)
+            key: _time(model.get_submodule(call.layer), pool.inputs(call), point, flush)
+            for key, call in ((key, firsts[key]) for key in dict.fromkeys(keys))
         }
     timer = BATCHED if _in_batches(point) else _ISOLATED
-    timed_s = sum(seconds for _, seconds in found.values())
-    return Isolated(convolutions, [found[key][0] for key in keys], timer, timed_s)
+    timed_s = sum(one.seconds for one in found.values())
+    times, cold = [found[key].summary for key in keys], [found[key].cold for key in keys]
+    return Isolated(convolutions, times, cold, timer, timed_s)
 
 
 def _in_batches(point: Point) -> bool:
@@ -81,23 +88,39 @@ def _in_batches(point: Point) -> bool:
     return wanted and point.axes["cache_state"] != "cold"
 
 
-def _time(layer: nn.Module, inputs: Sequence[Tensor], point: Point) -> tuple[Summary, float]:
-    """Return the times of a call, and the seconds that it took to find them."""
+@dataclass(frozen=True)
+class _Found:
+    """The times of a call, what was cold in it, and the seconds that it took to find out."""
+
+    summary: Summary
+    cold: str
+    seconds: float
+
+
+def _time(
+    layer: nn.Module, inputs: Sequence[Tensor], point: Point, flush: Callable[[], object]
+) -> _Found:
+    """Time the calls of a layer; they find nothing that the layer before left in the cache."""
     settings: dict[str, Any] = dict(point.measure)
     batched, device = _in_batches(point), inputs[0].device
     launch = "graph" if batched else point.axes["launch"]
-    calls = max(BATCH, len(inputs)) if batched else 1
+    calls = max(BATCH, min(_MOST_CALLS, len(inputs))) if batched else 1
     turns = itertools.cycle(inputs)
 
     def run() -> None:
         for _ in range(calls):
             layer(next(turns))
 
-    cold = point.axes["cache_state"] == "cold"
-    todo = lanes_of.Pass(layer, run, caches.preparation("cold", device) if cold else nothing)
+    flushed = point.axes["cache_state"] == "cold"
+    in_graph = batched and device.type == "cuda"
+    used = min(calls, len(inputs)) if in_graph else len(inputs)
+    rotated = caches.outgrown(device, used * inputs[0].nbytes)
+    todo = lanes_of.Pass(layer, run, flush if flushed else nothing)
+    flush()
     lanes = lanes_of.lanes(device, launch, todo)
     done, _ = lanes.settled(lanes.warm_up(settings)).collect(settings)
-    return stats.summarise([time / calls for time in done.times[0]]), done.timed_s
+    cold = "input+weights" if flushed else "input" if rotated else "none"
+    return _Found(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
 
 
 class _Pool:
@@ -107,7 +130,7 @@ class _Pool:
         weight = next(model.parameters())
         self._device, self._bytes_of_one = weight.device, weight.element_size()
         self._nhwc = point.axes["memory_format"] == "nhwc"
-        need = max((self._count(call) * _numbers(call) for call in calls), default=0)
+        need = max((self._count(call) * self._step(call) for call in calls), default=0)
         generator = torch.Generator().manual_seed(point.axes["seed"])
         drawn = torch.randn(min(need, _DRAWN), generator=generator).to(weight.device, weight.dtype)
         # what matters to a cache is where numbers lie, so drawing a million of them is enough
@@ -115,11 +138,16 @@ class _Pool:
 
     def inputs(self, call: Call) -> list[Tensor]:
         """Return inputs of a call that together are larger than the cache."""
-        (n, c, h, w), size = call.inputs[0], _numbers(call)
-        pieces = [self._numbers[i * size :][:size] for i in range(self._count(call))]
+        (n, c, h, w), size, step = call.inputs[0], _numbers(call), self._step(call)
+        pieces = [self._numbers[i * step :][:size] for i in range(self._count(call))]
         if self._nhwc:
             return [piece.view(n, h, w, c).permute(0, 3, 1, 2) for piece in pieces]
         return [piece.view(n, c, h, w) for piece in pieces]
+
+    def _step(self, call: Call) -> int:
+        """Return the numbers from one input to the next."""
+        aligned = _ALIGNED // self._bytes_of_one
+        return -(-_numbers(call) // aligned) * aligned
 
     def _count(self, call: Call) -> int:
         return caches.input_count("rotated", self._device, _numbers(call) * self._bytes_of_one)
