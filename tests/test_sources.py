@@ -204,6 +204,22 @@ def test_weights_count_by_content_also_while_a_process_goes_on(folder, change: C
     assert after["weights"] == digest(folder, "w.pt", "weights")
 
 
+def test_digests_of_large_files_are_kept_until_they_change(folder, monkeypatch, tmp_path):
+    """In the user's cache, which need not be writable."""
+    monkeypatch.setattr(sources, "_KEPT", 3)
+    for cache in (tmp_path / "cache", Path("/proc/none")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        first = digest(folder, "w.pt", "weights")
+        with monkeypatch.context() as patch:
+            patch.setattr(sources, "_sha256", lambda _path, _stamp: "read again")
+            again = digest(folder, "w.pt", "weights")
+        assert (again == first) is (cache.name == "cache")
+        _same_size_and_time(folder / "w.pt")
+        assert digest(folder, "w.pt", "weights") != first
+        (folder / "w.pt").write_text("weights")
+    assert len([*(tmp_path / "cache").rglob("*")]) == 4
+
+
 def test_points_of_nothing_own_have_an_empty_cell(folder, monkeypatch):
     """Networks and weights by torchvision's name; a no-op runs no network."""
     monkeypatch.setattr(search_path, "_in_use", [str(folder)])

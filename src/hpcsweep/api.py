@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.analysis import dataset
 from hpcsweep.cli import common, settings
+from hpcsweep.collect import fresh
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Results:
 
 
 def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:
-    """Return the collected tables of a sweep, given by its name, its file or its results folder.
+    """Return the tables of a sweep, given by its name, its file or its results folder.
+
+    They hold all rows that there are now; they are collected first if need be.
 
     `results` is the folder of all results; by default as for the commands.
 
@@ -67,6 +70,9 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
     (run,) = common.runs(named.parent if inside else settings.results_folder(results), [str(sweep)])
+    run, notes = fresh.tables_of(run)
+    for line in notes:
+        warnings.warn(f"{run.name}: {line}", stacklevel=2)
     return Results(run)
 
 

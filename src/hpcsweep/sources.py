@@ -37,10 +37,11 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _STANDARD: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 # files that a module may name in a text; others are rather what it writes
 _READ: Final = (
-    ".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".pt", ".pth", ".bin", ".npy",
-    ".npz", ".pkl", ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
+    ".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".pt", ".pth", ".bin",
+    ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
 )  # fmt: skip
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
+_KEPT: Final = 1 << 26  # bytes from which on a digest is kept in the user's cache
 _IMPORTS: Final = frozenset({"import_module", "__import__"})
 _LISTS: Final = frozenset({"glob", "rglob", "iterdir", "listdir", "scandir", "iter_modules"})
 _EXTENDS: Final = frozenset({"append", "insert", "extend", "addsitedir"})
@@ -219,7 +220,8 @@ class Sources:
                 return f"{found.st_size} bytes"
             key = (own.path, *(() if own.imported else stamp))
             if key not in self._digests:
-                self._digests[key] = _sha256(own.path)
+                large = found.st_size > _KEPT
+                self._digests[key] = (_kept if large else _sha256)(own.path, str(stamp))
             return self._digests[key]
         except OSError as error:
             return f"unreadable: {error.strerror}"
@@ -278,7 +280,22 @@ def _files(name: str, roots: Sequence[Path], seen: _Seen) -> Iterator[_Own]:
                 yield _Own(f"{name}:{text}", path, imported=False)
 
 
-def _sha256(path: Path) -> str:
+def _kept(path: Path, stamp: str) -> str:
+    """Return the digest of a large file, from the user's cache if the file is as it was."""
+    name = hashlib.sha256(f"{path.absolute()} {stamp}".encode()).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcsweep/digests"
+    with suppress(OSError):
+        return (cache / name).read_text(encoding="ascii")
+    digest = _sha256(path, stamp)
+    with suppress(OSError):  # it costs only time
+        cache.mkdir(parents=True, exist_ok=True)
+        aside = cache / f"{name}.{os.getpid()}"
+        aside.write_text(digest, encoding="ascii")
+        aside.replace(cache / name)
+    return digest
+
+
+def _sha256(path: Path, _stamp: str) -> str:
     found = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         if path.suffix == ".pyc":

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from caring import caring
+from hpcsweep import search_path, sources
 from hpcsweep.errors import Refused
+from hpcsweep.measure.bench_api import Measured
+from hpcsweep.node import worker
+from hpcsweep.node.protocol import Request
+from hpcsweep.point import Point
 
 
 def test_a_worker_measures_over_its_socket(tmp_path):
@@ -41,3 +46,24 @@ def test_a_worker_refuses_a_machine_without_the_promised_gpu(tmp_path):
         pytest.raises(Refused, match="promises gpu 'v100'"),
     ):
         measure("tinynets:Residual")
+
+
+def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its_own(
+    tmp_path, monkeypatch
+):
+    """Nobody can tell which one was measured; the next point has the new one."""
+    (tmp_path / "w.pt").write_text("first")
+    monkeypatch.setattr(search_path, "_in_use", [str(tmp_path)])
+    point = Point("inference", {"model": "resnet18", "weights": "w.pt"}, {})
+
+    class Bench:
+        def measure(self, _point: Point, _tries: int) -> Measured:
+            (tmp_path / "w.pt").write_text("second")
+            return Measured({})
+
+    cells = [
+        sources.parts(worker.outcome(Bench(), Request(point=point)).row["own_files"])["weights"]
+        for _ in range(2)
+    ]
+    assert cells[0].endswith(f"-{cells[1]}")
+    assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]

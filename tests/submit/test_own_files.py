@@ -17,6 +17,7 @@ import resultsfolder
 from hpcsweep import search_path, sources
 from hpcsweep.errors import SpecError
 from hpcsweep.measure import ahead as torch_side
+from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
 from hpcsweep.submit import ahead, own_files, prepare, request
@@ -241,6 +242,11 @@ def test_a_network_that_was_edited_is_told_and_measured_again(desk: Desk):
     assert desk.run("compare", *sides, "--all", "--across", "own_files").returncode == 0
 
 
+def asked_point(asked: request.Request) -> Point:
+    """Return a point of the user's own network."""
+    return next(point for point in asked.points() if ":" in point.axes["model"])
+
+
 def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path: Path):
     """They are told, once there is a file to compare with; torchvision's networks never are."""
     text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny, resnet18")
@@ -252,4 +258,7 @@ def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path:
     (tmp_path / "nets.py").write_text("tiny = 1\n")
     asked = replace(asked, device="cpu", rehearsal=True)
     assert Counter(own_files.changed(folder.run, asked).values()) == {"nets:tiny": 8}
-    (tmp_path / "nets.py").unlink()
+    known = {"nets:tiny": sources.Sources([str(tmp_path)]).cell(asked_point(asked))}
+    assert not own_files.other_than({"resnet18": "", **known}, asked)
+    (tmp_path / "nets.py").write_text("tiny = 2\n")
+    assert own_files.other_than(known, asked) == ["nets:tiny"]

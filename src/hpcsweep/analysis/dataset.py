@@ -74,7 +74,7 @@ class Dataset:
     @property
     def files(self) -> list[Path]:
         tables = (self.run.overall, self.run.layers, self.run.samples)
-        return [path for path in tables if path.exists()]
+        return [path for path in tables if path.exists() and not self.run.tables]
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""

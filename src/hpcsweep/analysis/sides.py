@@ -23,7 +23,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,26 @@ class Side:
         return int(self.rows["run"].nunique())
 
 
-def read(results: Path, text: str, where: str = "", *, everything: bool = False) -> Side:
+def read(
+    results: Path,
+    text: str,
+    where: str = "",
+    *,
+    everything: bool = False,
+    renewed: Callable[[RunDir], RunDir] = RunDir.itself,
+) -> Side:
     """Return the rows of a side that are reliable, or only noisy, and have the values of `where`.
+
+    `renewed` returns the folder of a sweep whose tables hold all rows.
 
     Raises:
         UsageError: there is no such sweep, submission, column or value.
 
     """
-    found = [_part(results, part, where, everything=everything) for part in text.split("+")]
+    found = [
+        _part(results, part, where, everything=everything, renewed=renewed)
+        for part in text.split("+")
+    ]
     rows = pd.concat([side.rows for side in found], keys=range(len(found)), names=["part"])
     rows = rows.reset_index("part").reset_index(drop=True)
     if "submission" not in rows:
@@ -56,11 +68,13 @@ def read(results: Path, text: str, where: str = "", *, everything: bool = False)
     return Side(text, rows.assign(run=numbers), notes)
 
 
-def _part(results: Path, text: str, where: str, *, everything: bool) -> Side:
+def _part(
+    results: Path, text: str, where: str, *, everything: bool, renewed: Callable[[RunDir], RunDir]
+) -> Side:
     named, _, match = text.partition(":")
     name, at, submission = named.partition("@")
     run = _run(results, name)
-    data = _submitted(run, submission) if at else dataset.read(run)
+    data = _submitted(run, submission) if at else dataset.read(renewed(run))
     rows, notes = data.chosen(match, where, everything=everything, noise=True)
     return Side(text, rows.copy(), tuple(notes))
 

@@ -216,6 +216,16 @@ def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[R
     return found
 
 
+def renewed(run: RunDir) -> RunDir:
+    """Return a sweep's results with tables of all rows that there are now; say what is amiss."""
+    from hpcsweep.collect import fresh
+
+    found, notes = fresh.tables_of(run)
+    for line in notes:
+        answer.note(f"note: {run.name}: {line}")
+    return found
+
+
 def sweep_name(text: str) -> str:
     """Return the name of a sweep that is given by its name, its file or its results folder."""
     from hpcsweep.spec import lookup

@@ -10,7 +10,15 @@ import click
 from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import Answer
-from hpcsweep.cli.common import all_option, format_options, runs, tables, top_option, where_option
+from hpcsweep.cli.common import (
+    all_option,
+    format_options,
+    renewed,
+    runs,
+    tables,
+    top_option,
+    where_option,
+)
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import layers
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
     found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
     return tables([found], form)
 
@@ -103,7 +111,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
 
     if confirm:
         extras.need("measure", "--confirm")
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
     found = best.read(one, where=where, over=over, everything=everything)
     if out:
         output.write_sweep(out, found.sweep_file())
@@ -181,7 +189,10 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.errors import Regression
 
     limit = _limit(fail_on) if fail_on else None
-    read = [sides.read(results, text, where, everything=everything) for text in (first, *others)]
+    read = [
+        sides.read(results, text, where, everything=everything, renewed=renewed)
+        for text in (first, *others)
+    ]
     named = [name.strip() for name in across.split(",")]
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
     bad = [row for one in found for row in one.beyond(*limit)] if limit else []

@@ -13,6 +13,7 @@ from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.common import (
     all_option,
     format_options,
+    renewed,
     runs,
     tables,
     top_option,
@@ -109,7 +110,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     _check_picture(out, "plot")
     from hpcsweep.analysis import output
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
     columns = [name.strip() for text in by for name in text.split(",")]
     look = output.Look(width, height, font)
     if layers:
@@ -231,6 +232,7 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         layers=layers,
         where=where,
         source=source,
+        renewed=renewed,
     )
     if summary:
         output.write_csv(summary, found.records(grouped=by_name))

@@ -9,7 +9,7 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli.answer import Answer, note
-from hpcsweep.cli.common import request_of, runs
+from hpcsweep.cli.common import renewed, request_of, runs
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def predict(  # noqa: PLR0913 - one argument per option
         from hpcsweep.predict import check as checking
         from hpcsweep.predict import tables
 
-        found = checking.check(_told(tables.read(runs(results, names))))
+        found = checking.check(_told(tables.read(map(renewed, runs(results, names)))))
         return Answer(record=found.to_json, text=found.text)
     if len(names) != 1 or not sources:
         raise UsageError(
@@ -68,8 +68,13 @@ def predict(  # noqa: PLR0913 - one argument per option
 def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> Answer:
     from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
+    from hpcsweep.submit import own_files
 
-    learnt = _told(tables.read(runs(results, [name for name in sources if name])))
+    known = runs(results, [name for name in sources if name])
+    learnt = _told(tables.read(map(renewed, known)))
+    if other := own_files.other_than(learnt.own_files, asked):
+        named = ", ".join(other)
+        note(f"note: predicts {named} as it was measured, with other own files than there are now")
     found = predicting.predict(asked.sweep.name, list(asked.points()), learnt, fill=fill)
     paths = found.write(results / asked.sweep.name)
     return Answer(record=found.to_json, text=found.text, files=paths)

@@ -15,6 +15,7 @@ from hpcsweep.cli.common import (
     all_option,
     break_lock_option,
     format_options,
+    renewed,
     runs,
     tables,
     top_option,
@@ -138,7 +139,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         extras.need("page", "report --html")
     from hpcsweep.analysis.report import read
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
     if html:
         from hpcsweep.analysis.page import write
 

@@ -60,6 +60,13 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
+def is_up_to_date(run: RunDir) -> bool:
+    """Say whether the tables hold what the shards do, as the last collect left both."""
+    memory = incremental.load(run)
+    news = memory.news(incremental.stamps(run), run.ages()) if memory else None
+    return bool(memory and news == {} and memory.planned == _planned(run, run.manifests()))
+
+
 def _collect(run: RunDir, *, raw: bool) -> Report:
     manifests = run.manifests()
     found = incremental.stamps(run)

@@ -81,10 +81,10 @@ def _columns(path: Path) -> set[str]:
 
 def _refused(path: Path) -> str:
     """Say why a table of hpcsweep itself is not imported, and what is."""
-    folders = path.absolute().parents
-    results = next((one for one in folders if (one / "submissions").is_dir()), None)
+    folder = path.absolute().parent
+    results = folder.parent.parent if folder.parent.name == "shards" else folder
     told = f"{path}: a table of hpcsweep itself, whose rows are imported from their shards"
-    if results:
+    if (results / "submissions").is_dir():
         return f"{told}: hpcsweep import {shlex.quote(str(results))}"
     return (
         f"{told}; copy the whole results folder of that sweep (submissions/ and shards/), then "

@@ -92,11 +92,13 @@ def _left(bench: Bench, before: remains.State) -> list[str]:
 
 def outcome(bench: Bench, request: Request) -> Outcome:
     """Measure one point and return its outcome, whatever happens, with the files it is made of."""
-    before = sources.here(request.point)
+    before = sources.parts(sources.here(request.point))
     found = _outcome(bench, request)
-    after = sources.here(request.point)  # a file that was replaced meanwhile makes a version apart
-    made_of = before if before == after else f"{before};then={after.replace(';', ',')}"
-    return replace(found, row={**found.row, "own_files": made_of})
+    after = sources.parts(sources.here(request.point))
+    pairs = ((axis, before.get(axis, ""), after.get(axis, "")) for axis in {**before, **after})
+    # what was replaced meanwhile is a version of its own
+    made_of = (f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
+    return replace(found, row={**found.row, "own_files": ";".join(made_of)})
 
 
 def _outcome(bench: Bench, request: Request) -> Outcome:

@@ -55,6 +55,11 @@ class Measured:
     notes: tuple[str, ...] = ()
 
     @property
+    def own_files(self) -> dict[str, str]:
+        """Digests of the own files of each network that has some."""
+        return dict(self.points[["model", "own_files"]].dropna().to_numpy())
+
+    @property
     def calls(self) -> pd.DataFrame:
         """The calls of layers, without the rest of each pass."""
         return self.layers[self.layers["op"] != OTHER]

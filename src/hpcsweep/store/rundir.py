@@ -41,6 +41,9 @@ _OF_A_SWEEP: Final = frozenset({
     "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "layers.csv",
     "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
 })  # fmt: skip
+_OF_COLLECT: Final = frozenset(
+    ("overall.csv", "layers.csv", "samples.csv", ".collect.json", ".lock")
+)
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
@@ -65,9 +68,10 @@ class _File:
 
 @dataclass(frozen=True)
 class RunDir:
-    """The results folder of one sweep."""
+    """The results folder of one sweep; its merged tables may be made in a folder aside."""
 
     path: Path
+    tables: Path | None = None
 
     sweep_file = _File("sweep.yaml")  # as last submitted
     overall = _File("overall.csv")
@@ -84,9 +88,14 @@ class RunDir:
     def name(self) -> str:
         return self.path.name
 
+    def itself(self) -> RunDir:
+        """Return this folder, with its tables as they are."""
+        return self
+
     def file(self, name: str) -> Path:
         """Return the path of something in this folder."""
-        return self.path / name
+        aside = self.tables if name in _OF_COLLECT else None
+        return (aside or self.path) / name
 
     def command(self, verb: str, *more: str) -> str:
         """Return a command about this sweep as a person types it."""

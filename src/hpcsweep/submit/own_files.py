@@ -23,7 +23,7 @@ from hpcsweep.submit import ahead
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
 
     from hpcsweep.spec.space import Sweep
@@ -78,6 +78,17 @@ def changed(run: RunDir, asked: Request) -> dict[str, str]:
                 values = (point.axes.get(axis, point.measure.get(axis)) for axis in other)
                 found[point.point_id] = ", ".join(map(str, values))
     return found
+
+
+def other_than(made_of: Mapping[str, str], asked: Request) -> list[str]:
+    """Return the networks of a sweep whose own files are others by now than in these cells."""
+    now, models = sources.Sources(asked.search_path), {p.axes["model"] for p in asked.points()}
+    return [
+        model
+        for model in sorted(models)
+        if model in made_of
+        and sources.parts(made_of[model]).get("model", "") != now.digest("model", model)
+    ]
 
 
 def tell_changed(run: RunDir, asked: Request, say: Say) -> None:

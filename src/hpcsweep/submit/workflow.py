@@ -39,6 +39,8 @@ def submit(results: Path, asked: Request, say: Say) -> int:
         own_files.check([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     prepare.tell_namesake(job.run, asked, say)
+    if not asked.only:
+        own_files.tell_changed(job.run, asked, say)
     locked, unlocked = (_in_slurm(), ()) if asked.profile.in_slurm else (_LOCKED_HERE, _UNLOCKED)
     with locks.held(job.run, LOCKED_BY):
         code = _follow(locked, job)
@@ -58,8 +60,6 @@ def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
     job.sweep_before = prepare.sweep_kept(job.run)
     job.ready = prepare.prepare(job.run, job.asked, queue)
-    if not job.asked.only:
-        own_files.tell_changed(job.run, job.asked, job.say)
 
 
 def _end_if_nothing_is_left(job: Submit) -> int | None:

@@ -6,7 +6,7 @@ as a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -172,16 +172,24 @@ def read(  # noqa: PLR0913 - one argument per option
     layers: bool = False,
     where: str = "",
     source: str = "the command line",
+    renewed: Callable[[RunDir], RunDir] = RunDir.itself,
 ) -> Roofline:
     """Read exports, or the tables of a sweep, and find the roofs of their device.
 
     `peak_compute` (TFLOP/s) and `peak_bw` (GB/s) override the peaks of `gpu`, and these override
-    the peaks of the device that the source names. `source` says where they come from.
+    the peaks of the device that the source names. `source` says where they come from;
+    `renewed` returns the folder of a sweep whose tables hold all rows.
 
     Raises:
         UsageError: a source cannot be read, or no peaks are known.
     """
-    export = _export(sources, gpu, layers=layers, where=where)
+    first = sources[0]
+    of_layers = first.name == "layers.csv"
+    if first.is_dir() or of_layers or first.name == "overall.csv":
+        run = renewed(RunDir(first if first.is_dir() else first.parent))
+        export = sweep.read(run, gpu, layers=layers or of_layers, where=where)
+    else:
+        export = _export(sources, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw, source)
     return _checked(Roofline(label or _label(sources), export, roofs))
 
@@ -214,12 +222,8 @@ def wanted(profiler: str) -> str:
     return ",".join(ncu.metrics()) if profiler == "ncu" else rocprof.passes()
 
 
-def _export(sources: Sequence[Path], gpu: str | None, *, layers: bool, where: str) -> Export:
+def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
     first = sources[0]
-    if first.is_dir() or first.name in {"overall.csv", "layers.csv"}:
-        run = RunDir(first if first.is_dir() else first.parent)
-        layers = layers or first.name == "layers.csv"
-        return sweep.read(run, gpu, layers=layers, where=where)
     if layers or where:
         option = "--layers" if layers else "--where"
         raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")

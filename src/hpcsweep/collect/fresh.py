@@ -1,0 +1,81 @@
+"""Sees to it that tables hold every row that there is now, whoever reads them.
+
+Where the folder cannot be written, or somebody holds its lock, the tables are made aside, for this
+process alone. Tables that hold more than the shards do are left as they are, and that is said.
+"""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from hpcsweep.collect import incremental, parquet, workflow
+from hpcsweep.errors import Busy, MissingDependency, ResultsError
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.text import count
+
+_SECONDS: Final = 1.0  # to wait for another collect
+_ROW: Final = ("submission", "chunk", "attempt")
+
+
+def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
+    """Return a sweep's results with tables of all its rows, and what a reader must know.
+
+    Raises:
+        ResultsError: a newer version wrote the folder.
+
+    """
+    found = run.shards()
+    if not found or workflow.is_up_to_date(run):
+        return run, []
+    if gone := _in_tables_only(run):
+        told = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
+        again = f"{run.command('collect')} makes them from the shards that are there"
+        return run, [f"{run.overall}: {told}, so the tables were not renewed: {again}"]
+    memory = incremental.load(run)
+    raw = bool(memory and memory.raw)
+    try:
+        report, aside = workflow.collect(run, _SECONDS, raw=raw), []
+    except (Busy, ResultsError) as why:
+        run = replace(run, tables=_folder())
+        report = workflow.collect(run, raw=raw)
+        aside = [f"its newest rows are shown, but its tables could not be renewed: {why}"]
+    error = report.error()
+    return run, [*aside, *([str(error)] if error else []), *_parquet(run)]
+
+
+def _folder() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def _in_tables_only(run: RunDir) -> set[str]:
+    """Return the attempts of rows in the table whose shards are not there."""
+    try:
+        with run.overall.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            header = next(rows, [])
+            submission, *numbers = map(header.index, _ROW)
+            named = {f"{row[submission]}/{'.'.join(row[at] for at in numbers)}" for row in rows}
+    except (OSError, ValueError, IndexError, csv.Error):
+        return set()  # none yet, or damaged: collect makes it anew
+    return named - {incremental.name_of(shard) for shard in run.shards()}
+
+
+def _parquet(run: RunDir) -> list[str]:
+    """Renew the tables that are there as Parquet, too."""
+    path = run.overall.with_suffix(".parquet")
+    if run.tables or not path.exists():
+        return []
+    try:
+        parquet.check()
+        parquet.write(run)
+    except (MissingDependency, ResultsError) as error:
+        return [f"{path} is older than the tables: {error}"]
+    return []
