@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.chaos import disk, hosts
+from benchmarks.chaos import disk, hosts, reading
 
 if TYPE_CHECKING:
     from benchmarks.chaos.place import Place
@@ -94,6 +94,31 @@ def a_process_is_stopped(place: Place, rng: Random) -> Struck | None:
     told = f"{what} stopped{f', {verb} meanwhile' if second else ''}"
     place.hear(told, *second)
     return Struck(f"SIGSTOP: {what}", told) if chosen else None
+
+
+def attempts_are_suspended(place: Place, _rng: Random) -> Struck | None:
+    """SIGSTOP for all that measures, SIGKILL for submit; it wakes up when the sweep is done."""
+    found = place.processes()
+    asleep = [pid for pid, role in found.items() if role in {"worker", "supervisor"}]
+    if place.launcher != "local" or not asleep:
+        return None
+    _signal(asleep, signal.SIGSTOP)
+    _signal([pid for pid, role in found.items() if role == "submit"], signal.SIGKILL)
+    place.hear("submit beside suspended attempts", place.start(place.submit()))
+    before = reading.whole_rows(place.sweep)
+    _signal(asleep, signal.SIGCONT)
+    until = time.monotonic() + 30
+    while place.processes().keys() & {*asleep} and time.monotonic() < until:
+        time.sleep(0.1)
+    if late := reading.whole_rows(place.sweep) - before:
+        raise AssertionError(f"{len(late)} rows of attempts that were suspended")
+    return Struck("attempts are suspended", f"{len(asleep)} processes sleep until the end")
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def collect_is_killed(place: Place, rng: Random) -> Struck | None:
@@ -246,7 +271,8 @@ COMMANDS: Final[tuple[Fault, ...]] = (
 )  # fmt: skip
 STRIKES: Final[tuple[Fault, ...]] = (
     a_process_is_signalled, a_process_is_signalled, a_process_is_signalled, a_process_is_stopped,
-    a_process_is_stopped, the_folder_vanishes, the_disk_is_full, the_disk_is_read_only,
+    a_process_is_stopped, attempts_are_suspended, the_folder_vanishes, the_disk_is_full,
+    the_disk_is_read_only,
 )  # fmt: skip
 
 

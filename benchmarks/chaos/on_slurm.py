@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.chaos import others
 from benchmarks.chaos.faults import Struck, killed
 from benchmarks.chaos.place import HangsError, Place
 from killing import command
@@ -47,8 +48,8 @@ exec unshare --uts --pid --fork --kill-child --mount-proc \\
 class Cluster:
     """One lab for all sweeps; who breaks a part of it has it for himself until that is mended."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab, self.breaking = lab, Lock()
+    def __init__(self, lab: Lab, second: Lab) -> None:
+        self.lab, self.second, self.breaking = lab, second, Lock()
 
     def ask(self, *words: str) -> list[str]:
         """Return the lines that a program of Slurm prints; none if it cannot."""
@@ -85,10 +86,14 @@ def running() -> Iterator[Cluster]:
     """Start a cluster; stop it whatever happens."""
     os.environ["PATH"] = PATH
     where = Path(tempfile.gettempdir()) / f"hpcsweep-lab-{uuid.uuid4().hex[:12]}"
-    lab = Lab(where, Options(slurmd_timeout=8)).start()
+    private = ("PrivateData=jobs",)  # root sees them all the same
+    lab = Lab(where, Options(slurmd_timeout=8, lines=private)).start()
+    for name in ("slurm.conf", "job_ids.conf"):
+        (where / name).chmod(0o644)
     os.environ.update(lab.environment)
     try:
-        yield Cluster(lab)
+        with others.second_cluster() as second:
+            yield Cluster(lab, second)
     finally:
         lab.stop()
 
@@ -165,6 +170,7 @@ class SlurmPlace(Place):
             time.sleep(0.7)
         while self.processes() and time.monotonic() < until:
             time.sleep(0.2)  # attempts that Slurm lost sight of
+        super().settle()
 
     def wait(self, condition: Callable[[], object], seconds: float = 40) -> bool:
         """Wait for a condition; say whether it came."""
@@ -306,4 +312,6 @@ COMMANDS: Final = (_submit_is_killed, _submit_is_killed, _containers)
 STRIKES: Final = (
     _requeue, _requeue, _scancel, _scancel, _cancel, _step_is_killed, _step_is_killed,
     _node_is_lost, _slurmctld_dies, _accounts_are_gone, _preemption, _preemption,
+    others.two_clusters, others.two_clusters, others.another_user, others.squeue_lies,
+    others.squeue_lies,
 )  # fmt: skip

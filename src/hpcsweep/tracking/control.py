@@ -145,11 +145,11 @@ def _cancel_in_slurm(
 
 
 def _not_ours(known: journal.Sent, why: str, chunks: set[int]) -> str:
-    text = ", ".join(known.targets(chunks))
-    return (
-        f"{known.submission.id}: did not cancel chunks {slurm.task_list(chunks)} (jobs {text}): "
-        f"{why}; cancel them where they were submitted"
+    text = f"{slurm.task_list(chunks)} (jobs {', '.join(known.targets(chunks))})"
+    then = (
+        "cancel them there" if why.endswith("ask there") else "try again later, or as who sent them"
     )
+    return f"{known.submission.id}: did not cancel chunks {text}: {why}; {then}"
 
 
 def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
