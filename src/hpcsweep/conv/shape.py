@@ -168,6 +168,13 @@ def layout_of(*operands: torch.Tensor) -> str:
     return NHWC if nhwc else NCHW
 
 
+def mapped(tensor: torch.Tensor) -> bool:
+    """Say whether `vmap` runs: such a tensor has no layout, and hides a dimension."""
+    import torch  # noqa: PLC0415 - who has a tensor has torch
+
+    return bool(torch._C._functorch.is_batchedtensor(tensor))  # noqa: SLF001 - no other name
+
+
 def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:
     """Return the padding of a layer as (left, right, top, bottom); `same` may be asymmetric."""
     if module.padding == "valid":

@@ -6,7 +6,7 @@ untouched, and `restore` changes the class back. Then `assign` decides what each
 shapes that a shape pass saw. It is called again for each point.
 
 A class that derives from `nn.Conv2d` (or a parametrised layer) may compute anything. It is left as
-it is, and recorded as a fallback.
+it is, and recorded as a fallback. What runs in compiled code or in TorchScript is left to it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice as choices
+from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError, Unsupported
-from hpcsweep.conv.shape import ConvShape, compute_dtype, needs_explicit_padding, padding_of
+from hpcsweep.conv.shape import (
+    NCHW,
+    ConvShape,
+    compute_dtype,
+    mapped,
+    needs_explicit_padding,
+    padding_of,
+)
 
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"
@@ -63,7 +71,7 @@ class ExplicitConv2d(nn.Conv2d):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the framework's name
         """Convolve; a shape that was not announced to `assign` is decided when it comes."""
         assigned = self.assigned
-        if assigned is None:
+        if assigned is None or torch.compiler.is_compiling():  # also a closed part may call it
             return super().forward(input)
         picked = assigned.by_input.get((input.shape, input.dtype))
         if picked is None:
@@ -76,6 +84,9 @@ class ExplicitConv2d(nn.Conv2d):
         return self._explicitly(input, picked, assigned.backend)
 
     def _look_up(self, assigned: _Assignment, x: torch.Tensor) -> LayerChoice:
+        if mapped(x):
+            shape = ConvShape.of(self, x, NCHW)
+            return choices.refused(assigned.layer, shape, catalog.AUTO, "mapped by vmap")
         shape = ConvShape.of(self, x)
         picked = assigned.decided.get(shape)
         if picked is None and shape.in_c != self.in_channels:
@@ -119,10 +130,11 @@ class ExplicitConv2d(nn.Conv2d):
 
 def swap(model: nn.Module) -> list[str]:
     """Turn every plain convolution into an explicit one; return the names of all explicit ones."""
-    for module in model.modules():
+    entered = parts.convolutions(model)
+    for _, module in entered:
         if type(module) is nn.Conv2d:
             module.__class__ = ExplicitConv2d
-    return [name for name, m in model.named_modules() if isinstance(m, ExplicitConv2d)]
+    return [name for name, module in entered if isinstance(module, ExplicitConv2d)]
 
 
 def restore(model: nn.Module) -> None:
@@ -157,7 +169,7 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
-    for name, module in model.named_modules():
+    for name, module in parts.convolutions(model):
         if isinstance(module, ExplicitConv2d):
             module.assigned = _Assignment(name, algorithm, backend, most_workspace)
     for item in picked:  # a layer that is called under two names has one assignment

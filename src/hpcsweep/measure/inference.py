@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import swap
@@ -32,6 +32,7 @@ from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
+from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import caches, compiling, isolated, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
@@ -44,9 +45,8 @@ _ENERGY_BLOCK_MS: Final = 100.0  # passes between two waits: to wait is to idle
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared(Ready):
-    """A point whose network is ready to run; `image` is its first input."""
+    """A point whose network is ready to run."""
 
-    image: Tensor
     run: Callable[[], object]
 
 
@@ -80,7 +80,11 @@ class Inference(Workbench):
 
         """
         with self.told_apart(give_back=self._forget), torch.inference_mode():
-            return self._measure(point)
+            try:
+                return self._measure(point)
+            except RuntimeError:
+                self._forget()  # no other point may have that network, whatever it is now
+                raise
 
     def lane(self, point: Point) -> Lane:
         """Return the clean lane of a point, for who runs those of several in turns.
@@ -158,10 +162,10 @@ class Inference(Workbench):
         state, device = point.axes["cache_state"], self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
         images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
-        key = (models.image_shape(point.axes), point.axes["batch_size"])
-        if key not in self._shapes:
-            self._shapes[key] = shape_pass(model, images[0])
-        shapes = self._shapes[key]
+        held, shapes = Held(model), self._shapes.get(_images_of(point))
+        if shapes is None:
+            with models.seeded(point):  # for layers that it draws
+                shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
         choices, setup_ms = self._choose(model, shapes, point)
         turns = itertools.cycle(images)
 
@@ -171,11 +175,11 @@ class Inference(Workbench):
         return _Prepared(
             point=point,
             model=model,
+            held=held,
             shapes=shapes,
             choices=choices,
             setup_ms=setup_ms,
             load=load,
-            image=images[0],
             run=run,
         )
 
@@ -183,6 +187,9 @@ class Inference(Workbench):
         """Build the network, or take that of the point before; there is never another one."""
         key = models.ModelKey.of(point)
         self._reference.make_room(point)
+        others = (shapes for of, shapes in self._shapes.items() if of != _images_of(point))
+        if any(shapes.late for shapes in others):  # its layers may be for those images alone
+            self._models.drop()
         if not self._models.keep_only(key):
             self._shapes.clear()
             if ":" not in key.name:
@@ -196,7 +203,8 @@ class Inference(Workbench):
         """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
         settings, device = dict(ready.point.measure), self.device.torch_device
         self._memory.reset()
-        first_ms = _once(ready.run, self._wait)
+        with ready.held.settling():
+            first_ms = _once(ready.run, self._wait)
         todo = lanes_of.Pass(
             ready.model,
             ready.run,
@@ -276,7 +284,8 @@ class Inference(Workbench):
         """Return the largest relative error against float64; leaves the network plain."""
         if not ready.point.measure["numerics"]:
             return None
-        output = ready.model(ready.image)
+        with models.seeded(ready.point):  # the image anew, as a network may write into it
+            output = ready.model(*models.make_inputs(ready.point, self.device.torch_device))
         swap.restore(ready.model)
         return self._reference.error(ready.point, ready.model, output)
 
@@ -285,6 +294,10 @@ class Inference(Workbench):
         self._reference.drop()
         self._shapes.clear()
         self._models.drop()
+
+
+def _images_of(point: Point) -> tuple[object, int]:
+    return models.image_shape(point.axes), point.axes["batch_size"]
 
 
 def _once(run: Callable[[], object], wait: Callable[[], object]) -> float:

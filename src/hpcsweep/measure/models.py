@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from hpcsweep import search_path, sources
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.measure.tensors import is_lazy
 from hpcsweep.point import Point
 
 RANDOM: Final = "random"
@@ -36,6 +37,7 @@ _EXTRA: Final[Mapping[str, dict[str, Any]]] = {
 }
 # Sizes for the pass that scales batch norms: the first that the network takes.
 _SETTLING_SIZES: Final = (224, 299, 64)
+_COMPLEX: Final = {"float64": torch.complex128}
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
@@ -103,8 +105,23 @@ def build(key: ModelKey, device: torch.device) -> nn.Module:
 
     """
     model = build_float32(key.name, key.weights, key.seed, channels=key.channels)
-    model = model.to(device=device, dtype=getattr(torch, key.dtype))
-    return model.to(memory_format=LAYOUTS[key.memory_format])
+    return placed(model, device, key.dtype, key.memory_format)
+
+
+def placed(model: nn.Module, device: torch.device, dtype: str, memory_format: str) -> nn.Module:
+    """Return a network on a device, in a type and a layout; a lazy one has no layout yet.
+
+    Complex numbers stay complex: of two such numbers, or of two of float32.
+    """
+    wanted = getattr(torch, dtype)
+
+    def cast(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            return tensor.to(wanted)
+        return tensor.to(_COMPLEX.get(dtype, torch.complex64)) if tensor.is_complex() else tensor
+
+    model = model.to(device=device)._apply(cast)  # noqa: SLF001 - `to` makes real numbers of all
+    return model if is_lazy(model) else model.to(memory_format=LAYOUTS[memory_format])
 
 
 def build_float32(
@@ -125,7 +142,9 @@ def build_float32(
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
         if channels != CHANNELS and ":" not in name:
             _take_channels(model, channels, weights)
-        model = model.float().eval().requires_grad_(requires_grad=False)
+        model = model.float().eval()
+        for parameter in model.parameters():  # as a whole, lazy and scripted networks refuse it
+            parameter.requires_grad = False
         if search_path.is_file(weights):
             load_weights(model, search_path.file(weights))
         elif weights == RANDOM and ":" not in name:
@@ -137,6 +156,14 @@ def build_float32(
                 f"'{RANDOM}' (what it returns) or the path of a state dict"
             )
     return model
+
+
+@contextmanager
+def seeded(point: Point) -> Iterator[None]:
+    """Let what a pass draws depend on the point alone, so that two passes can be compared."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(point.axes["seed"])
+        yield
 
 
 def channels_of(axes: Mapping[str, Any]) -> int:

@@ -2,10 +2,10 @@
 
 `max_rel_error` is the largest deviation over the largest magnitude of the float64 output. The
 reference starts from the float32 weights and inputs, so rounding them to half precision counts as
-error, too. After a training in a reduced type there are no other weights than the reduced ones: the
-reference has them as they are, and what rounding cost while they were learned is not told. The
-reference is kept while consecutive points have the same network, size, batch and
-inputs.
+error, too. After a training in a reduced type there are no other weights than the reduced ones, nor
+of layers that were made in the first pass: the reference has them as they are, and what rounding
+cost while they were learned is not told. The reference is kept while consecutive points have the
+same network, size, batch and inputs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import sources
+from hpcsweep.conv import parts
 from hpcsweep.conv.proof import autograd_graph
+from hpcsweep.conv.shape import mapped
 from hpcsweep.conv.swap import ExplicitConv2d
-from hpcsweep.measure import models
-from hpcsweep.measure.timing import layer_timer
+from hpcsweep.measure import models, tensors
 from hpcsweep.point import Point
 
 # What a deep network may lose: the type's own rounding, a few hundred layers of it. Measured on
@@ -89,7 +89,7 @@ class Reference:
         key = (*(point.axes[name] for name in names), models.image_shape(point.axes), own)
         if key != self._key:
             self._key, self._outputs = None, []
-            with torch.inference_mode():
+            with torch.inference_mode(), models.seeded(point):
                 self._outputs = list(autograd_graph.tensors_in(self._run(point, network)))
             self._key = key
         return self._outputs
@@ -100,9 +100,11 @@ class Reference:
         reduced = point.axes["dtype"] not in _LOSSLESS
         drawn = point.workload == "inference"  # else the weights were learned
         if drawn and (reduced or self._device.type != image_device(network)):
-            network, _ = self._drawn.get(_as_drawn(point))
+            as_drawn, _ = self._drawn.get(_as_drawn(point))
             if not self._keeps:
                 self._drawn.drop()
+            if not tensors.is_lazy(as_drawn) and tensors.have_same_places(as_drawn, network):
+                network = as_drawn
         # your own code may ask for the type of weights that are not converted yet
         run = _in_float64 if ":" in point.axes["model"] else _layer_by_layer
         return run(network, image)
@@ -127,7 +129,7 @@ def convolution_errors(
     def compare(name: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         assert isinstance(module, nn.Conv2d)  # noqa: S101 - hooked on no other
         inputs = list(autograd_graph.tensors_in([args, kwargs]))
-        if not calls and len(inputs) == 1 and inputs[0].dim() == 4:  # as for the shape pass
+        if not calls and len(inputs) == 1 and not mapped(inputs[0]):  # as for the shape pass
             calls.append(name)
             errors[name].append(_own_error(module, inputs[0].double(), output))
             calls.clear()
@@ -153,11 +155,18 @@ def _own_error(layer: nn.Conv2d, x: Tensor, output: object) -> float | None:
 
 
 def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
-    """Run a module's own code on its parameters in float64, where the inputs are."""
+    """Run a module's own code on a copy of its tensors in float64, where the inputs are."""
     device = inputs[0].device
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    exact = {name: _double(tensor.to(device)) for name, tensor in tensors}
-    return functional_call(module, exact, inputs)
+
+    def change(held: Tensor) -> Tensor:
+        exact = _double(held.to(device))
+        return exact.clone() if exact is held else exact
+
+    with parts.eagerly():
+        with suppress(RuntimeError), tensors.copied(module, change) as exact:
+            return exact(*inputs)
+        with tensors.replaced(module, change):  # its code may know the network itself alone
+            return module(*inputs)
 
 
 def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
@@ -167,8 +176,8 @@ def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
     """
     linear = [part for part in network.modules() if type(part) is nn.Linear]
     others = [part for part in network.modules() if type(part) is not nn.Linear and _has_own(part)]
-    by_rows = layer_timer.wrapped_forwards(linear, _by_rows)
-    in_turn = layer_timer.wrapped_forwards(others, partial(_doubled, image.device))
+    by_rows = parts.wrapped_forwards(linear, _by_rows)
+    in_turn = parts.wrapped_forwards(others, partial(_doubled, image.device))
     with suppress(RuntimeError), by_rows, in_turn:
         return network(image)
     return _in_float64(network, image)

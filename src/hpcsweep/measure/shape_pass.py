@@ -15,28 +15,26 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
+from hpcsweep.conv import parts
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.shape import ConvShape, layout_of
+from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, mapped
 from hpcsweep.errors import first_line
+from hpcsweep.measure import tensors
 from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.operations import Convolution, Operations
 
-Size = Sequence[int]
 Sizes = tuple[tuple[int, ...], ...]
 
-# Looked at as one layer even where a torch version calls a child.
-ATOMIC: Final = (nn.MultiheadAttention,)
-_CANNOT_RUN: Final = (RuntimeError, NotImplementedError, AssertionError, ValueError, TypeError)
 # How torch and torchvision say that an image is too small, or not of the one size that fits.
 _SIZE_COMPLAINTS: Final = (
     "can't be greater than actual input size",
@@ -44,25 +42,6 @@ _SIZE_COMPLAINTS: Final = (
     "Wrong image",
     "Expected more than 1 value",
 )
-_ATEN: Final = torch.ops.aten
-_IN_PLACE: Final = frozenset(
-    getattr(_ATEN, name).default
-    for name in ("relu_", "hardtanh_", "hardswish_", "hardsigmoid_", "silu_")
-)
-_LIKE_INPUT: Final = frozenset(
-    getattr(_ATEN, name).default
-    for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
-)
-_TRAINING: Final = 5  # of the arguments of a batch norm
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """One run of an operator such as `conv2d` or `conv_transpose1d`, in the innermost module."""
-
-    layer: str
-    operator: str
-    flops: int
 
 
 @dataclass(frozen=True)
@@ -93,12 +72,14 @@ class Call:
 class Shapes:
     """What the shape pass found: calls in order, and floating-point operations of all.
 
-    `outside` are the convolutions that are no part of a call that has a `conv`.
+    `outside` are the convolutions that are no part of a call that has a `conv`. `late`: the network
+    made layers in its first pass, which may be for one size of images only.
     """
 
     calls: tuple[Call, ...]
     flops: int
     outside: tuple[Convolution, ...] = ()
+    late: bool = False
 
     @property
     def bytes_min(self) -> int:
@@ -127,59 +108,52 @@ class _Frame:
     """A module call in progress."""
 
     name: str
+    part: str | None
     inputs: list[Tensor]
-    flops_before: int
-    calls_before: int
-    convolutions_before: int
+    flops_before: int = 0
+    calls_before: int = 0
+    convolutions_before: int = 0
     has_children: bool = False
     flops_of_children: int = 0
 
 
-@dataclass
 class _Recorder:
-    device: torch.device
-    layout: str
-    counter: FlopCounterMode = field(init=False)
-    stack: list[_Frame] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    no_layers: set[str] = field(default_factory=set)
-    convolutions: list[Convolution] = field(default_factory=list)
+    """Notes the layer calls of a pass, with what is counted in each."""
 
-    def __post_init__(self) -> None:
-        operators = (torch.ops.aten.convolution, torch.ops.aten._convolution)  # noqa: SLF001
-        formulas = dict.fromkeys(operators, self.convolved)
-        self.counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    def __init__(self, device: torch.device, layout: str, *, on_meta: bool) -> None:
+        self.device, self.layout = device, layout
+        self.counter = Operations(self._place, on_meta=on_meta)
+        self.stack: list[_Frame] = []
+        self.calls: list[Call] = []
+        self.no_layers: set[str] = set()
 
-    def convolved(
-        self,
-        x: Size,
-        weight: Size,
-        _bias: object,
-        _stride: object,
-        _padding: object,
-        _dilation: object,
-        transposed: bool,  # noqa: FBT001
-        *_: object,
-        out_shape: Size,
-        **_named: object,
-    ) -> int:
-        """Note a convolution, and count its operations as the counter would."""
-        flops = int(conv_flop_count(list(x), list(weight), list(out_shape), transposed=transposed))
-        operator = f"conv{'_transpose' if transposed else ''}{len(weight) - 2}d"
-        layer = self.stack[-1].name if self.stack else ""
-        self.convolutions.append(Convolution(layer, operator, flops))
-        return flops
+    def _place(self) -> tuple[str, str | None]:
+        return (self.stack[-1].name, self.stack[-1].part) if self.stack else ("", None)
 
-    def enter(self, name: str, args: object, kwargs: object) -> None:
+    def noting(
+        self, name: str, module: nn.Module, part: str | None, forward: parts.Forward
+    ) -> parts.Forward:
+        """Return a module's code that notes its calls."""
+
+        def noted(*args: object, **kwargs: object) -> object:
+            self.enter(_Frame(name, part, list(tensors_in([args, kwargs]))))
+            output = forward(*args, **kwargs)
+            self._note_unseen(getattr(forward, "inlined_graph", ""))
+            self.leave(module, output)
+            return output
+
+        return noted
+
+    def enter(self, frame: _Frame) -> None:
         if self.stack:
             self.stack[-1].has_children = True
-        inputs = list(tensors_in([args, kwargs]))
-        flops = self.counter.get_total_flops()
-        self.stack.append(_Frame(name, inputs, flops, len(self.calls), len(self.convolutions)))
+        frame.flops_before, frame.calls_before = self.counter.flops, len(self.calls)
+        frame.convolutions_before = len(self.counter.convolutions)
+        self.stack.append(frame)
 
     def leave(self, module: nn.Module, output: object) -> None:
         frame = self.stack.pop()
-        flops = self.counter.get_total_flops() - frame.flops_before
+        flops = self.counter.flops - frame.flops_before
         if self.stack:
             self.stack[-1].flops_of_children += flops
         inside = self.calls[frame.calls_before :]
@@ -187,8 +161,16 @@ class _Recorder:
             self.no_layers.add(frame.name)
             return
         self.no_layers.update(call.layer for call in inside)
+        if frame.part == parts.COMPILES_ITSELF:
+            self.no_layers.add(frame.name)
         outputs = list(tensors_in(output))
         self.calls.append(_call(frame, module, outputs, flops, self))
+
+    def _note_unseen(self, script: object) -> None:
+        """Note the convolutions of a script's graph that call a library without the dispatcher."""
+        for operator in re.findall(r"\bprim::\w*conv\w*", str(script)):
+            noted = Convolution.unknown(self.stack[-1].name, operator, self.stack[-1].part)
+            self.counter.convolutions.append(noted)
 
     def _is_one_layer(self, frame: _Frame, inside: list[Call], flops: int) -> bool:
         """Say whether a block that called others computes itself, and holds no convolution."""
@@ -196,46 +178,25 @@ class _Recorder:
         return computes and bool(self.stack) and all(call.conv is None for call in inside)
 
 
-class _SameShape(TorchDispatchMode):
-    """Answers on the meta device for operators whose output is as their input, and has no FLOPs.
-
-    torch derives that from what they compute, which takes it milliseconds for each call; and each
-    call that is passed on takes the counter a tenth of one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._nothing = torch.empty(0, device="meta")
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        _types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
-        """Answer, or pass the call on."""
-        if func in _IN_PLACE:
-            return args[0]
-        if func in _LIKE_INPUT:
-            return torch.empty_like(args[0])
-        if func is _ATEN.native_batch_norm.default and not args[_TRAINING]:
-            return torch.empty_like(args[0]), self._nothing, self._nothing
-        return func(*args, **(kwargs or {}))
+class _Elsewhere(RuntimeError):
+    """A copy of a network called a layer of the network itself."""
 
 
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
-    """Return the calls of one pass over an image batch.
+    """Return the calls of one pass over an image batch; layers that the first pass makes are made.
 
     Raises:
         Unsupported: the network does not take images of this size.
 
     """
-    try:
-        return _record(model, image, on_meta=True)
-    except _CANNOT_RUN:
+    with torch.inference_mode(mode=False), torch.no_grad():  # what is made then may be trained
+        if not tensors.is_lazy(model):
+            with suppress(Exception):  # what fails for real, too, is told there
+                found = _on_meta(model, image)
+                if found is not None:
+                    return found
         try:
-            return _record(model, image, on_meta=False)
+            return _for_real(model, image)
         except (RuntimeError, AssertionError, ValueError) as error:
             if any(text in str(error) for text in _SIZE_COMPLAINTS):
                 size = "x".join(str(n) for n in image.shape[-2:])
@@ -244,36 +205,63 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
             raise
 
 
-def _record(model: nn.Module, image: Tensor, *, on_meta: bool) -> Shapes:
+def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
+    """Look at a pass of a copy; None if that made layers, which the network does not have."""
+
+    def refusing(_forward: parts.Forward) -> parts.Forward:
+        def refuse(*_: object, **__: object) -> None:
+            raise _Elsewhere
+
+        return refuse
+
+    like = partial(torch.empty_like, device="meta")
+    entered = _entered(model)
+    with tensors.copied(model, like) as copy:
+        before = tensors.structure(copy)
+        layers = [(name, copy.get_submodule(name), part) for name, _, part in entered]
+        with parts.wrapped_forwards(list(model.modules()), refusing):
+            found = _record(copy, layers, like(image), image)
+        return found if tensors.structure(copy) == before else None
+
+
+def _for_real(model: nn.Module, image: Tensor) -> Shapes:
+    """Look at a real pass, or at the next if that one made layers; they get the network's type."""
+    before = tensors.structure(model)
+    try:
+        found = _record(model, _entered(model), image, image)
+    except RuntimeError:
+        if tensors.structure(model) == before:
+            raise
+        model.to(image.device, image.dtype)
+    if tensors.structure(model) == before:
+        return found
+    if layout_of(image) == NHWC:
+        model.to(memory_format=torch.channels_last)
+    return replace(_record(model, _entered(model), image, image), late=True)
+
+
+def _entered(model: nn.Module) -> list[tuple[str, nn.Module, str | None]]:
+    return [(name, module, parts.closed(module)) for name, module in parts.walk(model)]
+
+
+def _record(
+    model: nn.Module,
+    layers: Sequence[tuple[str, nn.Module, str | None]],
+    image: Tensor,
+    real: Tensor,
+) -> Shapes:
     # convolutions on the meta device forget the layout, which everywhere else they pass on
-    layout = layout_of(image, *model.parameters())
-    recorder = _Recorder(image.device, layout)
-    with ExitStack() as hooks:
-        for name, module in _outside_atomic(model):
-            hooks.enter_context(
-                module.register_forward_pre_hook(
-                    lambda _m, args, kwargs, name=name: recorder.enter(name, args, kwargs),
-                    with_kwargs=True,
-                )
-            )
-            hooks.enter_context(
-                module.register_forward_hook(lambda m, _args, output: recorder.leave(m, output))
-            )
-        # older counters see nothing in inference mode
-        hooks.enter_context(_unfused_attention())
-        with torch.inference_mode(mode=False), torch.no_grad():
-            if on_meta:
-                tensors, like = _on_meta(model), torch.empty_like(image, device="meta")
-                with recorder.counter, _SameShape():
-                    functional_call(model, tensors, (like,))
-            else:
-                with recorder.counter:
-                    model(image)
+    layout = layout_of(real, *([] if tensors.is_lazy(model) else model.parameters()))
+    recorder = _Recorder(real.device, layout, on_meta=image.is_meta)
+    noting = parts.wrapped_layers(layers, recorder.noting)
+    # one operator for all of attention counts nothing
+    with noting, _unfused_attention(), parts.eagerly(), recorder.counter:
+        model(image)
     # a module that is a layer in one call only can have no timer, which would also see the others
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
     inside = {id(one) for call in calls if call.conv for one in call.convolutions}
-    outside = tuple(one for one in recorder.convolutions if id(one) not in inside)
-    return Shapes(calls, recorder.counter.get_total_flops(), outside)
+    outside = tuple(one for one in recorder.counter.convolutions if id(one) not in inside)
+    return Shapes(calls, recorder.counter.flops, outside)
 
 
 @contextmanager
@@ -287,32 +275,10 @@ def _unfused_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(value=before)
 
 
-def _outside_atomic(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the modules by qualified name, each once, but not those inside an atomic one."""
-    seen: set[int] = set()
-    found = []
-    stack = [("", model)]
-    while stack:
-        prefix, module = stack.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        found.append((prefix, module))
-        if not isinstance(module, ATOMIC):
-            children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
-            stack += reversed(children)
-    return found
-
-
 def layer_modules(model: nn.Module, calls: tuple[Call, ...]) -> list[nn.Module]:
     """Return the modules that the calls belong to, each once."""
     wanted = {call.layer for call in calls}
-    return [module for name, module in _outside_atomic(model) if name in wanted]
-
-
-def _on_meta(model: nn.Module) -> dict[str, Tensor]:
-    tensors = [*model.named_parameters(), *model.named_buffers()]
-    return {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors}
+    return [module for name, module in parts.walk(model) if name in wanted]
 
 
 def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | None:
@@ -333,7 +299,7 @@ def _call(
     recorder: _Recorder,
 ) -> Call:
     conv = None
-    if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and frame.inputs[0].dim() == 4:
+    if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):
         # the pass's own device decides on autocast
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
     inputs, results = _sizes(frame.inputs), _sizes(outputs)
@@ -348,7 +314,7 @@ def _call(
         bytes_min=sum(t.numel() * t.element_size() for t in (*frame.inputs, *parameters, *outputs)),
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,
-        convolutions=tuple(recorder.convolutions[frame.convolutions_before :]),
+        convolutions=tuple(recorder.counter.convolutions[frame.convolutions_before :]),
     )
 
 

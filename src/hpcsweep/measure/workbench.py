@@ -31,6 +31,7 @@ from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
 from hpcsweep.measure.shape_pass import Shapes
+from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.point import Point
 
@@ -39,10 +40,14 @@ COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A point whose network has its algorithm; `load` is the node's before that."""
+    """A point whose network has its algorithm; `load` is the node's before that.
+
+    `held` are the tensors that it is measured with.
+    """
 
     point: Point
     model: nn.Module
+    held: Held
     shapes: Shapes
     choices: Sequence[LayerChoice]
     gradients: Sequence[GradientChoice] = ()
@@ -164,6 +169,7 @@ class Workbench:
         flags: tuple[Sequence[str], Sequence[str]],
     ) -> Measured:
         """Return a point's rows; `cells` are the workload's own, `flags` its first and its last."""
+        ready.held.check()
         table = found.table
         first, last = flags
         covered = self._coverage_cells(ready, found)
@@ -193,7 +199,10 @@ class Workbench:
         if found.table and found.table.complete:
             table = found.table
             times = coverage.Times(table.convolution_means(), table.other_convolution_means())
-        cells = coverage.cells(algorithm, ready.shapes, ready.choices, ready.gradients, times)
+        refuted = {at for at, call in enumerate(found.proof.calls) if call.problem is not None}
+        cells = coverage.cells(
+            algorithm, ready.shapes, ready.choices, ready.gradients, times, refuted=refuted
+        )
         cells["algorithm_uncovered"] = cells["algorithm_uncovered"] or coverage.unforeseen(
             algorithm, ready.shapes, found.proof.outside
         )

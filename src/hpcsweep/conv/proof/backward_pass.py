@@ -9,13 +9,11 @@ with what the back-end expects of each gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from torch import nn
-
+from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Expected, Way
 from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
@@ -25,6 +23,9 @@ from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Call, Range
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _MARK: Final = "hpcsweep.gradient"
 _FRAMEWORK: Final = {Way.FILTER: Expected(must=((FRAMEWORK_BACKWARD,),))}
@@ -51,18 +52,20 @@ def ranges(model: nn.Module) -> Iterator[None]:
     """Mark the backward pass of every convolution call with profiler ranges."""
     numbers = count()
 
-    def watch(layer: str, _module: nn.Module, inputs: object, output: object) -> None:
-        number = next(numbers)
-        wants_data = any(tensor.requires_grad for tensor in tensors_in(inputs))
-        for node in nodes_between(output, inputs):
-            mark = Range(_MARK, number, layer, wants_data=wants_data)
-            node.register_prehook(mark.enter)
-            node.register_hook(mark.leave)
+    def wrap(layer: str, _module: nn.Module, forward: parts.Forward) -> parts.Forward:
+        def watched(*args: object, **kwargs: object) -> object:
+            output = forward(*args, **kwargs)
+            number = next(numbers)
+            wants_data = any(tensor.requires_grad for tensor in tensors_in([args, kwargs]))
+            for node in nodes_between(output, [args, kwargs]):
+                mark = Range(_MARK, number, layer, wants_data=wants_data)
+                node.register_prehook(mark.enter)
+                node.register_hook(mark.leave)
+            return output
 
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, nn.Conv2d):
-                hooks.enter_context(module.register_forward_hook(partial(watch, name)))
+        return watched
+
+    with parts.wrapped_layers(parts.convolutions(model), wrap):
         yield
 
 

@@ -1,18 +1,17 @@
 """Proof of what each convolution call ran, from one profiled forward pass.
 
-In this pass, hooks open a profiler range around every `nn.Conv2d` call. What the profiler saw
+In this pass a profiler range is open around every `nn.Conv2d` call. What the profiler saw
 inside a range is compared with what the back-end expects of the algorithm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from torch import nn
-
+from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Expected, Way
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
@@ -21,6 +20,9 @@ from hpcsweep.conv.proof.evidence import Proof, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Range
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
@@ -50,20 +52,20 @@ def prove(
 @contextmanager
 def ranges(model: nn.Module) -> Iterator[None]:
     """Mark every convolution call with a profiler range while the block runs."""
-    numbers, opened = count(), list[Range]()
+    numbers = count()
 
-    def enter(layer: str) -> Callable[..., None]:
-        def hook(*_: object) -> None:
-            opened.append(Range(_MARK, next(numbers), layer))
-            opened[-1].enter()
+    def wrap(layer: str, _module: nn.Module, forward: parts.Forward) -> parts.Forward:
+        def ranged(*args: object, **kwargs: object) -> object:
+            opened = Range(_MARK, next(numbers), layer)
+            opened.enter()
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                opened.leave()
 
-        return hook
+        return ranged
 
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, nn.Conv2d):
-                hooks.enter_context(module.register_forward_pre_hook(enter(name)))
-                hooks.enter_context(module.register_forward_hook(lambda *_: opened.pop().leave()))
+    with parts.wrapped_layers(parts.convolutions(model), wrap):
         yield
 
 

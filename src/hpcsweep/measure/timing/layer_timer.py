@@ -19,6 +19,7 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
 from hpcsweep.measure.shape_pass import Call
@@ -68,23 +69,6 @@ def completed(timed: Timed, calls: Sequence[Call], untimed: frozenset[str]) -> T
     of_timed = iter(timed.times)
     times = [[] if call.layer in untimed else next(of_timed) for call in calls]
     return replace(timed, calls=calls, times=times)
-
-
-@contextmanager
-def wrapped_forwards(
-    modules: Sequence[nn.Module], wrap: Callable[[Forward], Forward]
-) -> Iterator[None]:
-    """Wrap the `forward` of modules while the block runs."""
-    before = [module.__dict__.get(_FORWARD) for module in modules]
-    for module in modules:
-        module.__dict__[_FORWARD] = wrap(module.forward)
-    try:
-        yield
-    finally:
-        for module, own in zip(modules, before, strict=True):
-            del module.__dict__[_FORWARD]
-            if own is not None:
-                module.__dict__[_FORWARD] = own
 
 
 def marked(model: nn.Module, calls: Sequence[Call]) -> AbstractContextManager[None]:

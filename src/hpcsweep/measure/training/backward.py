@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof.autograd_graph import nodes_between
 from hpcsweep.measure.shape_pass import Call
-from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, Timed, wrapped_forwards
+from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, Timed
 from hpcsweep.measure.timing.stamps import Stamps
 
 if TYPE_CHECKING:

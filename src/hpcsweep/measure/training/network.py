@@ -15,6 +15,7 @@ from hpcsweep.catalog import AUTO, AUTOTUNE
 from hpcsweep.errors import UsageError, first_line
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 
 _IMAGENET_CLASSES = 1000
@@ -35,6 +36,8 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
     weights = models.RANDOM if file else axes["weights"]
     model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
+    if ":" in axes["model"]:
+        _make_late_layers(model, point, device)
     as_published = file is not None and _loads(model, file)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(axes["seed"])
@@ -43,9 +46,18 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
         give_classes(model, num_classes, own_factory=":" in axes["model"])
     if file is not None and not as_published:
         models.load_weights(model, file)  # those of a training: stem and last layer are replaced
-    model = model.train().requires_grad_(requires_grad=True)
-    model = model.to(device=device, dtype=getattr(torch, axes["dtype"]))
-    return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+    for parameter in model.train().parameters():
+        parameter.requires_grad = True
+    return models.placed(model, device, axes["dtype"], axes["memory_format"])
+
+
+def _make_late_layers(model: nn.Module, point: Point, device: torch.device) -> None:
+    """Make the layers that a network makes in its first pass, before the last one is replaced."""
+    axes = point.axes
+    models.placed(model, device, axes["dtype"], axes["memory_format"])
+    image = torch.zeros(axes["batch_size"], *models.image_shape(axes), device=device)
+    with models.seeded(point):
+        shape_pass(model, image.to(getattr(torch, axes["dtype"])))
 
 
 def _loads(model: nn.Module, file: Path) -> bool:

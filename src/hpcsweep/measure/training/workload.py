@@ -35,6 +35,7 @@ from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.training import instrumented, layer_pass, network
 from hpcsweep.measure.training.checkpoints import Checkpoints
@@ -118,11 +119,14 @@ class Training(Workbench):
         """Build the network, look at its shapes, give it its algorithm, wrap it in a trainer."""
         device = self.device.torch_device
         model = network.build(point, data.num_classes, device)
+        held = Held(model)
         trainer = Trainer(point, device, model, model, data.steps * point.axes["epochs"])
         batch = trainer.to_device(next(data.epoch(0)))
         untouched = trainer.state_dict()
         with trainer.autocast():
             shapes = shape_pass(model, batch[0])
+        if shapes.late:
+            raise Unsupported("the network makes layers while it trains: no optimizer knows them")
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
         choices, setup_ms = self._choose(model, shapes, point)
         began = time.perf_counter()
@@ -132,6 +136,7 @@ class Training(Workbench):
         return _Prepared(
             point=point,
             model=model,
+            held=held,
             shapes=shapes,
             choices=choices,
             gradients=gradients,
@@ -156,7 +161,8 @@ class Training(Workbench):
             repeatable=self._telemetry.watches,
         )
         self._memory.reset()
-        training.warm_up(settings["warmup"])
+        with ready.held.settling():
+            training.warm_up(settings["warmup"])
         checkpoints = Checkpoints(ready.point, trainer, training.history)
         training.after_epoch = checkpoints.after_epoch
         checkpoints.resume()

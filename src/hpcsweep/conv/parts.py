@@ -1,0 +1,108 @@
+"""The parts of a network that timers, ranges and other algorithms may enter, and closed ones.
+
+TorchScript runs a module without its Python code, and `torch.compile` compiles that code again for
+whatever is put inside. Such a part is *closed*: it is run as it is, and looked at from outside.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+Forward = Callable[..., Any]
+
+# Looked at as one layer even where a torch version calls a child.
+_ATOMIC: Final = (nn.MultiheadAttention,)
+# After `module.compile()`: its `forward` is compiled code, too.
+COMPILES_ITSELF: Final = "in a module that compiles itself"
+_FORWARD: Final = "forward"
+
+
+def closed(module: nn.Module) -> str | None:
+    """Say in what kind of part a module's own layers are; None: they may be entered."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return "in a TorchScript module"
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        return COMPILES_ITSELF
+    return "in a compiled module" if _has_compiled(module) else None
+
+
+def _has_compiled(module: nn.Module) -> bool:
+    """Say whether a module has functions of `torch.compile`, which compile what they call."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    return any(map(_is_compiled, vars(module).values())) or _of_class(type(module))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1000)
+def _of_class(kind: type) -> bool:
+    return any(_is_compiled(value) for base in kind.__mro__ for value in vars(base).values())
+
+
+def _is_compiled(value: object) -> bool:
+    named = isinstance(value, FunctionType | MethodType)
+    wraps = named and hasattr(value, "_torchdynamo_orig_callable")
+    return wraps and not getattr(value, "_torchdynamo_disable", False)
+
+
+def eagerly() -> AbstractContextManager[object]:
+    """Run compiled code as it was written while the block runs."""
+    known = "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance")
+    return torch.compiler.set_stance("force_eager") if known else nullcontext()
+
+
+def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the modules by qualified name, each once, but not those inside a closed one."""
+    # also where another part has the module, too
+    apart = (one for one in model.modules() if closed(one))
+    inside = (part for one in apart for part in one.modules() if part is not one)
+    seen = {id(part) for part in inside}
+    found = []
+    stack = [("", model)]
+    while stack:
+        prefix, module = stack.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        found.append((prefix, module))
+        if not isinstance(module, _ATOMIC):
+            children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
+            stack += reversed(children)
+    return found
+
+
+def convolutions(model: nn.Module) -> list[tuple[str, nn.Conv2d]]:
+    """Return those that are two-dimensional convolutions."""
+    return [(name, module) for name, module in walk(model) if isinstance(module, nn.Conv2d)]
+
+
+@contextmanager
+def wrapped_forwards(
+    modules: Sequence[nn.Module], wrap: Callable[[Forward], Forward]
+) -> Iterator[None]:
+    """Wrap the `forward` of modules while the block runs; hooks miss who calls it directly."""
+    before = [module.__dict__.get(_FORWARD) for module in modules]
+    for module in modules:
+        module.__dict__[_FORWARD] = wrap(module.forward)
+    try:
+        yield
+    finally:
+        for module, own in zip(modules, before, strict=True):
+            del module.__dict__[_FORWARD]
+            if own is not None:
+                module.__dict__[_FORWARD] = own
+
+
+def wrapped_layers(
+    layers: Sequence[tuple[Any, ...]], wrap: Callable[..., Forward]
+) -> AbstractContextManager[None]:
+    """Wrap them as well: `wrap` takes a layer's tuple (name, module, ...) and its `forward`."""
+    turns = iter(layers)
+    return wrapped_forwards([one[1] for one in layers], lambda forward: wrap(*next(turns), forward))

@@ -1,0 +1,146 @@
+"""Counts the operations of a pass as they come to torch's dispatcher, and notes the convolutions.
+
+Matrix products and convolutions count, by torch's own formulas. A convolution is whatever has
+"conv" in the name of its operator, also of a quantized, fused or custom one. How much work it is
+may be unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+_ATEN: Final = torch.ops.aten
+_IN_PLACE: Final = frozenset(
+    getattr(_ATEN, name).default
+    for name in ("relu_", "hardtanh_", "hardswish_", "hardsigmoid_", "silu_")
+)
+_LIKE_INPUT: Final = frozenset(
+    getattr(_ATEN, name).default
+    for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
+)
+_TRAINING: Final = 5  # of the arguments of a batch norm
+_PLAIN: Final = ("aten::convolution", "aten::_convolution")
+_TRANSPOSED: Final = 6  # of their arguments
+_CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # no conversion, nothing convex
+_PREPARES: Final = re.compile(r"pack|reorder|backward")
+# Whose operators take an input and filters, and do nothing beside; `conv_tbc` has other dimensions.
+_KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv_tbc)")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One run of an operator such as `conv2d` or `conv_transpose1d`, in the innermost module.
+
+    `part` says in what kind of part of the network that is, if it is one that nobody enters. How
+    many operations it has may be unknown; then `flops` is 0.
+    """
+
+    layer: str
+    operator: str
+    flops: int
+    part: str | None = None
+    known: bool = True
+
+    @classmethod
+    def unknown(cls, layer: str, operator: str, part: str | None) -> Convolution:
+        """Return one of which it is not known how much work it is."""
+        return cls(layer, operator, 0, part, known=False)
+
+
+class Operations(TorchDispatchMode):
+    """Counts while it is on; on the meta device it answers for operators that need no counting.
+
+    torch derives from what these compute that their output is as their input, which takes it
+    milliseconds for each call.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, place: Callable[[], tuple[str, str | None]], *, on_meta: bool) -> None:
+        """Take what returns the innermost module's name, and what kind of part that is."""
+        super().__init__()
+        self.flops, self.convolutions = 0, list[Convolution]()
+        self._place, self._on_meta = place, on_meta
+        self._nothing = torch.empty(0, device="meta")
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        _types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        """Answer, or pass the call on and count it."""
+        output = self._known(func, args) if self._on_meta else None
+        if output is not None:
+            return output
+        output = func(*args, **(kwargs or {}))
+        formula, name = _kind(func)
+        if name:
+            self._convolved(name, [*args, *(kwargs or {}).values()], output)
+        elif formula:
+            self.flops += formula(*args, **(kwargs or {}), out_val=output)
+        return output
+
+    def _known(self, func: object, args: tuple[Any, ...]) -> object:
+        """Return what an operator that counts nothing returns on the meta device, or None."""
+        if func in _IN_PLACE:
+            return args[0]
+        if func in _LIKE_INPUT:
+            return torch.empty_like(args[0])
+        if func is _ATEN.native_batch_norm.default and not args[_TRAINING]:
+            return torch.empty_like(args[0]), self._nothing, self._nothing
+        return None
+
+    def _convolved(self, name: str, args: list[Any], output: Any) -> None:  # noqa: ANN401
+        """Note a convolution: 2 operations for each filter's weight and place of the output."""
+        results = output if isinstance(output, tuple | list) else [output]
+        out, x = next(filter(_is_tensor, results), None), next(filter(_is_tensor, args), None)
+        if out is None or x is None:  # it prepares filters
+            return
+        plain = name in _PLAIN
+        filters = _filters(args) if _KNOWN.match(name) else None
+        transposed = args[_TRANSPOSED] if plain else "transpose" in name
+        operator = f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d" if plain else name
+        layer, part = self._place()
+        if filters is None:
+            self.convolutions.append(Convolution.unknown(layer, operator, part))
+            return
+        places = (x if transposed else out).shape
+        flops = 2 * places[0] * math.prod(places[2:]) * math.prod(filters)
+        self.convolutions.append(Convolution(layer, operator, flops, part))
+        self.flops += flops
+
+
+def _filters(args: list[Any]) -> tuple[int, ...] | None:
+    """Return the sizes of filters: a second tensor, or packed ones."""
+    for arg in args[1:]:
+        if _is_tensor(arg):
+            return tuple(arg.shape)
+        if hasattr(arg, "unpack"):
+            return tuple(arg.unpack()[0].shape)
+    return None
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+@lru_cache(maxsize=10_000)
+def _kind(func: Any) -> tuple[Any, str]:  # noqa: ANN401 - an operator
+    """Return how an operator's operations are counted, or None; and its name if it convolves."""
+    name = getattr(getattr(func, "_schema", func), "name", "")
+    own = name.partition("::")[2]
+    if name in _PLAIN or (_CONVOLVES.search(own) and not _PREPARES.search(own)):
+        return None, name
+    return flop_registry.get(getattr(func, "overloadpacket", func)), ""

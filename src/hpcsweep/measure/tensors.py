@@ -1,0 +1,204 @@
+"""The tensors of a network: copies of it on others, and proof that it has its own again.
+
+A pass on other tensors (on the meta device, in float64) runs on a copy of the network. So nothing
+has to be put back, whatever is shared, tied or kept in a list, and what the network remembers of
+such a pass is the copy's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from hpcsweep.conv.proof.autograd_graph import tensors_in
+
+Change = Callable[[Tensor], Tensor]
+
+_STANDARD: Final = frozenset(vars(nn.Module()))  # attributes of every module
+
+
+class TensorsChanged(RuntimeError):
+    """A network no longer has the tensors that it is to be measured with."""
+
+
+class Held:
+    """The tensors of a network before it is looked at and timed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._before = model, dict(_places(model))
+        self._kinds = {place: (t.device, t.dtype) for place, t in self._before.items()}
+        self._own: set[str] = set()
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """Allow the network to go on with what it does in this pass of its own: replace some."""
+        before = dict(_places(self._model))
+        yield
+        for place, tensor in _places(self._model):
+            if place in before and before[place] is not tensor:
+                self._own.add(place)
+                device, _ = self._kinds.get(place, (tensor.device, None))
+                self._kinds[place] = device, tensor.dtype
+
+    def check(self, output: object = ()) -> None:
+        """Look at the network, and at what a pass of it returned.
+
+        Raises:
+            TensorsChanged: a parameter or buffer is not the object that it was, or not on its
+                device, or not in its type; or something has no values.
+
+        """
+        now = dict(_places(self._model))
+        values = [("an output", output), *_plain(self._model), *now.items()]
+        wrong = {
+            place: "is on meta" for place, v in values if any(t.is_meta for t in tensors_in(v))
+        }
+        for place, tensor in self._before.items():
+            found = now.get(place)
+            if found is not tensor and place not in self._own:
+                wrong.setdefault(place, "is not the tensor that it was")
+            elif found is not None and (found.device, found.dtype) != self._kinds[place]:
+                wrong.setdefault(place, f"is {found.dtype} on {found.device}")
+        if wrong:
+            place, how = next(iter(wrong.items()))
+            raise TensorsChanged(
+                f"the network lost its own tensors, so nothing is known of its times: {place} {how}"
+                f"{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
+            )
+
+
+def _places(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Return parameters and buffers by name, also those that are shared; each module once."""
+    for name, module in model.named_modules():
+        for held in (module._parameters, module._buffers):  # noqa: SLF001 - the very objects
+            for own, tensor in held.items():
+                if tensor is not None:
+                    yield f"{name}.{own}".lstrip("."), tensor
+
+
+def _plain(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Return what modules hold beside parameters and buffers, by name."""
+    for name, module in model.named_modules():
+        for own, value in vars(module).items():
+            if own not in _STANDARD:
+                yield f"{name}.{own}".lstrip("."), value
+
+
+def is_lazy(model: nn.Module) -> bool:
+    """Say whether some parameters or buffers get their size in the first pass only."""
+    return any(torch.nn.parameter.is_lazy(t) for _, t in _places(model))
+
+
+def have_same_places(one: nn.Module, other: nn.Module) -> bool:
+    """Say whether parameters and buffers of two networks have the same names."""
+    return dict(_places(one)).keys() == dict(_places(other)).keys()
+
+
+def structure(model: nn.Module) -> list[tuple[object, ...]]:
+    """Return what another layer or tensor would change."""
+    return [(type(m), id(m), *m._parameters.keys(), *m._buffers.keys()) for m in model.modules()]  # noqa: SLF001
+
+
+@contextmanager
+def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
+    """Give a copy of a network with changed tensors; it has no compiled code.
+
+    What cannot be copied, such as a lock, is shared. Functions that know the network itself may
+    write there while the block runs: that is undone.
+    """
+    modules, memo = _with_unregistered(model), dict[int, Any]()
+    with _untouched(modules):
+        for module in modules:
+            _remember(module, change, memo)
+        found = _deep_copy(model, modules, memo)
+        for part in found.modules():
+            if isinstance(part, torch.jit.ScriptModule):  # nobody sees its tensors from here
+                part._apply(change)  # noqa: SLF001 - as its public `to`
+        yield found
+
+
+@contextmanager
+def replaced(model: nn.Module, change: Change) -> Iterator[None]:
+    """Put changed tensors into the network itself, for functions that know no other."""
+    modules, memo = _with_unregistered(model), dict[int, Any]()
+    with _untouched(modules):
+        for held in (held for module in modules for held in _dicts(module)):
+            for name, value in held.items():
+                if isinstance(value, Tensor):
+                    held[name] = memo.setdefault(id(value), change(value))
+        yield
+
+
+@contextmanager
+def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Give modules back what they have, the very objects."""
+    before = [(held, dict(held)) for module in modules for held in _dicts(module)]
+    own = (value for module in modules for value in _own_values(module))
+    lists = [(value, list(value)) for value in own if isinstance(value, list)]
+    try:
+        yield
+    finally:
+        for held, entries in before:
+            held.clear()
+            held.update(entries)
+        for several, items in lists:
+            several[:] = items
+
+
+def _deep_copy(model: nn.Module, modules: Sequence[nn.Module], memo: dict[int, Any]) -> nn.Module:
+    known = dict(memo)
+    try:
+        for module in modules:
+            if "dynamo_ctx" in vars(module):  # what torch.compile puts around a module
+                known[id(module)] = copy.deepcopy(module._orig_mod, known)  # noqa: SLF001
+        return copy.deepcopy(model, known)
+    except Exception:  # noqa: BLE001 - own classes may raise anything
+        values = [value for module in modules for value in _own_values(module)]
+        shared = {id(value): value for value in values if not _can_be_copied(value, memo)}
+        return copy.deepcopy(model, memo | shared)
+
+
+def _can_be_copied(value: object, memo: Mapping[int, Any]) -> bool:
+    try:
+        copy.deepcopy(value, dict(memo))
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    return True
+
+
+def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:
+    """Note for `deepcopy` what the tensors of a module become, and new ones of its empty dicts."""
+    state = vars(module)
+    for name in _STANDARD & state.keys():
+        value = state[name]
+        if isinstance(value, dict | set) and not value:
+            memo[id(value)] = type(value)()  # most of them; deepcopy takes longer
+    held = [*module._parameters.values(), *module._buffers.values(), *_own_values(module)]  # noqa: SLF001
+    for tensor in tensors_in(held):
+        if id(tensor) not in memo:
+            memo[id(tensor)] = change(tensor)
+
+
+def _own_values(module: nn.Module) -> list[Any]:
+    return [value for name, value in vars(module).items() if name not in _STANDARD]
+
+
+def _dicts(module: nn.Module) -> list[dict[Any, Any]]:
+    state = vars(module)
+    return [state, *(value for value in state.values() if isinstance(value, dict))]
+
+
+def _with_unregistered(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of a network, and those that it keeps in plain lists."""
+    found = {id(module): module for module in model.modules()}
+    for module in list(found.values()):
+        for value in _own_values(module):
+            for item in value if isinstance(value, list | tuple) else ():
+                if isinstance(item, nn.Module):
+                    found |= {id(part): part for part in item.modules()}
+    return list(found.values())

@@ -1,0 +1,177 @@
+"""Passes on other tensors leave a network its own; a network without them gets no row."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import odd_zoo
+from hpcsweep.measure import inference, models, numerics, tensors
+from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.tensors import Held, TensorsChanged
+from measuring import CPU, point
+
+MADE_IN_A_PASS = {"Late", "LateOnItsDevice", "LateByDefault", "Lazy", "PerCall", "Rebinding"}
+HOLDING = [one for one in odd_zoo.NETWORKS if one.__name__ not in MADE_IN_A_PASS]
+QUICK = {"iterations": 1, "warmup": 0, "energy": False, "layers": False}
+pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+
+
+def built(factory):
+    """Return a network as points get it, after a pass if it needs no compiler, and an image."""
+    wanted = point(f"benchmarks.odd_zoo:{factory.__name__}", batch_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = models.build(models.ModelKey.of(wanted), CPU)
+    (image,) = models.make_inputs(wanted, CPU)
+    if "compiled" not in factory.__name__:
+        with torch.inference_mode():
+            model(image.clone())
+    return model, image
+
+
+def everything(model):
+    """Return each module's attributes, entries and tensors, by place: the objects."""
+    found = {}
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            found[name, key] = value
+            entries = value.items() if isinstance(value, dict) else ()
+            found |= {(name, key, own): entry for own, entry in entries}
+    return found
+
+
+@pytest.mark.parametrize("factory", HOLDING, ids=lambda one: one.__name__)
+def test_the_shape_pass_leaves_every_object_in_its_place(factory):
+    """Shared, tied, computed, in lists, scripted or compiled: on its device, in its type."""
+    model, image = built(factory)
+    before = everything(model)
+    kinds = {key: (t.device, t.dtype) for key, t in before.items() if isinstance(t, torch.Tensor)}
+    held = Held(model)
+    shape_pass(model, image.clone())
+    held.check()
+    after = everything(model)
+    moved = {key for key, value in before.items() if after.get(key) is not value}
+    hooks = {("old", "weight"), ("older", "weight")}  # torch's hooks compute these in each pass
+    assert moved <= hooks
+    assert {key: (after[key].device, after[key].dtype) for key in kinds} == kinds
+
+
+@pytest.mark.parametrize("factory", HOLDING, ids=lambda one: one.__name__)
+def test_the_float64_reference_leaves_every_object_in_its_place(factory):
+    """What the pass remembers is in float64, and is not the network's."""
+    model, image = built(factory)
+    before = everything(model)
+    with torch.inference_mode():
+        try:
+            numerics._in_float64(model, image.double())
+        except RuntimeError as error:
+            assert "mkldnn" in str(error)  # noqa: PT017 - it has no float64 at all
+    after = everything(model)
+    assert {key for key, value in before.items() if after.get(key) is not value} == set()
+
+
+def test_functions_that_know_a_network_write_nothing_into_it():
+    """A hook that keeps what passed by sees the copy's tensors, and that is undone."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
+    model.kept, model.last = [torch.zeros(1)], {"image": None}
+
+    def keep(_module, args, output):
+        model.kept[:] = [output]
+        model.last["image"], model.own = args[0], output
+
+    model[0].register_forward_hook(keep)
+    first = model.kept[0]
+    shape_pass(model, torch.zeros(1, 3, 8, 8))
+    assert model.kept[0] is first
+    assert model.last == {"image": None}
+    assert not hasattr(model, "own")
+
+
+def test_what_cannot_be_copied_is_shared():
+    """A lock in a network, and a generator in a list of it."""
+    model, _ = built(odd_zoo.Closures)
+    model.more = [(item for item in ())]
+    with tensors.copied(model, lambda tensor: tensor.to("meta")) as other:
+        assert other.lock is model.lock
+        assert {t.device.type for t in other.parameters()} == {"meta"}
+    assert {t.device.type for t in model.parameters()} == {"cpu"}
+
+
+def on_meta(model):
+    """Leave filters without values, as torch's own call does where they have two names."""
+    model.stem._parameters["weight"] = model.stem.weight.to("meta")
+
+
+def another(model):
+    """Leave a copy of the filters."""
+    model.stem.weight = copy.deepcopy(model.stem.weight)
+
+
+def another_type(model):
+    """Leave the filters in another type, in the same object."""
+    model.stem.weight.data = model.stem.weight.data.double()
+
+
+@pytest.mark.parametrize("spoil", [on_meta, another, another_type])
+@pytest.mark.parametrize("stage", ["shapes", "evidence"])
+def test_a_network_that_lost_its_tensors_gets_no_row(monkeypatch, spoil, stage):
+    """Whatever pass took them: the point fails and says which; the next one has a new network."""
+    bench, network = Inference("cpu"), []
+    wanted = point("benchmarks.odd_zoo:Aliased", input_size=24, measure=QUICK)
+
+    def spoiling(original):
+        def run(*args, **kwargs):
+            network.append(bench._models._model)
+            found = original(*args, **kwargs)
+            spoil(network[-1])
+            return found
+
+        return run
+
+    with monkeypatch.context() as patch:
+        if stage == "shapes":
+            patch.setattr(inference, "shape_pass", spoiling(shape_pass))
+        else:
+            patch.setattr(Inference, "_prove", spoiling(Inference._prove))
+        with pytest.raises((TensorsChanged, RuntimeError)) as caught:
+            bench.measure(wanted)
+    if spoil is not another_type:  # torch itself refuses two types
+        assert isinstance(caught.value, TensorsChanged)
+        assert "stem.weight" in str(caught.value)
+    row = bench.measure(wanted).row
+    assert row["max_rel_error"] < 1e-6
+    assert bench._models._model is not network[0]
+
+
+@pytest.mark.parametrize("factory", [odd_zoo.Rebinding, odd_zoo.PerCall, odd_zoo.Normed])
+def test_a_network_may_replace_its_own_tensors(factory):
+    """It does so in its first pass as in all others: that is no loss."""
+    wanted = point(f"benchmarks.odd_zoo:{factory.__name__}", input_size=24, measure=QUICK)
+    row = Inference("cpu").measure(wanted).row
+    assert row["max_rel_error"] < 1e-6
+
+
+@pytest.mark.parametrize(("dtype", "layout"), [("float32", "nchw"), ("bfloat16", "nhwc")])
+@pytest.mark.parametrize("name", ["Late", "LateOnItsDevice", "LateByDefault", "Lazy"])
+def test_layers_of_the_first_pass_are_made_for_real(name, layout, dtype):
+    """Their calls have rows and run the algorithm; another size of images makes them anew."""
+    bench = Inference("cpu")
+    for size in (24, 32):
+        done = bench.measure(
+            point(
+                f"benchmarks.odd_zoo:{name}", algorithm="gemm", input_size=size, dtype=dtype,
+                memory_format=layout, batch_size=2, measure={**QUICK, "layers": True},
+            )
+        )  # fmt: skip
+        assert done.row["algorithm_coverage_pct"] == 100
+        assert done.row["max_rel_error"] < {"float32": 1e-6, "bfloat16": 0.05}[dtype]
+        assert [row["op"] for row in done.layers].count("conv2d") == done.row["conv_calls"] >= 2
+        held = [*bench._models._model.parameters(), *bench._models._model.buffers()]
+        assert {t.device.type for t in held} == {"cpu"}
+        assert not any(t.is_inference() for t in held)
