@@ -204,7 +204,7 @@ def test_a_part_that_nobody_enters_is_measured_from_outside(name):
     assert row["max_rel_error"] < 1e-6
     assert not any(layer.startswith(("part.", "_orig_mod.")) for layer in layers)
     assert "algorithm_mismatch" not in row["flags"]
-    assert ("part" in layers) == (name in {"scripted", "traced", "compiled_part"})
+    assert ("part" in layers) == (name in {"scripted", "traced"})
     assert {"uncovered", "fallback"} <= set(row["flags"].split(";"))
 
 

@@ -22,6 +22,7 @@ Forward = Callable[..., Any]
 _ATOMIC: Final = (nn.MultiheadAttention,)
 # After `module.compile()`: its `forward` is compiled code, too.
 COMPILES_ITSELF: Final = "in a module that compiles itself"
+_COMPILED: Final = "in a compiled module"
 _FORWARD: Final = "forward"
 
 
@@ -31,7 +32,12 @@ def closed(module: nn.Module) -> str | None:
         return "in a TorchScript module"
     if getattr(module, "_compiled_call_impl", None) is not None:
         return COMPILES_ITSELF
-    return "in a compiled module" if _has_compiled(module) else None
+    return _COMPILED if _has_compiled(module) else None
+
+
+def is_compiled_in_part(model: nn.Module) -> bool:
+    """Say whether torch compiles a network, or a part of it."""
+    return any(closed(module) in {COMPILES_ITSELF, _COMPILED} for module in model.modules())
 
 
 def _has_compiled(module: nn.Module) -> bool:

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv import swap
+from hpcsweep.conv import parts, swap
 from hpcsweep.measure import models, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, Unsupported
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
@@ -236,11 +236,12 @@ class Inference(Workbench):
             cells["sm_clock_pass_mhz"] = clock.sm_clock_mhz
         if settings["energy"]:
             cells |= self._energy(lanes, clean.median, idles=bool(cells.get("launch_bound")))
+        unseen = settings["layers"] is True and parts.is_compiled_in_part(ready.model)
         raised = {
             "launch_bound": lanes.starved(),
             "compiling": compiles,
             "recompiled": lanes.compiled.blocks > 0,
-            "layers_compiled": bool(lanes.untimed),
+            "layers_compiled": bool(lanes.untimed) or unseen,
         }
         return _Timed(
             samples=done.times[0],
