@@ -113,7 +113,8 @@ def another_user(place: SlurmPlace, rng: Random) -> Struck | None:
     """Let a user type a command who may not see the jobs (PrivateData)."""
     if shutil.which(_NOBODY[0]) is None:
         return None
-    subprocess.run(["chmod", "-R", "a+rwX", place.folder, place.results], check=True)
+    subprocess.run(["chmod", "-R", "a+rX", place.folder], check=True)
+    subprocess.run(["chmod", "-R", "a+rwX", place.results], check=True)
     verb = rng.choice(("submit", "status", "cancel"))
     words = command(place.results, verb, place.spec.stem)
     words = place.submit() if verb == "submit" else words

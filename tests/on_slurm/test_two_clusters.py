@@ -33,9 +33,9 @@ NOBODY = 65_534
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    """Give a folder that everybody may use, with a sweep and a profile for each of two GPUs."""
+    """Give a folder that everybody may read, with a sweep and a profile for each of two GPUs."""
     folder = Path(tempfile.mkdtemp(prefix="shared-"))
-    folder.chmod(0o777)
+    folder.chmod(0o755)  # profiles where others may write are not taken
     (folder / "cluster_profiles").mkdir()
     for gpu in ("v100", "l40"):
         (folder / f"cluster_profiles/{gpu}.yaml").write_text(f"gpu: {gpu}\n{SITE}")
