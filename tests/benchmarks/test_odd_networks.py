@@ -51,7 +51,7 @@ def test_results_are_kept_and_not_measured_again(tmp_path, monkeypatch, capsys):
     first = capsys.readouterr().out
     (told,) = map(json.loads, path.read_text().splitlines())
     assert told["covered"] == pytest.approx(told["counted"], abs=0.1)
-    assert "1 pairs: 0 proven, 0 false" in first
+    assert "1 networks x 1 algorithms: 1 pairs, 0 proven, 0 false alarms or proofs" in first
     path.write_text(json.dumps(told | {"verdict": "FALSE PROOF"}) + "\n")
     assert odd_networks.main() == 1
     assert "FALSE PROOF" in capsys.readouterr().out
