@@ -86,3 +86,19 @@ def test_autotune_without_an_autotuner_falls_back() -> None:
     assert made.reason == "the framework has no autotuner on cpu"
     there = choice.decide("autotune", "stem", SMALL, BACKEND, "cuda")
     assert (there.used, there.reason) == ("autotune", None)
+
+
+def test_a_call_is_tuned_only_where_none_of_its_shape_runs_the_default():
+    """Both would run the plan of whichever came first; the row says that one could not be had."""
+    made = [
+        choice.LayerChoice(layer, shape, name, name, "framework")
+        for layer, shape, name in (
+            ("a", SMALL, "autotune"),
+            ("b", SMALL, "auto"),
+            ("c", STRIDED, "autotune"),
+            ("d", STRIDED, "gemm"),
+        )
+    ]
+    found = choice.one_plan_per_shape(made)
+    assert [one.used for one in found] == ["auto", "auto", "autotune", "gemm"]
+    assert (found[0].fallback, "one plan for both" in found[0].reason) == (True, True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hpcsweep.measure import pairs
+from hpcsweep.measure.bench_api import Unsupported
 from measuring import point
 
 
@@ -41,4 +42,21 @@ def test_default_and_mixed_network_are_timed_in_turns(monkeypatch):
     found = pairs.measure(default, mixed, {"gpu": "cpu"})
     assert set(found.ratios) == {"itself", "mixed"}
     assert found.default_ms > 0
+    assert all(ratio > 0 for ratio, _low, _high in found.ratios.values())
+
+
+def test_a_network_that_tunes_has_its_turns_in_a_process_of_its_own(monkeypatch):
+    """Here one that does not: only a GPU has an autotuner."""
+    monkeypatch.setattr(pairs, "_MOST_SECONDS", 0.0)
+    monkeypatch.setattr(pairs, "_tunes", lambda point: point.axes["algorithm"] != "auto")
+    monkeypatch.setattr(
+        pairs.Inference, "tunes", property(lambda _: True, lambda *_: None), raising=False
+    )
+    default = point(algorithm="auto")
+    mixed = replace(default, axes={**default.axes, "algorithm": {"default": "gemm"}})
+    with pytest.raises(Unsupported, match="on cpu there is none"):  # it says so from over there
+        pairs.measure(default, mixed, {"gpu": "cpu"})
+    monkeypatch.setattr(pairs.catalog, "AUTOTUNE", "direct")
+    found = pairs.measure(default, mixed, {"gpu": "cpu"})
+    assert set(found.ratios) == {"itself", "mixed", "direct"}
     assert all(ratio > 0 for ratio, _low, _high in found.ratios.values())

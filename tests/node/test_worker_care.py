@@ -1,11 +1,18 @@
-"""A poisoned point costs its own row, and has a limit on its time."""
+"""A poisoned point costs its own row and has a limit on its time; who shares a process."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+import leaving
 from attempts import attempt, prepared
+from caring import caring
+from hpcsweep import processes
 from hpcsweep.catalog import INJECTIONS
+from hpcsweep.node.stop import Stop
+from hpcsweep.node.supervisor import Attempt
 from hpcsweep.store import chunk_file, shards
 
 STATUS = {
@@ -53,3 +60,34 @@ def test_a_training_has_the_time_limit_for_each_epoch(desk):
     attempt(submission).communicate(timeout=60)
     (row,) = shards.read(submission.attempts(0)[0]).rows
     assert (row["status"], row["status_reason"]) == ("timeout", "no result within 1.2 s")
+
+
+MIXED = {"conv1": "autotune", "default": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("tunes", "asked", "processes_of"),
+    [
+        ("1", ["auto", "autotune", "autotune", "auto"], [0, 1, 1, 2]),
+        ("1", ["autotune", "gemm", "auto", {"default": "gemm"}], [0, 1, 1, 1]),
+        ("1", [MIXED, MIXED, "autotune"], [0, 1, 2]),
+        ("", ["auto", "autotune", MIXED, "auto"], [0, 0, 0, 0]),
+    ],
+)
+def test_points_that_tune_share_no_process_with_those_that_do_not(
+    tmp_path, monkeypatch, tunes, asked, processes_of
+):
+    """One would get the plan of the other from torch; a device without a tuner needs none."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path, TUNES=tunes) as measure:
+        pids = [measure("nothing", algorithm=one).row["node"] for one in asked]
+    assert [[*dict.fromkeys(pids)].index(pid) for pid in pids] == processes_of
+
+
+def test_points_of_a_chunk_are_ordered_so_that_tuning_costs_one_process(desk):
+    """Those that tune come after the others, in their order."""
+    axes = "{model: [resnet18], input_size: [32, 64], algorithm: [autotune, auto]}"
+    submission = prepared(desk, f"workload: inference\naxes: {axes}\n")
+    todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
+    named = [(point.axes["algorithm"], point.axes["input_size"]) for point in todo]
+    assert named == [("auto", 32), ("auto", 64), ("autotune", 32), ("autotune", 64)]

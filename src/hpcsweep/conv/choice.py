@@ -25,7 +25,7 @@ from hpcsweep.conv.backend import FRAMEWORK, too_large
 from hpcsweep.conv.errors import UnknownAlgorithm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hpcsweep.conv.backend import Backend, Gradient
     from hpcsweep.conv.shape import ConvShape
@@ -192,6 +192,21 @@ def decide(  # noqa: PLR0913 - what a decision depends on
 def refused(layer: str, shape: ConvShape, name: str, reason: str) -> LayerChoice:
     """Return the choice of a call that cannot run as asked."""
     return LayerChoice(layer, shape, name, catalog.AUTO, FRAMEWORK, reason, fallback=True)
+
+
+def one_plan_per_shape(picked: Sequence[LayerChoice]) -> list[LayerChoice]:
+    """Let a call that is to be tuned fall back where another one of its shape is not.
+
+    torch keeps one plan for a shape, so the two would run alike, as whichever came first.
+    """
+    usual = {choice.shape for choice in picked if choice.used == catalog.AUTO}
+    why = "another layer of this shape runs auto, and torch keeps one plan for both"
+    return [
+        refused(choice.layer, choice.shape, choice.requested, why)
+        if choice.used == catalog.AUTOTUNE and choice.shape in usual
+        else choice
+        for choice in picked
+    ]
 
 
 def _matches(pattern: str, layer: str, unique_key: str) -> bool:

@@ -162,10 +162,12 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     """
     choices.check(algorithm)
     backend = backend.limited(most_workspace)
-    picked = [
-        _decide(model, _Assignment(layer, algorithm, backend, most_workspace), shape)
-        for layer, shape in calls
-    ]
+    picked = choices.one_plan_per_shape(
+        [
+            _decide(model, _Assignment(layer, algorithm, backend, most_workspace), shape)
+            for layer, shape in calls
+        ]
+    )
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))

@@ -1,24 +1,29 @@
 """Times a network under several algorithms in turns, so that a drift of the machine hits all alike.
 
 Each algorithm has a network of its own. The first lane runs twice: how far it is from itself tells
-what a difference has to exceed.
+what a difference has to exceed. A network that autotunes any layer runs in a process of its own, as
+torch would give it the plans that the others have found. It has its turns all the same.
 """
 
 from __future__ import annotations
 
 import math
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from hpcsweep import catalog
+from hpcsweep.errors import Refused
 from hpcsweep.measure.bench import torch_bench
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.timing import loop, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from multiprocessing.connection import Connection
 
     from hpcsweep.point import Point
 
@@ -47,22 +52,90 @@ def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
 
     """
     points = {"itself": default, "mixed": mixed}
-    benches = [torch_bench("inference", run) for _ in range(4)]
-    first = benches[0]
-    if isinstance(first, Inference) and first.device.type == "cuda":
+    first = _bench(run)
+    if first.tunes:
         axes = {**default.axes, "algorithm": catalog.AUTOTUNE}
         points[catalog.AUTOTUNE] = replace(default, axes=axes)
-    with torch.inference_mode():
+    order = (default, *points.values())
+    # these before the others, whose processes would be strangers on the GPU
+    here = {
+        at: _bench(run) for at, point in enumerate(order) if not (first.tunes and _tunes(point))
+    }
+    with ExitStack() as stack, torch.inference_mode():
         lanes = [
-            bench.lane(point)
-            for bench, point in zip(benches, [default, *points.values()], strict=False)
-            if isinstance(bench, Inference)
+            here[at].lane(point)
+            if at in here
+            else stack.enter_context(_elsewhere(point, first.device.type))
+            for at, point in enumerate(order)
         ]
         loop.collect(lanes, loop.Fixed(_WARM_UP))
         rule = loop.Adaptive(_LEAST, target=0.0, most_seconds=_MOST_SECONDS)
         times = loop.collect(lanes, rule).times
     found = {name: ratio(times[0], own) for name, own in zip(points, times[1:], strict=True)}
     return Paired(stats.median(times[0]), found)
+
+
+def _bench(run: Mapping[str, Any]) -> Inference:
+    found = torch_bench("inference", run)
+    assert isinstance(found, Inference)  # noqa: S101 - for the type checker
+    return found
+
+
+def _tunes(point: Point) -> bool:
+    algorithm = point.axes["algorithm"]
+    return catalog.AUTOTUNE in (algorithm.values() if isinstance(algorithm, dict) else [algorithm])
+
+
+@dataclass(frozen=True)
+class _Remote:
+    """The clock of a lane in another process: it runs the passes there."""
+
+    pipe: Connection
+
+    def block(self, _run: object, count: int) -> list[float]:
+        """Run `count` passes and return the milliseconds of each; raise what is raised there."""
+        self.pipe.send(count)
+        return _answer(self.pipe)
+
+
+@contextmanager
+def _elsewhere(point: Point, device: str) -> Iterator[loop.Lane]:
+    """Give the lane of a point in a process of its own, which ends afterwards."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    child = spawn.Process(target=_serve, args=(theirs, point, device), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        _answer(ours)  # the network is ready
+        yield loop.Lane(lambda: None, _Remote(ours))
+    finally:
+        ours.close()
+        child.join()
+
+
+def _answer(pipe: Connection) -> list[float]:
+    try:
+        found = pipe.recv()
+    except EOFError:
+        raise Refused("the process that times a network with the autotuner ended") from None
+    if isinstance(found, Exception):
+        raise found
+    return list(found)
+
+
+def _serve(pipe: Connection, point: Point, device: str) -> None:
+    """Run passes of a point's lane as often as is asked, until nobody asks any more."""
+    try:
+        with torch.inference_mode():
+            lane = Inference(device).lane(point)
+            pipe.send([])
+            with suppress(EOFError), loop.quiet_collector():
+                while count := pipe.recv():
+                    with lane.around(count):
+                        pipe.send(lane.clock.block(lane.run, count))
+    except Exception as error:  # noqa: BLE001 - raised where it was asked for
+        pipe.send(error)
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
