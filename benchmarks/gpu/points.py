@@ -6,9 +6,14 @@ import csv
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
+from hpcsweep.measure import pairs
 from hpcsweep.measure.bench import torch_bench
+from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.timing import loop, stats
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
@@ -83,6 +88,24 @@ def sizes(lab: Lab) -> None:
             measured = bench.measure(point(lab.options, axes, settings))
             facts["seconds"] = time.monotonic() - began
             facts["median_ms"] = measured.row["median_ms"]
+
+
+def tuning(lab: Lab) -> None:
+    """Time the default, `autotune` after it in this process, and `autotune` in one of its own.
+
+    Where torch asks its plans before it tunes, the second is the default again. Without an
+    autotuner an algorithm of the reference stands in.
+    """
+    name = catalog.AUTOTUNE if lab.machine.kind == "cuda" else "gemm"
+    default, tuned = (point(lab.options, {"algorithm": one}) for one in (catalog.AUTO, name))
+    benches = [Inference(lab.machine.kind) for _ in range(2)]
+    for key, _ in lab.each({"in turns": name}):
+        with lab.entry(key) as facts, torch.inference_mode():
+            here = [bench.lane(one) for bench, one in zip(benches, (default, tuned), strict=True)]
+            with pairs.elsewhere(tuned, lab.machine.kind) as alone:
+                done = loop.collect([*here, alone], loop.Fixed(lab.options.iterations))
+            medians = [*map(stats.median, done.times)]
+            facts.update(zip(("auto_ms", "after_auto_ms", "alone_ms"), medians, strict=True))
 
 
 def sizes_of(count: int) -> dict[str, int]:

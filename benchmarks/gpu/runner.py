@@ -42,6 +42,7 @@ STEPS: Final[Mapping[str, Step]] = {
     "kernels": Step(300, "kernel names and CUPTI durations"),
     "sessions": Step(300, "what profiler sessions lose, and change"),
     "caches": Step(120, "hot, rewritten and rotated caches"),
+    "tuning": Step(180, "autotune after auto, and in a process of its own"),
     "layers": Step(MOST_S - _GRACE_S, "every layer and algorithm, batched"),
     "points": Step(MOST_S - _GRACE_S, "the network with every algorithm"),
     "sizes": Step(MOST_S - _GRACE_S, "a sweep of 100 image sizes"),

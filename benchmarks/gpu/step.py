@@ -24,6 +24,7 @@ FUNCTIONS: Final[Mapping[str, Callable[[Lab], None]]] = {
     "kernels": kernels.durations,
     "sessions": kernels.sessions,
     "caches": facts.cache_states,
+    "tuning": points.tuning,
     "layers": layers.batched,
     "points": points.network,
     "sizes": points.sizes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from multiprocessing import resource_tracker
 
 import pytest
 
@@ -58,5 +59,6 @@ def test_a_network_that_tunes_has_its_turns_in_a_process_of_its_own(monkeypatch)
         pairs.measure(default, mixed, {"gpu": "cpu"})
     monkeypatch.setattr(pairs.catalog, "AUTOTUNE", "direct")
     found = pairs.measure(default, mixed, {"gpu": "cpu"})
+    resource_tracker._resource_tracker._stop()  # else it stays as long as the tests
     assert set(found.ratios) == {"itself", "mixed", "direct"}
     assert all(ratio > 0 for ratio, _low, _high in found.ratios.values())

@@ -65,7 +65,7 @@ def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
         lanes = [
             here[at].lane(point)
             if at in here
-            else stack.enter_context(_elsewhere(point, first.device.type))
+            else stack.enter_context(elsewhere(point, first.device.type))
             for at, point in enumerate(order)
         ]
         loop.collect(lanes, loop.Fixed(_WARM_UP))
@@ -99,7 +99,7 @@ class _Remote:
 
 
 @contextmanager
-def _elsewhere(point: Point, device: str) -> Iterator[loop.Lane]:
+def elsewhere(point: Point, device: str) -> Iterator[loop.Lane]:
     """Give the lane of a point in a process of its own, which ends afterwards."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
