@@ -1,0 +1,80 @@
+"""Lets points misbehave in a worker, one after the other; each has its own time, or none.
+
+::
+
+    python -m benchmarks.chaos.workers [--points 300] [--seed 0]
+
+Every point tells its own number as its time. Some forge replies, die, or leave threads, processes
+and changed settings behind; those after them must be measured in a process without these. Root is
+not needed. What a point may do is in `tests/support/leaving.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+import leaving
+from caring import caring
+from hpcsweep import processes
+
+if TYPE_CHECKING:
+    from hpcsweep.node.protocol import Outcome
+
+_HARMLESS: Final = ("nothing", "waits", "prints")
+_CRASHES: Final = (
+    *("forges", "half_a_line", "binary", "closes"),
+    *("segfaults_with_a_child", "strike_here", "says_much_and_ends", "says_fatal_and_ends"),
+)
+_LEAVES: Final = (
+    *("spins", "spins_unnamed", "plans", "keeps_a_child", "daemonises", "changes_folder"),
+    *("lowers_a_limit", "sets_a_variable", "traces", "collects_nothing", "hears"),
+    *("sets_an_alarm", "masks_files", "is_nice", "stops_the_clock", "redirects_output"),
+)
+_COPIES: Final = ("forks", "forks_in_c", "forges_late")  # these may have ended by then, or not
+
+
+def main() -> int:
+    """Measure the points and print what was wrong; return 1 where something was."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--points", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rng, wrong, met = random.Random(given.seed), list[str](), Counter[str]()
+    processes.adopt_orphans()
+    processes.python = leaving.worker
+    with tempfile.TemporaryDirectory() as folder, caring(Path(folder)) as measure:
+        for number in range(1, given.points + 1):
+            kinds = (_HARMLESS, _HARMLESS, _CRASHES, _LEAVES, _COPIES)
+            act = rng.choice(rng.choice(kinds))
+            met[act] += 1
+            found = _wrong(act, number, measure(act, number))
+            wrong += [f"{number} {act}: {found}"] if found else []
+    left = processes.offspring(os.getpid())
+    print("\n".join([*wrong, *left]))
+    told = f"{given.points} points, {len(met)} kinds, {len(wrong)} wrong, {len(left)} left running"
+    print(f"--points {given.points} --seed {given.seed}: {told}")
+    return int(bool(wrong or left))
+
+
+def _wrong(act: str, number: int, outcome: Outcome) -> str:
+    wanted = "crashed" if act in _CRASHES else "ok"
+    if outcome.status != wanted:
+        return f"{outcome.status} instead of {wanted}: {outcome.reason}"
+    if wanted == "ok" and outcome.row["median_ms"] != number:
+        return f"the time of {outcome.row['median_ms']}"
+    if act not in _COPIES and bool(outcome.left) != (act in _LEAVES):
+        return f"left {outcome.left}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
