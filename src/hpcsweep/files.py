@@ -21,7 +21,7 @@ _KINDS: Final = {
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
 _LEFTOVER_SECONDS: Final = 86400.0
-_COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
+COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -61,14 +61,14 @@ def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
             base = at if names else None
             kind = stat.S_IFMT(os.stat(name, dir_fd=base, follow_symlinks=False).st_mode)
             if kind not in {stat.S_IFREG, stat.S_IFDIR}:
-                raise ResultsError(f"{path}: {name!r} is {_KINDS.get(kind, 'no file')}; {_COPY_IT}")
+                raise ResultsError(f"{path}: {name!r} is {_KINDS.get(kind, 'no file')}; {COPY_IT}")
             inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=base)
             if at >= 0:
                 os.close(at)
             at = inner
         found = os.fstat(at)
         if not stat.S_ISREG(found.st_mode):
-            raise ResultsError(f"{path}: is no regular file; {_COPY_IT}")
+            raise ResultsError(f"{path}: is no regular file; {COPY_IT}")
         if found.st_size > most:
             raise ResultsError(f"{path}: has {found.st_size:,} bytes; {most:,} are taken at most")
         with os.fdopen(at, "rb", closefd=False) as file:

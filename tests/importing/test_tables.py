@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import pytest
 
 import oldtables
@@ -87,3 +90,33 @@ def test_a_table_of_hpcsweep_is_refused_with_the_folder_to_import(tmp_path, name
         assert done.returncode == 2
         assert "copy the whole results folder" in done.stderr
     assert not (desk.results / "taken").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (os.mkfifo, "a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "a link"),
+        (lambda path: path.symlink_to(path.parent.parent / "else.csv"), "a link"),
+        (lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)), "a device"),
+    ],
+    ids=["pipe", "link to a device", "link to a table", "device"],
+)
+def test_only_regular_files_are_read_and_what_else_is_there_is_told(tmp_path, make, kind):
+    """Given directly, or beside tables: nothing hangs, and nothing is read from elsewhere."""
+    oldtables.folder(tmp_path / "tables", [("VGG16", "gemm", "V100")], (64,), layers=2)
+    rows = oldtables.network_rows("ResNet18", "gemm", "V100", (64,), 2)
+    oldtables.write(tmp_path / "else.csv", oldtables.NETWORKS, rows)
+    odd = tmp_path / "tables" / "a_overall.csv"
+    try:
+        make(odd)
+    except PermissionError:
+        pytest.skip("only root may make devices")
+    desk = Desk(tmp_path)
+    done = desk.run_process("import", odd, "--as", "taken")
+    assert (done.returncode, kind in done.stderr, "cp -rL" in done.stderr) == (6, True, True)
+    assert not desk.sweep("taken").path.joinpath("submissions").exists()
+    done = desk.run_process("import", "tables", "--as", "old")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 tables: 1 network, 2 layer rows" in done.stdout
+    assert "left out a_overall.csv" in done.stdout

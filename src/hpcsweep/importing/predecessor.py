@@ -12,9 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import catalog
+from hpcsweep import catalog, files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells, cell, cells
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import tables
@@ -102,7 +103,10 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
         created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
     )  # fmt: skip
     submission.write_manifest(record)
-    return source, tuple(_notes(found, writer, every, rows))
+    notes = _notes(found, writer, every, rows)
+    if odd := tables.left_out(path):
+        notes = chain(notes, [f"left out {', '.join(odd)}: {files.COPY_IT}"])
+    return source, tuple(notes)
 
 
 def _notes(found: _Found, writer: _Writer, every: Sequence[Table], rows: int) -> Iterator[str]:

@@ -7,11 +7,14 @@ device stands in a column, or in the name of the file or of a folder around it.
 from __future__ import annotations
 
 import csv
+import io
 import re
 import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from hpcsweep import files
 from hpcsweep.catalog import ALGORITHMS, gpus
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import ResultsError, UsageError, suggest
@@ -29,6 +32,7 @@ _SHOWN: Final = 60  # characters of a name that is not known
 _OWN: Final = {"point_id"}  # a column that the predecessor does not have
 _LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
 _OVERALL: Final = {"model", "algorithm", "batch_size", "input_size"}
+_MOST, _HEADER = 4 << 30, 1 << 20  # bytes of a table, and of its first line
 
 Cells = dict[str, Any]
 
@@ -51,7 +55,10 @@ class Table:
 
 def find(path: Path) -> list[Table]:
     """Return the predecessor's tables at a path, by their headers; `UsageError` for none."""
-    found = sorted(path.rglob("*.csv")) if path.is_dir() else [path]
+    found = _files(path)
+    if found == [path]:
+        with _text_of(path):  # say what is wrong with it
+            pass
     if own := next((one for one in found if _columns(one) >= _OWN), None):
         raise UsageError(_refused(own))
     tables = [Table(one, kind) for one in found if (kind := _kind(one)) is not None]
@@ -61,6 +68,26 @@ def find(path: Path) -> list[Table]:
             f"{', '.join(sorted(_OVERALL))} or {', '.join(sorted(_LAYERS))}"
         )
     return tables
+
+
+def left_out(path: Path) -> list[str]:
+    """Return the names of what lies among the tables and is no regular file."""
+    odd = (one for one in _files(path) if one.is_symlink() or not (one.is_file() or one.is_dir()))
+    return [str(one.relative_to(path)) for one in odd]
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.csv")) if path.is_dir() else [path]
+
+
+@contextmanager
+def _text_of(path: Path) -> Iterator[io.TextIOWrapper]:
+    """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
+    with files.opened(path, most=_MOST) as file:
+        try:
+            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
 def _kind(path: Path) -> bool | None:
@@ -73,9 +100,9 @@ def _kind(path: Path) -> bool | None:
 
 def _columns(path: Path) -> set[str]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return set(next(csv.reader(file), []))
-    except (OSError, UnicodeDecodeError, csv.Error):
+        with _text_of(path) as file:
+            return set(next(csv.reader([file.readline(_HEADER)]), []))
+    except ResultsError:
         return set()
 
 
@@ -102,16 +129,13 @@ def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]
     """
     named = _device_of_path(table.path)
     keys: dict[tuple[str, str, str], Key] = {}
-    try:
-        with table.path.open(encoding="utf-8-sig", newline="") as file:
-            for row in csv.DictReader(file):
-                texts = row["model"] or "", row["algorithm"] or "", row.get("device") or ""
-                if texts not in keys:
-                    where = _device(texts[2]) or named or device
-                    keys[texts] = _key(table.path, texts[0], texts[1], where)
-                yield keys[texts], row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ResultsError(f"{table.path}: cannot be read ({error})") from error
+    with _text_of(table.path) as file:
+        for row in csv.DictReader(file):
+            texts = row["model"] or "", row["algorithm"] or "", row.get("device") or ""
+            if texts not in keys:
+                where = _device(texts[2]) or named or device
+                keys[texts] = _key(table.path, texts[0], texts[1], where)
+            yield keys[texts], row
 
 
 def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
