@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +14,7 @@ from hpcsweep.errors import ProfileError, SpecError
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -137,3 +142,78 @@ def test_a_checkout_serves_its_own_folders() -> None:
     assert (root / "pyproject.toml").is_file()
     assert (root / lookup.SWEEPS / "quickstart.yaml").is_file()
     assert (root / lookup.PROFILES / "l40.yaml").is_file()
+
+
+@pytest.fixture
+def of_group(
+    places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Path]]:
+    """Return what makes a folder that its group may write, a profile in it, and that group."""
+
+    def make(
+        name: str = "ada", *, primary: bool = True, members: str = "", accounts: str = ""
+    ) -> Path:
+        path, uid = put(places["work"], "mine.yaml"), os.getuid()
+        path.parent.chmod(0o2775)
+        gid = path.parent.stat().st_gid
+        me = pwd.struct_passwd(("ada", "x", uid, gid if primary else gid + 1, "", "/", "/bin/sh"))
+        group = grp.struct_group((name, "x", gid, members.split()))
+        (passwd := tmp_path / "passwd").write_text(accounts.format(uid=uid, gid=gid))
+        monkeypatch.setattr(pwd, "getpwuid", {uid: me}.__getitem__)
+        monkeypatch.setattr(grp, "getgrgid", {gid: group}.__getitem__)
+        monkeypatch.setattr(lookup, "_ACCOUNTS", passwd)
+        lookup._is_private.cache_clear()
+        lookup._tell.cache_clear()
+        return path
+
+    yield make
+    lookup._is_private.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "group", [
+        {}, {"members": "ada"},
+        {"accounts": "ada:x:{uid}:{gid}::/:/bin/sh\neve:x:7:8::/:/bin/sh\n"},
+    ],
+)  # fmt: skip
+def test_the_private_group_of_a_user_may_write(of_group, capsys, group) -> None:
+    """As it may everywhere on a cluster whose umask is 002."""
+    path = of_group(**group)
+    assert lookup.find(lookup.PROFILES, "mine").resolve() == path
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "group", [
+        {"name": "users"}, {"primary": False}, {"members": "ada eve"}, {"members": "eve"},
+        {"accounts": "eve:x:7:{gid}::/:/bin/sh\n"},
+    ],
+)  # fmt: skip
+def test_no_other_group_may_write_what_is_taken(of_group, capsys, group) -> None:
+    """One that several people are in, or are said to be in by their accounts alone."""
+    of_group(**group)
+    with pytest.raises(ProfileError, match="no such name"):
+        lookup.find(lookup.PROFILES, "mine", ProfileError)
+    assert "is not taken: others may write" in capsys.readouterr().err
+
+
+def test_a_user_or_group_without_a_name_is_nobodys_own(of_group, monkeypatch) -> None:
+    """As in a container that does not know the accounts of the cluster."""
+    of_group()
+    for module, name in ((pwd, "getpwuid"), (grp, "getgrgid")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, {}.__getitem__)
+            lookup._is_private.cache_clear()
+            assert "mine" not in lookup.names(lookup.PROFILES)
+
+
+def test_a_list_of_accounts_behind_the_bits_of_the_group_counts(of_group) -> None:
+    """The bits are then those that anyone on the list may have at most."""
+    path = of_group()
+    owner, named, group, mask, other = (1, 7, -1), (2, 6, 7), (4, 5, -1), (16, 7, -1), (32, 5, -1)
+    entries = [struct.pack("<HHi", *one) for one in (owner, named, group, mask, other)]
+    try:
+        os.setxattr(path.parent, lookup._ACL, struct.pack("<I", 2) + b"".join(entries))
+    except OSError as error:
+        pytest.skip(f"this file system has no such lists: {error}")
+    assert "mine" not in lookup.names(lookup.PROFILES)

@@ -8,11 +8,14 @@
 
 from __future__ import annotations
 
+import grp
 import logging
 import os
+import pwd
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -26,7 +29,8 @@ PROFILES: Final = "cluster_profiles"
 TEMPLATES: Final = "jobs/templates"
 SUFFIXES: Final = (".yaml", ".yml")
 
-_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_ACL: Final = "system.posix_acl_access"
+_ACCOUNTS: Final = Path("/etc/passwd")
 _LOGGER: Final = logging.getLogger(__name__)
 
 # unlike the methods of Path, these are False for a name that no file can have
@@ -44,18 +48,39 @@ def folders(kind: str) -> list[Path]:
 def is_safe(path: Path, root: Path) -> bool:
     """Say whether only this user and root may change a file or folder, and those up to `root`.
 
-    What they hold may run as this user. A line says what is not taken.
+    What they hold may run as this user. A line says what is not taken. That the group may write is
+    no danger where it is the user's private one, as with a umask of 002.
     """
     real = path.resolve()
     between = [path, *(one for one in path.parents if one.is_relative_to(root)), real, real.parent]
     for place in between:
         found = place.stat()
-        if found.st_mode & _OTHERS or found.st_uid not in {0, os.getuid()}:
+        shared = found.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(found.st_gid))
+        if shared or found.st_mode & stat.S_IWOTH or found.st_uid not in {0, os.getuid()}:
             _tell(
                 f"note: {path} is not taken: others may write {place} (chmod go-w, or name a path)"
             )
             return False
     return True
+
+
+@cache
+def _is_private(gid: int) -> bool:
+    """Say whether a group is this user's own: of the same name, and nobody else is known in it."""
+    with suppress(KeyError, OSError):  # an account that nobody knows
+        me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+        accounts = [line.split(":") for line in _ACCOUNTS.read_text("utf-8", "replace").split("\n")]
+        others = {one[2] for one in accounts if one[3:4] == [str(gid)]} - {str(me.pw_uid)}
+        own = me.pw_gid == gid and group.gr_name == me.pw_name
+        return own and not others and {*group.gr_mem} <= {me.pw_name}
+    return False
+
+
+def _has_acl(place: Path) -> bool:
+    """Say whether a list of accounts that may write stands behind the bits of the group."""
+    with suppress(OSError, AttributeError):  # a file system, or a system, without such lists
+        return _ACL in os.listxattr(place)
+    return False
 
 
 @cache
