@@ -132,13 +132,6 @@ def test_expand_writes_values_as_a_sweep_file_does(desk):
     assert '{"fc":"gemm"}' in shown
 
 
-def test_numerics_that_training_ignores_are_told_while_planning(desk):
-    """No layer row of a training point gets an error, whatever the file asks for."""
-    desk.spec("workload: training\naxes: {model: [resnet18]}\nmeasure: {numerics: layers}\n")
-    told = "note: numerics: layers is for inference; a training point compares its output only"
-    assert told in desk.run("expand", "sweep.yaml").stdout
-
-
 def test_points_are_spread_over_nodes_when_asked(desk):
     """300 points are one chunk by themselves; here they would be side by side."""
     desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 300, num: 300}"))

@@ -10,7 +10,7 @@ import torch
 
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, columns
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import models, numerics, workbench
+from hpcsweep.measure import models, rounding, workbench
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.layer_table import LayerTable
@@ -180,7 +180,7 @@ def test_dtypes_and_layouts_measure(bench, axes):
 def test_flags_are_documented_and_doubt_makes_a_row_invalid(bench, monkeypatch):
     """Every flag is in the list of flags; one that puts the number in doubt clears `valid`."""
     assert set(columns.FLAGS) >= columns.DOUBTFUL
-    monkeypatch.setattr(numerics, "TOLERANCE", {"float32": 0.0})
+    monkeypatch.setattr(rounding, "_DEPTH_GROWTH", 1e-9)
     row = bench.measure(point()).row
     assert "inaccurate" in row["flags"].split(";")
     assert set(row["flags"].split(";")) <= set(columns.FLAGS)
@@ -357,7 +357,7 @@ def test_an_unthrottled_measurement_is_taken_once(bench):
 
 @pytest.mark.parametrize("layers", [True, False, "unique"])
 def test_errors_of_convolutions_go_with_their_layer_rows(bench, layers):
-    """Without such rows the error of the output stands alone, and no pass is made for the rest."""
+    """Without such rows they are judged all the same, but told nowhere."""
     done = bench.measure(point(algorithm="gemm", measure={"layers": layers, "numerics": "layers"}))
     errors = [row["max_rel_error"] for row in done.layers if row["op"] == "conv2d"]
     assert len(errors) == (2 if layers else 0)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models, numerics
-from hpcsweep.measure.numerics import Reference, inaccurate, relative_error
+from hpcsweep.measure.numerics import Reference
+from hpcsweep.measure.rounding import is_open, is_wrong, unit
+from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
 from tinynets import OfItsOwn
 
@@ -23,6 +26,24 @@ def _run(wanted, change=lambda y: y):
         return model, change(model(image))
 
 
+def _error(reference, wanted, model, output):
+    """Return the largest relative error of the outputs."""
+    return max(v.error for v in reference.verdicts(wanted, model, output, 1.0))
+
+
+def _calls(net, image, names=None, *, whole=True, run=None):
+    """Compare the convolution calls of a pass; return their verdicts."""
+    shapes = shape_pass(net, image)
+    chosen = [choice.decide("auto", *call, None, "cpu") for call in shapes.convolutions]
+    if names is not None:
+        chosen = [next(c for c in chosen if c.layer == name) for name in names]
+        chosen = [replace(c) for c in chosen]
+    calls = numerics.Convolutions(chosen, tf32=False, whole=whole)
+    with calls.compared(net):
+        (run or net)(image)
+    return calls.verdicts("missing")
+
+
 @pytest.mark.parametrize(
     ("dtype", "low", "high"),
     [("float64", 0, 1e-12), ("float32", 1e-9, 1e-5), ("bfloat16", 1e-4, 0.1)],
@@ -30,19 +51,20 @@ def _run(wanted, change=lambda y: y):
 def test_the_error_is_of_the_dtypes_size(dtype, low, high):
     """float64 agrees with itself; float32 and bfloat16 lose what they should lose."""
     wanted = point(dtype=dtype)
-    error = Reference(CPU).error(wanted, *_run(wanted))
-    assert low <= error <= high
-    assert not inaccurate(error, dtype, tf32=False)
+    limit = 20 * unit(getattr(torch, dtype))
+    (verdict,) = Reference(CPU).verdicts(wanted, *_run(wanted), limit)
+    assert low <= verdict.error <= high
+    assert not is_wrong(verdict)
 
 
 def test_a_wrong_output_is_found():
     """An output that is off by one percent of the largest value has an error of one percent."""
     wanted = point()
     model, output = _run(wanted, lambda y: y + 0.01 * y.abs().max())
-    error = Reference(CPU).error(wanted, model, output)
-    assert error == pytest.approx(0.01, rel=0.01)
-    assert inaccurate(error, "float32", tf32=False)
-    assert not inaccurate(error, "float32", tf32=True)
+    (verdict,) = Reference(CPU).verdicts(wanted, model, output, 0.001)
+    assert verdict.error == pytest.approx(0.01, rel=0.01)
+    assert verdict.excess == pytest.approx(10, rel=0.01)
+    assert is_wrong(verdict)
 
 
 def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch):
@@ -56,11 +78,11 @@ def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch):
     monkeypatch.setattr(models, "make_inputs", counting)
     for axes in ({}, {"algorithm": "gemm"}, {"dtype": "bfloat16"}, {"memory_format": "nhwc"}):
         wanted = point(**axes)
-        assert reference.error(wanted, *_run(wanted)) < 0.1
+        assert _error(reference, wanted, *_run(wanted)) < 0.1
     assert len(computed) == 1
     for axes in ({"batch_size": 2}, {"input_size": 16}, {"seed": 1}):
         wanted = point(**axes)
-        assert reference.error(wanted, *_run(wanted)) < 1e-5
+        assert _error(reference, wanted, *_run(wanted)) < 1e-5
     assert len(computed) == 4
 
 
@@ -71,32 +93,35 @@ def test_both_ways_to_float64_agree():
         point("squeezenet1_1", input_size=64, dtype="bfloat16"),
     )
     model, output = _run(live)
-    errors = [Reference(CPU).error(wanted, model, output) for wanted in (live, half)]
+    errors = [_error(Reference(CPU), wanted, model, output) for wanted in (live, half)]
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
 def test_outputs_in_dicts_are_compared_tensor_by_tensor():
-    """A network with auxiliary heads returns a dict; its worst tensor counts."""
+    """A network with auxiliary heads returns a dict; each of its tensors is judged by itself."""
     wanted = point("tinynets:Dicts")
     model, output = _run(wanted)
     output["aux"][0] = output["aux"][0] + 1
-    assert Reference(CPU).error(wanted, model, output) > 0.1
+    verdicts = Reference(CPU).verdicts(wanted, model, output, 0.01)
+    assert [(v.of, is_wrong(v)) for v in verdicts] == [
+        ("output 1 of 2", False),
+        ("output 2 of 2", True),
+    ]
 
 
-def test_not_a_number_is_inaccurate_and_all_zero_is_undefined():
-    """An overflow is told; a reference of zeros has no relative error."""
-    one = torch.ones(2, dtype=torch.float64)
-    assert math.isnan(relative_error([one * math.nan], [one]))
-    assert inaccurate(math.nan, "float16", tf32=False)
-    assert relative_error([one], [one * 0]) is None
-    assert not inaccurate(None, "float32", tf32=False)
+@pytest.mark.parametrize("problem", [RuntimeError, TypeError, KeyError, MemoryError, ValueError])
+def test_a_network_without_float64_is_told_with_the_reason(caplog, monkeypatch, problem):
+    """Whatever its own code raises: nothing was compared, and the row says so."""
+    wanted = point("tinynets:Residual")
+    model, output = _run(wanted)
 
+    def fail(*_):
+        raise problem("float alone")
 
-def test_a_network_without_float64_has_no_error_but_a_row(caplog):
-    """Where the float64 pass is impossible the cell stays empty, and the log says why."""
-    wanted = point("tinynets:Hungry", input_size=4)
-    model = models.build(models.ModelKey.of(wanted), CPU)
-    assert Reference(CPU).error(wanted, model, torch.zeros(1)) is None
+    monkeypatch.setattr(model, "forward", fail)
+    (verdict,) = Reference(CPU).verdicts(wanted, model, output, 1.0)
+    assert is_open(verdict)
+    assert "float alone" in verdict.told
     assert "no float64 reference" in caplog.text
 
 
@@ -107,22 +132,22 @@ def test_each_convolution_is_held_against_float64_on_its_own_input(mode):
         nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Conv2d(4, 4, 3, stride=2, groups=2)
     )
     image = torch.randn(1, 3, 12, 12)
-    exact = numerics.convolution_errors(net, lambda: net(image), ["0", "1"])
-    assert len(exact) == 2
-    assert max(exact) < 1e-6
+    assert max(v.error for v in _calls(net, image)) < 1e-6
     net[0].register_forward_hook(lambda _m, _i, output: output * 1.01)
-    spoilt = numerics.convolution_errors(net, lambda: net(image), ["0", "1"])
-    assert spoilt[0] == pytest.approx(0.01, rel=0.1)
-    assert spoilt[1] < 1e-6
+    spoilt = _calls(net, image)
+    assert spoilt[0].error == pytest.approx(0.01, rel=0.1)
+    assert spoilt[1].error < 1e-6
+    assert [is_wrong(v) for v in spoilt] == [True, False]
+    assert [is_wrong(v) for v in _calls(net, image, whole=False)] == [True, False]
 
 
 def test_a_convolution_of_its_own_class_is_held_against_itself():
     """It need not compute what its filters say; float64 runs its own code."""
     net = OfItsOwn().eval()
     image = torch.randn(1, 3, 12, 12)
-    errors = numerics.convolution_errors(net, lambda: net(image), ["plain", "own"])
-    assert len(errors) == 2
-    assert all(0 < error < 1e-6 for error in errors)
+    verdicts = _calls(net, image)
+    assert [v.of for v in verdicts] == ["plain", "own"]
+    assert all(0 < v.error < 1e-6 and v.excess < 1 for v in verdicts)
     assert not any(module._forward_hooks for module in net.modules())
 
 
@@ -135,10 +160,12 @@ def test_errors_are_told_for_the_calls_that_are_asked_for():
 
     net = nn.Sequential(nn.Conv2d(3, 3, 1), Float32Alone(3, 3, 1))
     image = torch.randn(1, 3, 4, 4)
-    first, missing, other = numerics.convolution_errors(net, lambda: net(image), ["0", "0", "1"])
-    assert first < 1e-6
-    assert missing is None
-    assert other is None
+    first, missing, other = _calls(net, image, ["0", "0", "1"])
+    assert first.error < 1e-6
+    assert missing.told == "0: missing"
+    assert "no float64 reference" in other.told
+    assert is_open(missing)
+    assert is_open(other)
 
 
 @pytest.mark.parametrize("network", ["Residual", "Attention", "Borrowing", "Dicts"])
@@ -151,7 +178,9 @@ def test_float64_layer_by_layer_is_float64_at_once(network, monkeypatch):
         found = [*tensors_in(numerics._layer_by_layer(model, image))]
         wanted = [*tensors_in(copy.deepcopy(model).double()(image))]
     assert {tensor.dtype for tensor in found} == {torch.float64}
-    assert relative_error(found, wanted) < 1e-14
+    assert all(
+        torch.allclose(a, b, rtol=1e-13, atol=1e-14) for a, b in zip(found, wanted, strict=True)
+    )
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert all("forward" not in module.__dict__ for module in model.modules())
 
@@ -168,7 +197,7 @@ def test_the_weights_of_a_reduced_type_are_drawn_once_beside_a_gpu(monkeypatch, 
         network = build(models.ModelKey.of(wanted), CPU)
         (image,) = models.make_inputs(wanted, CPU)
         with torch.inference_mode():
-            assert reference.error(wanted, network, network(image)) < 0.1
+            assert _error(reference, wanted, network, network(image)) < 0.1
     assert len(keys) == built
     reference.make_room(point(dtype="bfloat16", seed=1))
     assert not reference._drawn.keep_only(keys[0])

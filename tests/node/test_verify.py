@@ -91,7 +91,8 @@ def test_an_algorithm_that_computes_something_else_is_found_out(
     lying(monkeypatch, "gemm", lambda *args: honest(*args) * 1.01)
     (finding,) = found(bench, point(NET, algorithm="gemm"))
     assert not finding.proven
-    assert "from float64" in finding.problems[0]
+    assert finding.problems[0].startswith("not as float64: 0: error is ")
+    assert not finding.row["valid"]
 
 
 def test_the_default_is_measured_once_per_input(bench: Inference) -> None:
@@ -250,12 +251,13 @@ def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: Infere
     heading, first, second = [
         line.split() for line in verify.text([finding], layers=True).splitlines()[3:-2]
     ][-3:]
-    assert heading == ["layer", "ran", "MiB", "error", "ms", "to", "auto", "seen"]
+    assert heading == [*("layer", "ran", "MiB", "error", "of", "bound", "ms", "to", "auto", "seen")]
     for line in (first, second):
         assert line[1] == "gemm"
         assert float(line[2]) >= 0
         assert float(line[3]) < 1e-5
-        assert line[5].endswith("x")
+        assert float(line[4]) < 1
+        assert line[6].endswith("x")
 
 
 @pytest.mark.parametrize(
@@ -307,4 +309,85 @@ def test_an_output_that_was_not_compared_is_not_proven(bench: Inference) -> None
     """An output of zeros says nothing about what computed it; nor does one without a reference."""
     (finding,) = found(bench, point("tinynets:Silent", algorithm="gemm"))
     assert finding.row["max_rel_error"] is None
-    assert finding.problems == ["the output could not be compared with float64"]
+    assert finding.problems == ["not compared with float64: output: every value is zero"]
+    assert finding.row["flags"].split(";")[-1] == "unverified"
+    assert not finding.row["valid"]
+
+
+@pytest.mark.parametrize(
+    ("network", "flag", "told"),
+    [
+        ("NoisyHead", "inaccurate", "two passes over one input differ; is the network random?"),
+        ("Dropout", "inaccurate", "two passes over one input differ"),
+        ("WrongHead", "inaccurate", "output 2 of 2: error is"),
+        ("Growing", "inaccurate", "two passes over one input differ"),
+        ("Float32Alone", "unverified", "output: no float64 reference: "),
+        ("Undefined", "unverified", "output: float64 itself is not finite"),
+        ("Nothing", "unverified", "output: there is no tensor in it"),
+        ("OwnFloat32", "unverified", "own: no float64 reference: "),
+    ],
+)
+def test_a_network_that_is_not_as_in_float64_is_never_proven(
+    bench: Inference, network: str, flag: str, told: str
+) -> None:
+    """Not by the framework's own choice either; its row is not valid and has the reason."""
+    (finding,) = found(bench, point(f"oddoutputs:{network}"))
+    assert flag in finding.row["flags"].split(";")
+    assert told in finding.row["numerics_reason"]
+    assert not finding.row["valid"]
+    assert not finding.proven
+    assert told in verify.text([finding])
+
+
+@pytest.mark.parametrize("network", ["Records", "Indices", "Complex", "Masked", "InPlace"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_odd_outputs_that_are_right_are_compared(bench: Inference, network: str, dtype) -> None:
+    """Records, indices, infinities, complex numbers, and a network that changes its input."""
+    (finding,) = found(bench, point(f"oddoutputs:{network}", dtype=dtype))
+    assert finding.problems == []
+    assert finding.row["numerics_reason"] is None
+    assert 0 < finding.row["error_over_bound"] < 1
+
+
+@pytest.mark.parametrize("numerics", [True, "layers"])
+def test_a_wrong_layer_that_no_output_shows_makes_a_row_invalid(
+    bench: Inference, monkeypatch: pytest.MonkeyPatch, numerics
+) -> None:
+    """The last convolution drops a tap; what follows adds next to nothing of it to the output."""
+    honest = FAMILIES["gemm"].convolve
+
+    def lie(x: torch.Tensor, weight: torch.Tensor, shape) -> torch.Tensor:
+        weight = weight.clone()
+        weight[..., 0, 0] *= weight.shape[1] == 3
+        return honest(x, weight, shape)
+
+    lying(monkeypatch, "gemm", lie)
+    asked = point("oddoutputs:Faint", algorithm="gemm", measure={"numerics": numerics})
+    with torch.inference_mode():
+        row = bench.measure(asked).row
+    assert "inaccurate" in row["flags"].split(";")
+    assert not row["valid"]
+    assert row["numerics_reason"].startswith("late: error is ")
+    assert "output" not in row["numerics_reason"]
+
+
+def test_what_was_not_to_be_compared_is_told(bench: Inference) -> None:
+    """The row stays valid, but it does not look like one that was compared."""
+    row = bench.measure(point(NET, measure={"numerics": False})).row
+    assert "unchecked" in row["flags"].split(";")
+    assert row["numerics_reason"] is row["error_over_bound"] is None
+
+
+def test_the_forward_convolutions_of_a_training_are_compared_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the weights that were learned; rows of gradients have no error."""
+    (honest,) = found(Training("cpu"), training(algorithm="gemm", amp="bf16"))
+    assert honest.problems == []
+    excesses = [(row["direction"], row.get("error_over_bound")) for row in honest.convolutions]
+    assert all((error is not None) == (way == "forward") for way, error in excesses)
+    convolve = FAMILIES["gemm"].convolve
+    lying(monkeypatch, "gemm", lambda *args: convolve(*args) * 1.05)
+    (liar,) = found(Training("cpu"), training(algorithm="gemm"))
+    assert not liar.proven
+    assert "stem: error is " in liar.row["numerics_reason"]

@@ -40,8 +40,9 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "clock_drift": "the SM clock moved by more than 5 % during the measurement; single looks apart",
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
     "compiling": "torch compiled while passes or steps were timed",
-    "inaccurate": "the output differs from float64 by more than rounding in this dtype explains",
     "switched": "the network changed threads, TF32, autotuning or determinism of its own point",
+    "inaccurate": "an output or a convolution is further from float64 than rounding explains",
+    "unverified": "an output or a convolution could not be compared with float64",
     "profiled": "a profiler ran at the same time and changed the times",
     "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
 }
@@ -49,6 +50,7 @@ _DOUBTS: Final[Mapping[str, str]] = {
 FLAGS: Final[Mapping[str, str]] = {
     **_DOUBTS,
     "noisy": "relative IQR above 10 %",
+    "unchecked": "`numerics: false`: nothing was compared with float64",
     "few_samples": "fewer than 10 samples",
     "recompiled": "torch compiled again after the first pass; nothing of that is in the times, but "
     "after eight times it runs without compiling",
@@ -158,7 +160,9 @@ _ALGORITHM = _group(
     ("fallback_reason", "str", "most frequent reason of the fallbacks"),
     ("workspace_bytes", "int", "largest workspace of a convolution"),
     ("algorithm_setup_ms", "float", "time to choose: support, plans, compilation; less if known"),
-    ("max_rel_error", "float", "largest error divided by the largest value of the float64 output"),
+    ("max_rel_error", "float", "largest error of an output over its largest value in float64"),
+    ("error_over_bound", "float", "largest error, of outputs and convolutions, over its bound"),
+    ("numerics_reason", "str", "what is `inaccurate` or `unverified`, and why"),
 )
 
 _TIME = _group(
@@ -328,6 +332,7 @@ _LAYER_ONLY = _group(
     ("fallback_reason", "str", "why another algorithm than the requested one ran"),
     ("workspace_bytes", "int", "workspace of the convolution"),
     ("max_rel_error", "float", "error against float64; only with `numerics: layers`"),
+    ("error_over_bound", "float", "largest error of a value over what rounding explains of it"),
     ("n", "int", "timed passes"),
     ("q1_ms", "float", "first quartile"),
     ("q3_ms", "float", "third quartile"),
@@ -424,6 +429,7 @@ LATER: Final = frozenset(
         *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
         *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share", "own_files"),
         *("left_behind", "cold"),
+        *("error_over_bound", "numerics_reason"),
     )
 )
 

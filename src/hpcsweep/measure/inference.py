@@ -31,6 +31,7 @@ from hpcsweep.measure.bench_api import Measured, Unsupported
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.rounding import Verdict
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import caches, compiling, isolated, loop, stats
@@ -117,14 +118,9 @@ class Inference(Workbench):
         timed = self._time(ready)
         proof = self._prove(ready, ready.run)
         artifacts = self._profile(point, ready.run)
-        layer_errors = self._layer_errors(ready) if timed.table else []
-        error = self._error(ready)
+        outputs, layers = self._error(ready)
         found = Findings(
-            table=timed.table,
-            proof=proof,
-            error=error,
-            layer_errors=layer_errors,
-            timed_s=timed.seconds,
+            table=timed.table, proof=proof, outputs=outputs, layers=layers, timed_s=timed.seconds
         )
         median = timed.clean.median
         cells: Row = {
@@ -274,21 +270,13 @@ class Inference(Workbench):
         self._telemetry.begin()
         return *lanes.collect(settings, self._telemetry.sample), stats.median(done.times[0])
 
-    def _layer_errors(self, ready: _Prepared) -> list[float | None]:
-        """Return the error of every convolution call, if they are wanted and there is float64."""
-        if ready.point.measure["numerics"] != "layers" or self.device.type == "mps":
-            return []
-        layers = [choice.layer for choice in ready.choices]
-        return numerics.convolution_errors(ready.model, ready.run, layers)
+    def _error(self, ready: _Prepared) -> tuple[list[Verdict] | None, list[Verdict]]:
+        """Compare a pass with float64; leaves the network plain."""
 
-    def _error(self, ready: _Prepared) -> float | None:
-        """Return the largest relative error against float64; leaves the network plain."""
-        if not ready.point.measure["numerics"]:
-            return None
-        with models.seeded(ready.point):  # the image anew, as a network may write into it
-            output = ready.model(*models.make_inputs(ready.point, self.device.torch_device))
-        swap.restore(ready.model)
-        return self._reference.error(ready.point, ready.model, output)
+        def run() -> object:  # a network may change its input
+            return ready.model(*models.make_inputs(ready.point, self.device.torch_device))
+
+        return self._compare(ready, self._reference, run, "its call did not come")
 
     def _forget(self) -> None:
         """Give memory back after it ran out."""

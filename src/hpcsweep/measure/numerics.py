@@ -1,19 +1,19 @@
-"""The error of an output against float64: the same network, computed by the plain framework.
+"""Compares outputs and convolutions with float64: the same network, run by the plain framework.
 
-`max_rel_error` is the largest deviation over the largest magnitude of the float64 output. The
-reference starts from the float32 weights and inputs, so rounding them to half precision counts as
-error, too. After a training in a reduced type there are no other weights than the reduced ones, nor
-of layers that were made in the first pass: the reference has them as they are, and what rounding
-cost while they were learned is not told. The reference is kept while consecutive points have the
-same network, size, batch and inputs.
+Each output is compared by itself, and each convolution call on the input that it had; `rounding`
+has the bounds. What has no float64 to compare with is told with the reason. The reference starts
+from the float32 weights and inputs, so rounding them to half precision counts as error, too. After
+a training in a reduced type there are no other weights than the reduced ones, nor of layers that
+were made in the first pass: the reference has them as they are, and what rounding cost while they
+were learned is not told. The reference is kept while consecutive points have the same network,
+size, batch and inputs.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -24,24 +24,19 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import sources
 from hpcsweep.conv import parts
+from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
-from hpcsweep.conv.shape import mapped
+from hpcsweep.conv.shape import ConvShape, mapped
 from hpcsweep.conv.swap import ExplicitConv2d
-from hpcsweep.measure import models, tensors
+from hpcsweep.errors import first_line
+from hpcsweep.measure import models, rounding, tensors
+from hpcsweep.measure.rounding import Arithmetic, Verdict
 from hpcsweep.point import Point
 
-# What a deep network may lose: the type's own rounding, a few hundred layers of it. Measured on
-# torchvision's networks at 224: float32 up to 4e-6, bfloat16 up to 0.05; Winograd loses more.
-TOLERANCE: Final[Mapping[str, float]] = {
-    "float64": 1e-10,
-    "float32": 2e-4,
-    "float16": 0.05,
-    "bfloat16": 0.3,
-}
-TF32_TOLERANCE: Final = 0.05
 # Types that still hold the weights as they were drawn or trained.
 _LOSSLESS: Final = frozenset({"float32", "float64"})
 _BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converted at a time
+_PLAIN: Final = (nn.Conv2d, ExplicitConv2d)  # they compute what their filters say
 _log = logging.getLogger(__name__)
 
 
@@ -59,19 +54,18 @@ class Reference:
         self._outputs: list[Tensor] = []
         self._drawn, self._keeps = models.ModelCache(torch.device("cpu")), device.type == "cuda"
 
-    def error(self, point: Point, network: nn.Module, output: object) -> float | None:
-        """Return `max_rel_error` of an output of the point's network.
+    def verdicts(
+        self, point: Point, network: nn.Module, output: object, limit: float
+    ) -> list[Verdict]:
+        """Compare each output of the point's network; `limit` is the relative error that may be.
 
-        The network must run the plain framework by now. None: the float64 pass is not possible
-        here, or its output is all zero.
+        The network must run the plain framework by now.
         """
         try:
-            wanted = self._for(point, network)
-        except RuntimeError as error:
-            _log.warning("no float64 reference: %s", error)
-            return None
-        found = [tensor.to(self._device).double() for tensor in autograd_graph.tensors_in(output)]
-        return relative_error(found, wanted)
+            found, wanted = [*autograd_graph.tensors_in(output)], self._for(point, network)
+            return rounding.of_outputs(found, wanted, limit)
+        except Exception as error:  # noqa: BLE001 - a network's own code may raise anything
+            return [_not_compared("output", error)]
 
     def drop(self) -> None:
         """Forget the output, and the weights."""
@@ -115,43 +109,110 @@ def _as_drawn(point: Point) -> models.ModelKey:
     return replace(models.ModelKey.of(point), dtype="float32", memory_format="nchw")
 
 
-def convolution_errors(
-    network: nn.Module, run: Callable[[], object], layers: Sequence[str]
-) -> list[float | None]:
-    """Return the error of the convolution calls of `layers`, which are names in call order.
+def _not_compared(of: str, error: Exception) -> Verdict:
+    _log.warning("no float64 reference of %s: %s", of, error)
+    return Verdict(of=of, reason=f"no float64 reference: {first_line(error)}")
 
-    Each call is compared with float64 by the framework on the input that the call itself had, so
-    what earlier layers lost does not count. None: the call did not come, or there is no float64.
+
+class Convolutions:
+    """Compares the convolution calls of passes, each on its own input: earlier errors do not count.
+
+    Unless `whole`, random sums of its channels stand for a call's output.
     """
-    errors: dict[str, list[float | None]] = {name: [] for name in layers}
-    calls: list[str] = []  # one at a time, since a layer's own code is called once more inside
 
-    def compare(name: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
-        assert isinstance(module, nn.Conv2d)  # noqa: S101 - hooked on no other
-        inputs = list(autograd_graph.tensors_in([args, kwargs]))
-        if not calls and len(inputs) == 1 and not mapped(inputs[0]):  # as for the shape pass
-            calls.append(name)
-            errors[name].append(_own_error(module, inputs[0].double(), output))
-            calls.clear()
+    def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
+        self._choices, self._tf32, self._whole = choices, tf32, whole
+        self._found: dict[int, Verdict] = {}
+        self._inside = False  # a layer's own code is called once more
+        self._last: tuple[nn.Conv2d, LayerChoice, Tensor, object] | None = None
 
-    with ExitStack() as hooks:
-        for name in errors:
-            module, hook = network.get_submodule(name), partial(compare, name)
-            hooks.enter_context(module.register_forward_hook(hook, with_kwargs=True))
-        run()
-    in_order = {name: iter(of_layer) for name, of_layer in errors.items()}
-    return [next(in_order[name], None) for name in layers]
+    @contextmanager
+    def compared(self, network: nn.Module) -> Iterator[None]:
+        """Compare the calls of a pass in the block."""
+        names = dict.fromkeys(choice.layer for choice in self._choices)
+        with ExitStack() as undo:
+            for name in names:
+                layer = network.get_submodule(name)
+                wrap = partial(self._comparing, name, layer)
+                undo.enter_context(parts.wrapped_forwards([layer], wrap))
+                undo.enter_context(layer.register_forward_hook(self._hooked))
+            yield
+        self._last = None
+
+    def verdicts(self, missing: str | None) -> list[Verdict]:
+        """Return one for each choice, in order; `missing` is the reason of a call without one."""
+        return [
+            self._found.get(i, Verdict(of=choice.layer, reason=missing))
+            for i, choice in enumerate(self._choices)
+        ]
+
+    def arithmetic(self, choice: LayerChoice, device: str, *, casts: bool = False) -> Arithmetic:
+        """Return how exactly a call computes."""
+        return Arithmetic.of(choice, device, tf32=self._tf32, casts=casts)
+
+    def _comparing(
+        self, name: str, layer: nn.Conv2d, forward: Callable[..., object]
+    ) -> Callable[..., object]:
+        """Return a layer's code that compares what it computes."""
+
+        def run(*args: object, **kwargs: object) -> object:
+            inputs = list(autograd_graph.tensors_in([args, kwargs]))
+            choice = None if self._inside else self._choice(name, layer, inputs)
+            if choice is None:
+                return forward(*args, **kwargs)
+            x = inputs[0] if type(layer) in _PLAIN else inputs[0].clone()  # its code may change it
+            output = forward(*args, **kwargs)
+            self._last = layer, choice, x, output
+            self._compare(*self._last)
+            return output
+
+        return run
+
+    def _hooked(self, layer: nn.Module, _args: object, output: object) -> None:
+        """Compare a call once more if a hook of the network changed what it returns."""
+        last = None if self._inside else self._last
+        if last and last[0] is layer and last[3] is not output:
+            self._compare(*last[:3], output)
+
+    def _choice(self, name: str, layer: nn.Conv2d, inputs: Sequence[Tensor]) -> LayerChoice | None:
+        """Return the announced call that this is."""
+        if len(inputs) != 1 or mapped(inputs[0]):
+            return None
+        shape = ConvShape.of(layer, inputs[0])
+        left = (c for i, c in enumerate(self._choices) if c.layer == name and i not in self._found)
+        return next((choice for choice in left if choice.shape == shape), None)
+
+    def _compare(self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: object) -> None:
+        casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
+        how = self.arithmetic(choice, x.device.type, casts=casts)
+        number = next(i for i, one in enumerate(self._choices) if one is choice)
+        self._inside, wrapper = True, layer.__dict__.pop("forward")
+        try:
+            with torch.autocast(x.device.type, enabled=False):
+                verdict = replace(self._verdict(layer, x, output, how), of=choice.layer)
+        except Exception as error:  # noqa: BLE001 - a layer's own code may raise anything
+            verdict = _not_compared(choice.layer, error)
+        finally:
+            self._inside, layer.__dict__["forward"] = False, wrapper
+        self._found[number] = verdict
+
+    def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Verdict:
+        found = [*autograd_graph.tensors_in(output)]
+        if type(layer) in _PLAIN and len(found) == 1:
+            return rounding.of_call(layer, x, found[0], how, whole=self._whole)
+        wanted = _in_float64(layer, rounding.exact(x))
+        return rounding.of_own_code(found, [*autograd_graph.tensors_in(wanted)], how)
 
 
-def _own_error(layer: nn.Conv2d, x: Tensor, output: object) -> float | None:
-    plain = type(layer) in {nn.Conv2d, ExplicitConv2d}
-    try:
-        wanted = _exact(layer, x) if plain else _in_float64(layer, x)
-    except RuntimeError as error:
-        _log.warning("no float64 reference of a %s: %s", type(layer).__name__, error)
-        return None
-    found = [tensor.double() for tensor in autograd_graph.tensors_in(output)]
-    return relative_error(found, list(autograd_graph.tensors_in(wanted)))
+def told_random(
+    run: Callable[[], object], outputs: Sequence[Verdict], limit: float
+) -> list[Verdict]:
+    """Say it of wrong outputs if two passes differ as well: the network draws random numbers."""
+    first, second = ([t.clone() for t in autograd_graph.tensors_in(run())] for _ in range(2))
+    if not any(map(rounding.is_wrong, rounding.of_outputs(first, second, limit))):
+        return [*outputs]
+    reason = "two passes over one input differ; is the network random?"
+    return [replace(v, reason=reason) if rounding.is_wrong(v) else v for v in outputs]
 
 
 def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
@@ -159,7 +220,7 @@ def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
     device = inputs[0].device
 
     def change(held: Tensor) -> Tensor:
-        exact = _double(held.to(device))
+        exact = rounding.exact(held.to(device))
         return exact.clone() if exact is held else exact
 
     with parts.eagerly():
@@ -193,8 +254,8 @@ def _by_rows(forward: Callable[..., object]) -> Callable[[Tensor], Tensor]:
 
     def run(x: Tensor) -> Tensor:
         rows = max(1, _BLOCK // layer.in_features)
-        parts = [F.linear(x, _double(w.to(x.device))) for w in layer.weight.split(rows)]
-        found = torch.cat(parts, -1)
+        blocks = [F.linear(x, rounding.exact(w.to(x.device))) for w in layer.weight.split(rows)]
+        found = torch.cat(blocks, -1)
         return found if layer.bias is None else found + layer.bias.to(x.device)
 
     return run
@@ -209,7 +270,9 @@ def _doubled(device: torch.device, forward: Callable[..., object]) -> Callable[.
         before = [dict(tensors) for tensors in held]
         try:
             for tensors in held:
-                exact = {n: _double(t.to(device)) for n, t in tensors.items() if t is not None}
+                exact = {
+                    n: rounding.exact(t.to(device)) for n, t in tensors.items() if t is not None
+                }
                 tensors.update(exact)
             return forward(*args, **kwargs)
         finally:
@@ -224,36 +287,7 @@ def _has_own(module: nn.Module) -> bool:
     return bool(tensors)
 
 
-def _exact(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """Convolve in float64, as the framework's own layer would."""
-    bias = None if layer.bias is None else layer.bias.double()
-    return layer._conv_forward(x, layer.weight.double(), bias)  # noqa: SLF001 - pads as it does
-
-
-def relative_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float | None:
-    """Return the largest deviation over the largest magnitude wanted; None where that is zero."""
-    largest = max((t.abs().max().item() for t in wanted if t.numel()), default=0.0)
-    if not largest:
-        return None
-    deviations = [(a - b).abs().max().item() for a, b in zip(found, wanted, strict=True)]
-    return math.nan if any(map(math.isnan, deviations)) else max(deviations) / largest
-
-
 def image_device(network: nn.Module) -> str:
     """Return the device type that a network wants its images on."""
     first = next(network.parameters(), None)
     return first.device.type if first is not None else "cpu"
-
-
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.double().contiguous() if tensor.is_floating_point() else tensor
-
-
-def inaccurate(error: float | None, dtype: str, *, tf32: bool) -> bool:
-    """Say whether an error is more than the dtype explains."""
-    if error is None:
-        return False
-    limit = TOLERANCE[dtype]
-    if tf32 and dtype == "float32":
-        limit = TF32_TOLERANCE
-    return not error <= limit  # not a number is inaccurate, too

@@ -20,21 +20,24 @@ from hpcsweep import catalog
 from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.catalog.columns import DOUBTFUL, Row
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv import swap
 from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.errors import first_line
-from hpcsweep.measure import convolutions, coverage, numerics, profilers, work
+from hpcsweep.measure import convolutions, coverage, numerics, profilers, rounding, work
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
+from hpcsweep.measure.rounding import Verdict
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.point import Point
 
+_REDUCED: Final = {"bf16": "bfloat16", "fp16": "float16"}  # mixed precision
 COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
 
 
@@ -70,14 +73,15 @@ class Ready:
 class Findings:
     """What the passes after the timed ones found, and the layers' times.
 
-    `error` is that of the whole output against float64, `layer_errors` those of the convolutions.
+    `outputs` and `layers` compare the outputs and the convolution calls with float64; None: not
+    asked for.
     `timed_s` are the seconds of all timed passes (see `Measured`).
     """
 
     table: LayerTable | IsolatedTable | None
     proof: Proof
-    error: float | None
-    layer_errors: Sequence[float | None] = ()
+    outputs: Sequence[Verdict] | None
+    layers: Sequence[Verdict] = ()
     timed_s: float
 
 
@@ -153,6 +157,34 @@ class Workbench:
         marking = partial(layer_timer.marked, ready.model, calls)
         return forward_pass.prove(ready.model, run, ready.choices, self._backend, marking)
 
+    def _compare(
+        self,
+        ready: Ready,
+        reference: numerics.Reference,
+        run: Callable[[], object],
+        missing: str | None,
+    ) -> tuple[list[Verdict] | None, list[Verdict]]:
+        """Compare the outputs and convolution calls of a pass with float64; leaves them plain.
+
+        `run` takes the point's first input, drawn anew. `missing` is told of calls that do not
+        come; None: they need not.
+        """
+        wanted, axes = ready.point.measure["numerics"], ready.point.axes
+        if not wanted:
+            return None, []
+        tf32 = axes["tf32"] and self.device.type == "cuda"
+        calls = numerics.Convolutions(ready.choices, tf32=tf32, whole=wanted == "layers")
+        with calls.compared(ready.model):
+            output = run()
+        swap.restore(ready.model)
+        how = [calls.arithmetic(choice, self.device.type) for choice in ready.choices]
+        dtype = _REDUCED.get(axes.get("amp", ""), axes["dtype"])
+        limit = rounding.output_limit(ready.shapes, how, dtype, tf32=tf32)
+        outputs = reference.verdicts(ready.point, ready.model, output, limit)
+        if any(map(rounding.is_wrong, outputs)):
+            outputs = numerics.told_random(run, outputs, limit)
+        return outputs, calls.verdicts(missing)
+
     def _was_throttled(self) -> bool:
         """Say whether the GPU was throttled in the last passes; if so, let it cool down."""
         if THROTTLED not in self._telemetry.flags():
@@ -181,15 +213,15 @@ class Workbench:
             **work.amount_cells(ready.model, ready.shapes),
             "algorithm_setup_ms": ready.setup_ms,
             "algorithm_evidence": found.proof.source.value,
-            "max_rel_error": found.error,
+            **rounding.cells([*(found.outputs or ()), *found.layers], found.outputs or ()),
             "threads": torch.get_num_threads(),
             "load_avg_1min": ready.load,
             "flags": ";".join(raised),
             "valid": DOUBTFUL.isdisjoint(raised),
         }
         about = convolutions.call_cells(ready.calls, found.proof.calls)
-        for of_call, error in zip(about, found.layer_errors, strict=bool(found.layer_errors)):
-            of_call["max_rel_error"] = error
+        for of_call, verdict in zip(about, found.layers, strict=False):  # forward calls come first
+            of_call |= {"max_rel_error": verdict.error, "error_over_bound": verdict.excess}
         layers = table.rows(ready.point, about, found.proof.others_ms) if table else []
         return Measured(row, layers, samples, found.proof, found.timed_s)
 
@@ -211,7 +243,7 @@ class Workbench:
     def _doubts(self, ready: Ready, found: Findings, covered: Row) -> list[str]:
         """Return the flags about instruments, algorithms and the machine's sharing."""
         axes = ready.point.axes
-        precision = {"bf16": "bfloat16", "fp16": "float16"}.get(axes.get("amp", ""), axes["dtype"])
+        verdicts = [*(found.outputs or ()), *found.layers]
         overhead = found.table.overall_cells()["hook_overhead_pct"] if found.table else None
         reasons = {
             "layer_starved": found.table is not None and found.table.starved,
@@ -222,7 +254,9 @@ class Workbench:
             "switched": not framework.is_kept(axes),
             "uncovered": covered["algorithm_uncovered"] is not None,
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
-            "inaccurate": numerics.inaccurate(found.error, precision, tf32=axes["tf32"]),
+            "inaccurate": any(map(rounding.is_wrong, verdicts)),
+            "unverified": any(map(rounding.is_open, verdicts)),
+            "unchecked": found.outputs is None,
         }
         return [name for name, raised in reasons.items() if raised]
 

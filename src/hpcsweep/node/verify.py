@@ -2,14 +2,14 @@
 
 Each point is measured by the code that measures it in the sweep, with few passes and with every
 check on: which layers were swapped, what each call was asked to run and ran, what the profiler saw
-in it, how far the output is from float64. The framework's own default is measured for the same
-network and input, to compare time and error.
+in it, how far outputs and calls are from float64. The framework's own default is measured for the
+same network and input, to compare time and error.
 
 A point is *proven* when the profiler saw every convolution call (and a kernel, where a library was
 called by the name of an algorithm), none of them contradicts the algorithm that it claims, no
-convolution ran that is beyond all back-ends, and the output is as exact as its type allows. A
-fallback is no contradiction: it is counted, with the reason. But where an algorithm was asked for
-and every convolution fell back, nothing is proven.
+convolution ran that is beyond all back-ends, and each output and each convolution call is as exact
+as rounding allows. A fallback is no contradiction: it is counted, with the reason. But where an
+algorithm was asked for and every convolution fell back, nothing is proven.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CHECKS: Final[Mapping[str, Any]] = {
     "numerics": "layers",
 }
 _SHOWN: Final = 3
-_LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "ms", "to auto", "seen")
+_LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "of bound", "ms", "to auto", "seen")
 _MIB: Final = 1 << 20
 _HEADINGS: Final = ("algorithm", "ran", "FLOPs", "seen", "error", "of auto", "ms", "to auto")
 _WIDTHS: Final = (24, 10, 7, 11, 9, 9, 9, 0)
@@ -114,10 +114,9 @@ class Finding:
         flags = self.row["flags"].split(";")
         if "algorithm_absent" in flags:
             found.append("no convolution ran the algorithm")
-        if self.row["max_rel_error"] is None:
-            found.append("the output could not be compared with float64")
-        if "inaccurate" in flags:
-            found.append(f"output is {_short(self.row['max_rel_error'])} from float64")
+        if self.row["max_rel_error"] is None or {"unverified", "inaccurate"} & {*flags}:
+            told = "not as" if "inaccurate" in flags else "not compared with"
+            found.append(f"{told} float64: {self.row.get('numerics_reason') or 'no output'}")
         return found
 
     @property
@@ -258,7 +257,8 @@ def _compared(finding: Finding) -> tuple[tuple[str, Row], tuple[str, Row]]:
 
 def _doubts(row: Row) -> list[str]:
     """Return the flags that put a time in doubt."""
-    timing = columns.DOUBTFUL - {"algorithm_mismatch", "algorithm_absent", "inaccurate"}
+    about = {"algorithm_mismatch", "algorithm_absent", "inaccurate", "unverified"}
+    timing = columns.DOUBTFUL - about
     return [flag for flag in row.get("flags", "").split(";") if flag in timing]
 
 
@@ -278,6 +278,7 @@ def _layer_table(finding: Finding) -> list[str]:
                 f"{row['algorithm_used']}{why}",
                 "" if workspace is None else f"{workspace / _MIB:.1f}",
                 _short(row.get("max_rel_error")),
+                _short(row.get("error_over_bound")),
                 f"{row['median_ms']:.4g}",
                 _ratio(row["median_ms"], default),
                 cell(evidence),

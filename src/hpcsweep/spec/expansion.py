@@ -205,14 +205,11 @@ def flat(point: Point) -> dict[str, Any]:
 
 
 def doubts(sweep: Sweep) -> list[str]:
-    """Return notes about what a sweep can ask for in vain: misspelt models of a no-op, settings.
+    """Return notes about what a sweep can ask for in vain: misspelt models of a no-op.
 
     `noop` accepts any name as a model, since it runs none; but a file that was tried out as a no-op
     is often used for a real workload next.
     """
-    if sweep.workload == "training" and sweep.measure["numerics"] == "layers":
-        what = "a training point compares its output only, as with `numerics: true`"
-        return [f"numerics: layers is for inference; {what}"]
     if sweep.workload != "noop":
         return []
     names = [name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS]

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from types import ModuleType
 from typing import Any, Final
 
 import torch
 
+# what may be in an output without being a part of it
+_OPAQUE: Final = (str, bytes, type, ModuleType, torch.nn.Module)
 _LEAF: Final = "AccumulateGrad"
 
 
 def tensors_in(value: object) -> Iterable[torch.Tensor]:
-    """Return the tensors in what a network returns: alone, or in tuples, lists and dicts."""
+    """Return the tensors in what a network returns: alone, or in containers and plain objects."""
+    return _tensors_in(value, set())
+
+
+def _tensors_in(value: object, seen: set[int]) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
+        return
+    if id(value) in seen or isinstance(value, _OPAQUE) or callable(value):
+        return
+    if isinstance(value, Mapping):
+        items: Iterable[object] = value.values()
+    elif isinstance(value, Sequence | AbstractSet):
+        items = value
+    elif is_dataclass(value):  # its fields may be in slots
+        items = (getattr(value, field.name, None) for field in fields(value))
+    else:
+        items = getattr(value, "__dict__", {}).values()
+    for item in [*items]:
+        yield from _tensors_in(item, seen | {id(value)})
 
 
 def nodes_between(output: object, inputs: object) -> list[Any]:

@@ -25,8 +25,7 @@ from typing import Final
 import torch
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv import swap
-from hpcsweep.conv.proof import autograd_graph, backward_pass
+from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers
 from hpcsweep.measure.bench_api import Measured, Unsupported
@@ -34,6 +33,7 @@ from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
+from hpcsweep.measure.rounding import Verdict
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import loop, stats
@@ -189,7 +189,10 @@ class Training(Workbench):
         (table, layers_s), proof = self._layers(ready), self._prove_step(ready)
         cells |= _both(checkpoints.cells(), self._profile_steps(ready))
         timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
-        found = Findings(table=table, proof=proof, error=self._error(ready), timed_s=timed_s)
+        outputs, compared = self._error(ready)
+        found = Findings(
+            table=table, proof=proof, outputs=outputs, layers=compared, timed_s=timed_s
+        )
         last = {
             "compiling": training.compiled.blocks > 0,
             "nan_loss": not history.finite,
@@ -244,25 +247,21 @@ class Training(Workbench):
         )
         return replace(proof, calls=(*proof.calls, *backward))
 
-    def _error(self, ready: _Prepared) -> float | None:
-        """Return the largest relative error of the trained network against float64.
+    def _error(self, ready: _Prepared) -> tuple[list[Verdict] | None, list[Verdict]]:
+        """Compare the trained network with float64.
 
-        It leaves the network in evaluation mode, and its convolutions plain. None if the output is
-        not finite.
+        It leaves the network in evaluation mode, in which some layers are not called, and its
+        convolutions plain.
         """
         point, trainer = ready.point, ready.trainer
-        if not point.measure["numerics"]:
-            return None
         trainer.model.eval()
-        with torch.no_grad(), trainer.autocast():
-            (image,) = models.make_inputs(point, trainer.device)
-            output = trainer.model(image)
-        if not all(
-            bool(torch.isfinite(tensor).all()) for tensor in autograd_graph.tensors_in(output)
-        ):
-            return None
-        swap.restore(trainer.model)
-        return numerics.Reference(trainer.device).error(point, trainer.model, output)
+
+        def run() -> object:
+            with trainer.autocast():
+                return trainer.model(*models.make_inputs(point, trainer.device))
+
+        with torch.no_grad():
+            return self._compare(ready, numerics.Reference(trainer.device), run, None)
 
 
 def _both(kept: Row, profiled: Row) -> Row:

@@ -1,0 +1,328 @@
+"""What rounding explains: bounds on the error of a convolution call and of a network's outputs.
+
+**A call.** An output value y is a sum of K products of filter weights w and inputs x. Its error is
+at most, for each value by itself::
+
+    2 u_out (|y| + |b|)  +  6 u_sum (sqrt(K) |y| + g N)  +  6 u_in N,    N = |w| |x|
+
+N is the product of the 2-norms of the filter and of the patch that it meets, which bounds the sum
+of the magnitudes of the products. The unit roundoffs u are those of the stored output, of the
+additions, and of the operands where they are rounded first (TF32: 2^-11; autocast). Reduced types
+add in float32. That rounding errors of a sum grow as sqrt(K) u, and as u alone where the products
+have no common sign, are the probabilistic bounds of Higham and Mary (SIAM J. Sci. Comput. 41, 2019,
+and 42, 2020); 6 standard deviations are exceeded by none of 10^8 values.
+
+g is the growth of the algorithm: 1 for a plain sum. An FFT of S samples has log2 S (Higham,
+Accuracy and Stability of Numerical Algorithms, chapter 24). Winograd has the largest over outputs i
+of sum_p A_ip^2 |G_p|^2 |B_p|^2 / taps, with the matrices of its transforms: the norms of Barabasz
+et al. (ACM Trans. Math. Softw. 46, 2020) for rounding errors that are independent of each other. It
+is 1.7 for F(2x2, 3x3) and 46 for F(6x6, 3x3). Transforms spread errors, so N is the largest of the
+image; on GPUs, u_sum is that of the stored type, since what is transformed may be stored. Where the
+framework or a heuristic chooses on a GPU, the largest g of a shape counts.
+
+**An output** is compared by itself, by its largest deviation over its own largest magnitude. Each
+layer call adds a relative error of 2 u_out + max(sqrt(K), g) u_sum + u_in; they add up in squares,
+and a network may let the sum grow by `_DEPTH_GROWTH`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
+
+from hpcsweep.catalog.columns import Row
+from hpcsweep.conv.choice import LayerChoice
+from hpcsweep.conv.reference import winograd
+from hpcsweep.conv.shape import ConvShape, padding_of
+from hpcsweep.measure.shape_pass import Shapes
+
+_SIGMAS: Final = 6.0
+_DEPTH_GROWTH: Final = 4.0
+_TF32: Final = 2.0**-11
+_OTHER_SUM: Final = 4096  # products of a convolution of which the shape pass has no sizes
+_PLAIN: Final = frozenset({"gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"})
+_FFTS: Final = frozenset({"fft", "fft_tiling"})
+_WINOGRADS: Final = frozenset({"winograd", "winograd_nonfused"})
+# the largest tile that libraries for GPUs have
+_LARGE: Final = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
+_TOLD: Final = 3  # verdicts with their reasons in a row
+_MIXED: Final = 4  # random sums of channels that stand for all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How one output or convolution call compares with float64.
+
+    `error` is relative; `excess` is the error over its bound, more than 1 if it is wrong; None:
+    not compared. `reason` says what is wrong, or why it was not compared.
+    """
+
+    of: str
+    error: float | None = None
+    excess: float | None = None
+    reason: str | None = None
+
+    @property
+    def told(self) -> str:
+        """What is wrong with it, in a few words."""
+        return f"{self.of}: {self.reason or f'error is {self.excess:.3g} times its bound'}"
+
+
+def is_wrong(verdict: Verdict) -> bool:
+    """Say whether an error is larger than rounding explains."""
+    return verdict.excess is not None and verdict.excess > 1
+
+
+def is_open(verdict: Verdict) -> bool:
+    """Say whether there was nothing to compare with."""
+    return verdict.excess is None and verdict.reason is not None
+
+
+def cells(verdicts: Sequence[Verdict], outputs: Sequence[Verdict]) -> Row:
+    """Return what a row says of all comparisons, and of those of its outputs."""
+    wrong = sorted(filter(is_wrong, verdicts), key=_severity, reverse=True)
+    doubts = [*wrong, *filter(is_open, verdicts)]
+    more = f"; {len(doubts) - _TOLD} more" if len(doubts) > _TOLD else ""
+    errors = [v.error for v in outputs if v.error is not None]
+    return {
+        "max_rel_error": math.nan if any(map(math.isnan, errors)) else max(errors, default=None),
+        "error_over_bound": max((v.excess for v in verdicts if v.excess is not None), default=None),
+        "numerics_reason": "; ".join(v.told for v in doubts[:_TOLD]) + more or None,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """The unit roundoffs of a call, and the growth of its algorithm."""
+
+    stored: float
+    sums: float
+    operands: float
+    growth: float
+    spreads: bool
+
+    @classmethod
+    def of(cls, choice: LayerChoice, device: str, *, tf32: bool, casts: bool) -> Arithmetic:
+        """Return that of a convolution call; `casts` says that its operands are rounded first."""
+        shape, on_gpu = choice.shape, device != "cpu"
+        stored = unit(getattr(torch, shape.dtype))
+        transforms = choice.used in _FFTS | _WINOGRADS or (on_gpu and choice.used not in _PLAIN)
+        reduced = _TF32 if tf32 and device == "cuda" and shape.dtype == "float32" else 0.0
+        return cls(
+            stored=stored,
+            sums=stored if on_gpu and transforms else min(stored, unit(torch.float32)),
+            operands=max(reduced, stored if casts else 0.0),
+            growth=_growth(choice.used, shape, on_gpu=on_gpu),
+            spreads=transforms,
+        )
+
+
+def unit(dtype: torch.dtype) -> float:
+    """Return the unit roundoff of a type."""
+    return torch.finfo(dtype).eps / 2
+
+
+def _growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
+    """Return g; where a GPU's library chooses, of the worst that can do the shape."""
+    found, unit_steps = [1.0], {*shape.stride, *shape.dilation} == {1}
+    anything = on_gpu and unit_steps and used not in _PLAIN | _FFTS | _WINOGRADS
+    if anything or used in _FFTS:
+        found.append(math.log2(4 * shape.in_h * shape.in_w))
+    if (anything or used in _WINOGRADS) and shape.kernel_h in {3, 5}:
+        taps = shape.kernel_h
+        small, large = (winograd.OUTPUTS, winograd.POINTS[taps]), (len(_LARGE) + 2 - taps, _LARGE)
+        found.append(_of_transforms(*(large if on_gpu else small), taps))
+    return max(found)
+
+
+@lru_cache
+def _of_transforms(outputs: int, points: tuple[Fraction, ...], taps: int) -> float:
+    output, filters, inputs = winograd.toom_cook(outputs, taps, points)
+    norms = [_square(g) * _square(b) for g, b in zip(filters, inputs, strict=True)]
+    rows = (sum(a * a * n for a, n in zip(row, norms, strict=True)) for row in output)
+    return float(max(rows) / taps)
+
+
+def _square(row: Iterable[Fraction]) -> Fraction:
+    return sum((value * value for value in row), Fraction(0))
+
+
+def of_call(  # noqa: PLR0913 - a call, how exact it is, and how to look
+    layer: nn.Conv2d,
+    x: Tensor,
+    found: Tensor,
+    how: Arithmetic,
+    *,
+    whole: bool,
+    largest: Tensor | None = None,
+) -> Verdict:
+    """Compare a plain convolution's output with float64, each value with its own bound.
+
+    Unless `whole`, random sums of output channels stand for all of them, which costs less: sums of
+    the filters with the same signs must give them (Freivalds' way to check a product). What exceeds
+    its bound is looked at once more, each value, with the `largest` of its partial sums for y: ones
+    of filters that are sorted are larger than the whole.
+    """
+    if x.dim() == 3:
+        x, found = x[None], found[None]
+    weight, bias = exact(layer.weight), None if layer.bias is None else exact(layer.bias)
+    groups, (n, _, *pixels) = layer.groups, found.shape
+    each = weight.view(groups, -1, weight[0].numel())
+    constant = torch.zeros_like(each[..., 0]) if bias is None else bias.view(groups, -1)
+    y = exact(found).view(n, groups, -1, math.prod(pixels))
+    size, filters, offset = y.abs(), each.norm(dim=2), constant.abs()
+    if largest is not None:
+        size = torch.maximum(size, largest.view(size.shape))
+    rounded = 2 * how.stored
+    if not whole and each.shape[1] > _MIXED:
+        rounded *= 2  # no longer a limit, but standard deviations of a sum
+        signs = _signs(each.shape[1], weight)
+        each, constant, y = signs @ each, constant @ signs.t(), signs.to(y) @ y
+        size, filters, offset = (
+            t.norm(dim=d, keepdim=True) for t, d in ((size, 2), (filters, 1), (offset, 1))
+        )
+    mixed = None if bias is None else constant.flatten()
+    wanted = layer._conv_forward(exact(x), each.reshape(-1, *weight.shape[1:]), mixed)  # noqa: SLF001
+    norms = _patch_norms(layer, x, spreads=how.spreads).view(n, groups, 1, -1)
+    terms = weight[0].numel()
+    bound = (rounded + _SIGMAS * how.sums * math.sqrt(terms)) * size
+    bound += (rounded + _SIGMAS * how.sums) * offset[..., None]
+    bound += _SIGMAS * (how.sums * how.growth + how.operands) * filters[..., None] * norms
+    verdict = compared("", y, wanted.view(y.shape), bound + _smallest(found, terms))
+    if largest is not None or not is_wrong(verdict):
+        return verdict
+    return of_call(layer, x, found, how, whole=True, largest=_partial_sums(layer, x))
+
+
+def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """Return the largest magnitude of the sums of the first products, for each output value."""
+    x, largest = exact(x), torch.zeros(())
+    for eighths in range(1, 8):
+        first = exact(layer.weight).flatten(1).clone()
+        first[:, first.shape[1] * eighths // 8 :] = 0
+        sums = layer._conv_forward(x, first.view(layer.weight.shape), None)  # noqa: SLF001
+        largest = torch.maximum(largest.to(sums.device), sums.abs())
+    return largest
+
+
+def of_own_code(found: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Verdict:
+    """Compare what a layer computes by code of its own, in a sum of which no term is known."""
+    limit = 2 * how.stored + how.operands + 64 * max(8.0, how.growth) * how.sums
+    return max(of_outputs(found, wanted, limit), key=_severity)
+
+
+def _severity(verdict: Verdict) -> float:
+    return math.inf if verdict.excess is None else verdict.excess
+
+
+def _signs(channels: int, like: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(channels)
+    drawn = torch.randint(2, (_MIXED, channels), generator=generator)
+    return (2 * drawn - 1).to(like)
+
+
+def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
+    """Return the 2-norm of the patch of each output pixel, per group."""
+    x = x.abs().to(torch.float32 if unit(x.dtype) > unit(torch.float64) else torch.float64)
+    scale = x.amax().clamp(min=torch.finfo(x.dtype).tiny)
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    x = F.pad(x / scale, padding_of(layer), mode=mode).square()
+    ones = x.new_ones(layer.groups, x.shape[1] // layer.groups, *layer.kernel_size)
+    sums = F.conv2d(x, ones, None, layer.stride, 0, layer.dilation, layer.groups)
+    norms = scale * sums.clamp(min=0).sqrt()
+    return (norms.amax((2, 3), keepdim=True).expand_as(norms) if spreads else norms).double()
+
+
+def _smallest(found: Tensor, terms: int) -> float:
+    """Return what is lost near zero: a step of the stored type, and products that underflow."""
+    stored, sums = torch.finfo(found.dtype), torch.finfo(torch.float32)
+    return stored.tiny * stored.eps + 2 * terms * min(sums.tiny, stored.tiny)
+
+
+def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf32: bool) -> float:
+    """Return the relative error that the layers of a network may leave in an output."""
+    stored = unit(getattr(torch, dtype))
+    sums = min(stored, unit(torch.float32))
+    growth = max((call.growth for call in calls), default=1.0)
+    each = 2 * stored + (_TF32 if tf32 and dtype == "float32" else 0.0)
+    outputs = ((call.flops, sum(map(math.prod, call.outputs))) for call in shapes.calls)
+    terms = [flops / 2 / max(1, numbers) for flops, numbers in outputs]
+    terms += [_OTHER_SUM] * (len(shapes.outside) + 1)
+    squares = ((each + max(math.sqrt(k), growth) * sums) ** 2 for k in terms)
+    return _DEPTH_GROWTH * math.sqrt(sum(squares))
+
+
+def of_outputs(
+    found: Sequence[Tensor], wanted: Sequence[Tensor], limit: float, name: str = "output"
+) -> list[Verdict]:
+    """Compare each tensor that a network returned with the one in float64."""
+    if len(found) != len(wanted):
+        said = f"{len(found)} tensors, float64 has {len(wanted)}"
+        return [Verdict(of=name, error=math.inf, excess=math.inf, reason=said)]
+    names = (
+        [name]
+        if len(found) == 1
+        else [f"{name} {i + 1} of {len(found)}" for i in range(len(found))]
+    )
+    verdicts = [_of_output(*each, limit) for each in zip(names, found, wanted, strict=True)]
+    if any(verdict.excess is None or verdict.error is not None for verdict in verdicts):
+        return verdicts
+    said = "every value is zero" if found else "there is no tensor in it"
+    return [Verdict(of=name, reason=said)]
+
+
+def _of_output(name: str, found: Tensor, wanted: Tensor, limit: float) -> Verdict:
+    if found.shape != wanted.shape:
+        said = f"is {_size(found)}, in float64 {_size(wanted)}"
+        return Verdict(of=name, error=math.inf, excess=math.inf, reason=said)
+    a, b = exact(found.to(wanted.device)), exact(wanted)
+    if not (b.is_floating_point() or b.is_complex()) and a.numel():
+        return _of_whole_numbers(name, a, b, limit)
+    largest = b.abs().nan_to_num(0, 0).amax().item() if b.numel() else 0.0
+    return compared(name, a, b, limit * largest)
+
+
+def _of_whole_numbers(name: str, found: Tensor, wanted: Tensor, limit: float) -> Verdict:
+    """Compare indices, counts or truths: those near a tie may differ, or all by a little."""
+    a, b = found.double(), wanted.double()
+    share, largest = (a != b).double().mean().item(), b.abs().amax().item()
+    deviation = (a - b).abs().amax().item()
+    error = min(share, deviation / largest if largest else math.inf)
+    return Verdict(of=name, error=error, excess=error / limit)
+
+
+def compared(name: str, found: Tensor, wanted: Tensor, bound: Tensor | float) -> Verdict:
+    """Compare values with their bounds; equal infinities agree. Zeros have no relative error."""
+    finite, same = torch.isfinite(wanted), found == wanted
+    deviation = torch.where(same | ~finite, 0, (found - wanted).abs())
+    worst = deviation.amax().item() if deviation.numel() else 0.0
+    largest = wanted.abs().where(finite, 0).amax().item() if wanted.numel() else 0.0
+    over = torch.where(deviation == 0, 0, deviation / bound)
+    excess = over.nan_to_num(math.inf, math.inf).amax().item() if over.numel() else 0.0
+    error = worst / largest if largest else (math.inf if worst else None)
+    if excess > 1:
+        return Verdict(of=name, error=error, excess=excess)
+    if not (finite | same).all():
+        return Verdict(of=name, reason="float64 itself is not finite")
+    return Verdict(of=name, error=error, excess=excess)
+
+
+def _size(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "a number"
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """Return a tensor's numbers in float64 or complex128; whole numbers as they are."""
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    if tensor.is_complex():
+        return tensor.to(torch.complex128).contiguous()
+    return tensor.double().contiguous() if tensor.is_floating_point() else tensor

@@ -1,0 +1,186 @@
+"""Small networks whose outputs are odd, right or wrong; reachable as ``oddoutputs:name``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+
+@dataclass(slots=True)
+class Scores:
+    """A record."""
+
+    scores: torch.Tensor
+    more: object
+
+
+class Boxes(NamedTuple):
+    """A tuple with names."""
+
+    boxes: torch.Tensor
+    nothing: None
+
+
+class Odd(nn.Module):
+    """One convolution, whose output a subclass makes odd."""
+
+    def __init__(self):
+        """Make the layer."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.odd(self.conv(x), x)
+
+
+class NoisyHead(Odd):
+    """Its second output is noise, small beside the first."""
+
+    def odd(self, y, x):
+        """Return both."""
+        return y, 1e-4 * torch.rand_like(x)
+
+
+class Dropout(Odd):
+    """Dropout that is on."""
+
+    def odd(self, y, x):
+        """Drop."""
+        return nn.functional.dropout(y, 0.1)
+
+
+class WrongHead(Odd):
+    """Its second output is another one in float64."""
+
+    def odd(self, y, x):
+        """Return both."""
+        return y, y.mean() * (1e-3 if x.dtype == torch.float64 else 1.1e-3)
+
+
+class Growing(Odd):
+    """Returns one tensor more in every pass."""
+
+    seen = 0
+
+    def odd(self, y, x):
+        """Count."""
+        self.seen += 1
+        return [y] * self.seen
+
+
+class Float32Alone(Odd):
+    """Its own code is for float32."""
+
+    def __init__(self):
+        """Keep what is neither parameter nor buffer."""
+        super().__init__()
+        self.table = torch.eye(8)
+
+    def odd(self, y, x):
+        """Multiply."""
+        return y.flatten(2).transpose(1, 2) @ self.table
+
+
+class Undefined(Odd):
+    """Takes the root of what is negative."""
+
+    def odd(self, y, x):
+        """Take it."""
+        return (y - 100).sqrt()
+
+
+class Nothing(Odd):
+    """Returns a number."""
+
+    def odd(self, y, x):
+        """Return it."""
+        return 3
+
+
+class Narrow(nn.Conv2d):
+    """Convolves in float32 whatever it gets."""
+
+    def forward(self, x):
+        """Convolve."""
+        return nn.functional.conv2d(x, self.weight.float(), None).to(x.dtype)
+
+
+class OwnFloat32(nn.Module):
+    """A layer of a class of its own that cannot run in float64; the network does without it."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.conv, self.own = nn.Conv2d(3, 4, 3), Narrow(4, 4, 3)
+
+    def forward(self, x):
+        """Run a pass."""
+        y = self.conv(x)
+        return y if y.dtype == torch.float64 else y + 0 * self.own(y).mean()
+
+
+class Records(Odd):
+    """Returns a record with a named tuple and a plain object inside."""
+
+    def odd(self, y, x):
+        """Wrap."""
+        return Scores(y, {"boxes": Boxes(y * 2, None), "text": "none"})
+
+
+class Indices(Odd):
+    """Returns whole numbers and truths beside its scores."""
+
+    def odd(self, y, x):
+        """Return all three."""
+        y = y.mean((2, 3))
+        return y, y.argmax(1), y > y.mean()
+
+
+class Complex(Odd):
+    """Returns a spectrum, and convolves it as complex numbers."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.turn = nn.Conv2d(8, 8, 1, dtype=torch.complex64)
+
+    def odd(self, y, x):
+        """Transform."""
+        wide = torch.float64 if y.dtype == torch.float64 else torch.float32
+        y = torch.view_as_complex(torch.stack([y, y + 1], -1).to(wide))
+        return self.turn(y)
+
+
+class Masked(Odd):
+    """Some of its output is minus infinity, as what attention must not see."""
+
+    def odd(self, y, x):
+        """Mask."""
+        return y.masked_fill(torch.arange(8)[:, None, None] > 5, -math.inf)
+
+
+class InPlace(Odd):
+    """Changes the image that it gets."""
+
+    def forward(self, x):
+        """Halve it, in place."""
+        return self.conv(x.mul_(0.5))
+
+
+class Faint(nn.Module):
+    """Adds a thousand-millionth of its last convolution to its output."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.first, self.late = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+
+    def forward(self, x):
+        """Run a pass."""
+        y = self.first(x)
+        return y.mean((2, 3)) + 1e-9 * self.late(y).mean((2, 3))
