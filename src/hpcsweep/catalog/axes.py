@@ -161,7 +161,7 @@ _SETTINGS: Final = (
         "batched: many calls of each in one graph, divided by their number"),
     Setting("evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"),
     Setting("numerics", "bool", default=True, choices=(True, False, "layers"),
-        doc="compare outputs and convolutions with float64; layers: every value, told in layer rows"),
+        doc="compare outputs and convolutions with float64; layers: each value, in layer rows"),
     _inference_setting("energy", "bool", default=True,
         doc="measure energy: 1.5 more seconds of passes on a GPU with an energy counter"),
     Setting("unsupported", "str", "fallback", choices=("fallback", "skip", "error"),
