@@ -184,8 +184,9 @@ def of_call(  # noqa: PLR0913 - a call, how exact it is, and how to look
     rounded = 2 * how.stored
     if not whole and each.shape[1] > _MIXED:
         rounded *= 2  # no longer a limit, but standard deviations of a sum
-        signs = _signs(each.shape[1], weight)
-        each, constant, y = signs @ each, constant @ signs.t(), signs.to(y) @ y
+        signs = _signs(each.shape[1], weight.device)
+        each, y = signs.to(each) @ each, signs.to(y) @ y
+        constant = constant @ signs.t().to(constant)
         size, filters, offset = (
             t.norm(dim=d, keepdim=True) for t, d in ((size, 2), (filters, 1), (offset, 1))
         )
@@ -223,10 +224,10 @@ def _severity(verdict: Verdict) -> float:
     return math.inf if verdict.excess is None else verdict.excess
 
 
-def _signs(channels: int, like: Tensor) -> Tensor:
+def _signs(channels: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(channels)
     drawn = torch.randint(2, (_MIXED, channels), generator=generator)
-    return (2 * drawn - 1).to(like)
+    return (2 * drawn - 1).to(device, torch.float64)
 
 
 def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
