@@ -6,8 +6,8 @@
 
 Each network runs every algorithm in every type on small images. The first table has, per type, the
 largest error over its bound: of convolution calls, each value by itself, of random sums of their
-channels, and of outputs. Above 1 it is a FALSE ALARM. The constants of the bounds were chosen on
-the networks of the first half of the list; the others have a column of their own.
+channels, and of outputs. Above 1 it is a FALSE ALARM. The networks of the list are two halves with
+columns of their own, so that constants can be changed by one and judged by the other.
 
 The second table has faults, each planted into one late convolution of the framework's own pass (or
 beside the output), and how many are caught: by the values of calls, by random sums, by the output.
