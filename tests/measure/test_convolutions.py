@@ -11,7 +11,8 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv.backend import Expected, Gradient, Way
 from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
-from hpcsweep.conv.proof.evidence import Evidence, Operation, Seen
+from hpcsweep.conv.operators import Operation
+from hpcsweep.conv.proof.evidence import Evidence, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import coverage, models

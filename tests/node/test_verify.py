@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.conv.proof.evidence import Evidence, Operation, Proof, Seen
+from hpcsweep.conv.operators import Operation
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.measure.bench_api import Bench, Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.inference import Inference

@@ -7,7 +7,7 @@ without a line in `BACKENDS` get the reference back-end.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hpcsweep.conv.operators import Patterns
+    from hpcsweep.conv.operators import Operation, Patterns
     from hpcsweep.conv.shape import ConvShape
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
@@ -40,11 +40,13 @@ class Way(Enum):
 class Expected:
     """What the profiler must and must not see in a call that runs an algorithm.
 
+    `work` is every operator that computes, as often as it runs (see `operators.FREE` for what does
+    not): none may be missing, and none may come on top but those that match `also`. None means that
+    nobody accounts for them. Of gradients, `shared` is the work that serves both.
+
     Patterns are shell patterns over the names of operators, library calls and kernels. At least one
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are
-    groups as in `must` for the names of kernels alone; they count where any was recorded. Where the
-    profiler recorded sizes there has to be a matrix product with inner dimension `inner`, an outer
-    one `outer`, and a batch that is a multiple of `batch`; `products`, if given, is how many.
+    groups as in `must` for the names of kernels alone; they count where any was recorded.
 
     `inside` names the operator to look into; None means the whole call. `onednn_direct` means that
     a report of oneDNN, if there is one, must name its direct algorithm.
@@ -53,10 +55,9 @@ class Expected:
     must: tuple[Patterns, ...] = ()
     must_not: Patterns = ()
     kernels: tuple[Patterns, ...] = ()
-    inner: int | None = None
-    outer: int | None = None
-    batch: int = 1
-    products: int | None = None
+    work: Mapping[Operation, int] | None = None
+    shared: Mapping[Operation, int] = field(default_factory=dict)
+    also: Patterns = ()
     inside: str | None = None
     onednn_direct: bool = False
 

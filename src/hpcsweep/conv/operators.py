@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
@@ -10,14 +11,61 @@ Patterns = tuple[str, ...]
 
 CONVOLUTIONS: Final[Patterns] = ("*conv*",)
 PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
-TRANSFORMS: Final[Patterns] = ("*fft*",)
 # back-ends open a range named function:algorithm around each call of a vendor's library
 LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "miopenConvolution*:*")
 ONEDNN: Final = "aten::mkldnn_convolution"
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
+_SHAPING: Final = (
+    "_has_* _local_scalar_dense alias cat chunk concat contiguous einsum fft_* fill_ flatten full "
+    "imag index_select_backward is_* item lift* linear mH mT matmul movedim narrow permute real "
+    "record_stream requires_grad_ result_type select select_backward set_ size split* "
+    "squeeze* stack t tensordot to transpose* type_as unbind unflatten unsafe_* unsqueeze* "
+    "*clone* *conj* *copy* *detach* *empty* *expand* *pad* *reshape* *resolve* *resize* *slice* "
+    "*strided* *view* *zero*"
+)
+# These compute nothing themselves: views, copies, memory, padding, and names for other operators.
+FREE: Final[Patterns] = (
+    *(f"aten::{word}" for word in _SHAPING.split()),
+    *("profiler::*", "autograd::*", "torch::*"),
+)
+# Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
+# copies, layouts, types, sums, addition of a bias, and what prepares a product.
+_HELPERS: Final[Patterns] = (
+    *("*at::native::*", "Mem[cs]* *", "*elementwise*", "*reduce_kernel*", "*splitKreduce*"),
+    *("*[nN]chwTo[nN]hwc*", "*[nN]hwcTo[nN]chw*", "*transpose_*", "*transformTensor*"),
+    *("*tensorTransform*", "*scalePackedTensor*", "*[aA]dd*Tensor*", "*[aA]dd_tensor*", "*Bias*"),
+    *("*SubTensorOp*", "*OpTensor*", "*Op[1-5]dTensor*", "*compute*OffsetsKernel*", "*epilogue::*"),
+    *("*im2col*", "Im2d2Col*", "*[cC]ol2[iI]m*", "*generateWinogradTilesKernel*", "*spin_kernel*"),
+    *("*softmax*", "*cudnn::bn_*", "*BatchNorm*", "nccl*", "*convertTensor*"),
+)
+_CONVOLVES: Final[Patterns] = ("*at::native::*conv_*", "*at::native::*convolution*")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator or a library's call that tells one algorithm from another.
+
+    `sizes` are [batch, m, k, n] of a matrix product and the last two dimensions of a transform.
+    """
+
+    name: str
+    sizes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{','.join(map(str, self.sizes))}]" if self.sizes else self.name
+
+
+def product(batch: int, m: int, k: int, n: int, *, adds: bool = False) -> Operation:
+    """Return a matrix product as accounts have it: of whatever operator, and of either order."""
+    return Operation("added product" if adds else "product", (batch, min(m, n), k, max(m, n)))
 
 
 @lru_cache(maxsize=10_000)
 def matches(name: str, patterns: Patterns) -> bool:
     """Say whether a name fits one of the patterns; passes repeat the same few names."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def helps(kernel: str) -> bool:
+    """Say whether a kernel only helps others to convolve."""
+    return matches(kernel, _HELPERS) and not matches(kernel, _CONVOLVES)

@@ -22,10 +22,12 @@ from functools import partial
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
+from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, Unsupported
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
@@ -34,7 +36,7 @@ from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.rounding import Verdict
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
-from hpcsweep.measure.timing import caches, compiling, isolated, loop, stats
+from hpcsweep.measure.timing import caches, clocks, compiling, isolated, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.timing.loop import Lane
@@ -44,17 +46,57 @@ from hpcsweep.point import Point
 _ENERGY_BLOCK_MS: Final = 100.0  # passes between two waits: to wait is to idle
 
 
+class _Pass:
+    """A pass of a network on its inputs in turn; `image` and `output` are of the last one."""
+
+    def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
+        self._model, self._turns, self.image = model, itertools.cycle(images), images[0]
+        self.output: object = None
+        self.outputs, self.turns = list[object](), len(images)
+
+    def __call__(self) -> object:
+        self.output = None  # so that there are never two
+        self.image = next(self._turns)
+        self.output = self._model(self.image)
+        return self.output
+
+    def note(self) -> None:
+        """Keep the last output, between blocks of timed passes, if it is another than before."""
+        if self.turns == 1:
+            witness.keep(self.outputs, self.output)
+
+    def again(self) -> object:
+        """Run on the same input."""
+        return self._model(self.image)
+
+    def mirrored(self) -> object:
+        """Run on its values in reverse order, which nobody has seen yet, at the same place."""
+        places = tuple(range(self.image.dim()))
+        self.image.data.copy_(self.image.flip(places))
+        try:
+            return self._model(self.image)
+        finally:
+            self.image.data.copy_(self.image.flip(places))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Prepared(Ready):
     """A point whose network is ready to run."""
 
-    run: Callable[[], object]
+    run: _Pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Timed:
-    """The times of the overall pass, and of the layer pass where there was one."""
+    """The times of the overall pass, and of the layer pass where there was one.
 
+    `output` is that of the last timed pass, on the input `image`. `lane` is the clean one's pass,
+    which may be the replay of a graph.
+    """
+
+    lane: Callable[[], object]
+    image: Tensor
+    output: object
     samples: list[float]
     clean: stats.Summary
     table: LayerTable | IsolatedTable | None
@@ -116,9 +158,9 @@ class Inference(Workbench):
         if profilers.replaces_timing(point.measure["profile"]):
             return Measured(self._profile(point, ready.run))
         timed = self._time(ready)
-        proof = self._prove(ready, ready.run)
+        proof = self._prove_timed(ready, timed)
         artifacts = self._profile(point, ready.run)
-        outputs, layers = self._error(ready)
+        outputs, layers = self._error(ready, timed.lane)
         found = Findings(
             table=timed.table, proof=proof, outputs=outputs, layers=layers, timed_s=timed.seconds
         )
@@ -163,11 +205,6 @@ class Inference(Workbench):
             with models.seeded(point):  # for layers that it draws
                 shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
         choices, setup_ms = self._choose(model, shapes, point)
-        turns = itertools.cycle(images)
-
-        def run() -> object:
-            return model(next(turns))
-
         return _Prepared(
             point=point,
             model=model,
@@ -176,7 +213,7 @@ class Inference(Workbench):
             choices=choices,
             setup_ms=setup_ms,
             load=load,
-            run=run,
+            run=_Pass(model, images),
         )
 
     def _network(self, point: Point) -> nn.Module:
@@ -211,7 +248,8 @@ class Inference(Workbench):
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warmup_n = lanes.warm_up(settings)
         lanes = lanes.settled(1 + warmup_n)
-        done, compiles, throttled_ms = self._unthrottled(lanes, settings)
+        done, compiles, throttled_ms = self._unthrottled(lanes, settings, ready.run.note)
+        image, output = ready.run.image, ready.run.output
         clean, seconds = stats.summarise(done.times[0]), done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if settings["layers"] in isolated.MODES:
@@ -240,6 +278,9 @@ class Inference(Workbench):
             "layers_compiled": bool(lanes.untimed) or unseen,
         }
         return _Timed(
+            lane=lanes.clean.run,
+            image=image,
+            output=output,
             samples=done.times[0],
             clean=clean,
             table=table,
@@ -247,6 +288,13 @@ class Inference(Workbench):
             cells=cells,
             seconds=seconds,
         )
+
+    def _prove_timed(self, ready: _Prepared, timed: _Timed) -> Proof:
+        """Prove a pass, and that the last timed one, and one more of its lane, were like it."""
+        run, outputs = ready.run, [timed.lane(), *ready.run.outputs]
+        if run.image is timed.image:
+            outputs.append(timed.output)
+        return self._prove(ready, run.again, run.mirrored, outputs)
 
     def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
         """Return the energy of a pass, unless the GPU would mostly wait for the host meanwhile."""
@@ -256,25 +304,46 @@ class Inference(Workbench):
         return self._telemetry.energy_of(lanes.clean.run, self._wait, passes)
 
     def _unthrottled(
-        self, lanes: Lanes, settings: dict[str, Any]
+        self,
+        lanes: Lanes,
+        settings: dict[str, Any],
+        note: Callable[[], object] = clocks.nothing,
     ) -> tuple[loop.Collected, bool, float | None]:
         """Run the lanes; run them again after a pause if the GPU was throttled.
 
         Beside the times: whether torch compiled meanwhile, and the median of the first try if there
-        was a second. A second try that is throttled, too, is kept and flagged.
+        was a second. A second try that is throttled, too, is kept and flagged. `note` is called
+        between blocks.
         """
+
+        def at_block_end() -> None:
+            self._telemetry.sample()
+            note()
+
         self._telemetry.begin()
-        done, compiles = lanes.collect(settings, self._telemetry.sample)
+        done, compiles = lanes.collect(settings, at_block_end)
         if not self._was_throttled():
             return done, compiles, None
         self._telemetry.begin()
-        return *lanes.collect(settings, self._telemetry.sample), stats.median(done.times[0])
+        return *lanes.collect(settings, at_block_end), stats.median(done.times[0])
 
-    def _error(self, ready: _Prepared) -> tuple[list[Verdict] | None, list[Verdict]]:
-        """Compare a pass with float64; leaves the network plain."""
+    def _error(
+        self, ready: _Prepared, lane: Callable[[], object]
+    ) -> tuple[list[Verdict] | None, list[Verdict]]:
+        """Compare a pass with float64; leaves the network plain.
+
+        A graph replays on an image of its own, and gives the output.
+        """
 
         def run() -> object:  # a network may change its input
-            return ready.model(*models.make_inputs(ready.point, self.device.torch_device))
+            if ready.point.measure["numerics"] == "layers":
+                ready.run.mirrored()  # who is a call behind has another output now
+            (image,) = models.make_inputs(ready.point, self.device.torch_device)
+            output = ready.model(image)
+            if ready.point.axes["launch"] != "graph":
+                return output
+            ready.run.image.data.copy_(image)
+            return lane()
 
         return self._compare(ready, self._reference, run, "its call did not come")
 

@@ -148,14 +148,25 @@ class Workbench:
         step = profilers.Step(run, self._wait, self.device.type, settings["warmup"])
         return profilers.run(settings["profile"], step, point.point_id, settings)
 
-    def _prove(self, ready: Ready, run: Callable[[], object]) -> Proof:
-        """Profile a forward pass; layers that are no convolutions are marked for their kernels."""
+    def _prove(
+        self,
+        ready: Ready,
+        run: Callable[[], object],
+        plain: Callable[[], object] | None = None,
+        timed: Sequence[object] = (),
+    ) -> Proof:
+        """Profile a forward pass; layers that are no convolutions are marked for their kernels.
+
+        `plain` and `timed` are as in `forward_pass.prove`.
+        """
         if not ready.point.measure["evidence"] or not ready.choices:
             return Proof.unseen(choice.layer for choice in ready.choices)
         on_gpu = self.device.type == "cuda"
         calls = ready.shapes.calls if on_gpu else ()
         marking = partial(layer_timer.marked, ready.model, calls)
-        return forward_pass.prove(ready.model, run, ready.choices, self._backend, marking)
+        return forward_pass.prove(
+            *(ready.model, run, ready.choices, self._backend, marking), plain=plain, timed=timed
+        )
 
     def _compare(
         self,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hpcsweep.conv.backend import Way
+from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof import evidence
-from hpcsweep.conv.proof.evidence import Evidence, Operation, Proof, Seen, Source, cell
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 
 WINDOWS, PRODUCT = Operation("aten::unfold"), Operation("aten::bmm", (1, 64, 576, 3136))

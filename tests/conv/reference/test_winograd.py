@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from hpcsweep.conv import operators
 from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape
 from references import BACKEND
@@ -49,4 +50,7 @@ def test_winograd_saves_the_multiplications_that_it_is_known_for() -> None:
     """16 instead of 36 per tile of F(2x2, 3x3), 36 instead of 100 of F(2x2, 5x5)."""
     for taps, points in ((3, 16), (5, 36)):
         shape = ConvShape(1, 2, 12, 12, 3, taps, taps)
-        assert BACKEND.expected("winograd_nonfused", shape).batch == points
+        tiles = (shape.out_h // 2) ** 2
+        work = BACKEND.expected("winograd_nonfused", shape).work
+        assert work
+        assert work[operators.product(points, 3, 2, tiles)] == 1

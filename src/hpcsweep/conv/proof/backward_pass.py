@@ -19,10 +19,11 @@ from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.autograd_graph import nodes_between, tensors_in
-from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
+from hpcsweep.conv.proof.evidence import Evidence, Proof, completed, doubted
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Call, Range
+from hpcsweep.conv.proof.witness import Kept, Witness, seeded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,12 +40,16 @@ def prove(
     backend: Backend,
 ) -> list[Evidence]:
     """Profile a forward and backward pass; say what the gradients of each call of `picked` ran."""
+    kept = Kept(seeded(step))
+    looked = Witness(picked, kept.run)
 
     def once() -> Proof:
-        events, primitives = profiler_events.record(model, ranges(model), step)
+        events, primitives = profiler_events.record(model, ranges(model), kept)
+        looked.compare(events, kept)
         return Proof(tuple(read(events, picked, backend, primitives)))
 
-    return [*completed(once, profiler_events.passes(model)).calls]
+    found = completed(once, profiler_events.passes(model))
+    return [*doubted(found.calls, looked.problem)]
 
 
 @contextmanager
@@ -52,13 +57,18 @@ def ranges(model: nn.Module) -> Iterator[None]:
     """Mark the backward pass of every convolution call with profiler ranges."""
     numbers = count()
 
-    def wrap(layer: str, _module: nn.Module, forward: parts.Forward) -> parts.Forward:
+    def wrap(layer: str, module: nn.Module, forward: parts.Forward) -> parts.Forward:
         def watched(*args: object, **kwargs: object) -> object:
             output = forward(*args, **kwargs)
             number = next(numbers)
             wants_data = any(tensor.requires_grad for tensor in tensors_in([args, kwargs]))
+            weight = module._parameters.get("weight")  # noqa: SLF001 - or it is computed
+            wants = {
+                "wants_data": wants_data,
+                "wants_filter": weight is None or weight.requires_grad,
+            }
             for node in nodes_between(output, [args, kwargs]):
-                mark = Range(_MARK, number, layer, wants_data=wants_data)
+                mark = Range(_MARK, number, layer, **wants)
                 node.register_prehook(mark.enter)
                 node.register_hook(mark.leave)
             return output
@@ -91,8 +101,8 @@ def read(
 
 def _expected(item: LayerChoice, call: Call | None, backend: Backend) -> dict[Way, Expected]:
     found = {g.way: g.expected for g in GradientChoice.of(item, backend).gradients} or _FRAMEWORK
-    wants_data = call is not None and call.wants_data
-    return {way: of_way for way, of_way in found.items() if wants_data or way is not Way.DATA}
+    wanted = {Way.DATA: call and call.wants_data, Way.FILTER: call is None or call.wants_filter}
+    return {way: of_way for way, of_way in found.items() if wanted[way]}
 
 
 def _reports(
@@ -113,5 +123,5 @@ def _reports(
 
 def _reached_onednn(call: Call, way: Way) -> bool:
     """Say whether the framework's backward ran, which is what hands convolutions to oneDNN."""
-    wanted = way is not Way.DATA or call.wants_data
+    wanted = call.wants_data if way is Way.DATA else call.wants_filter
     return wanted and profiler_events.ran(call, FRAMEWORK_BACKWARD)

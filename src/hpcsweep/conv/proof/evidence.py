@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from hpcsweep.conv.backend import Way
-from hpcsweep.conv.operators import matches
+from hpcsweep.conv.operators import Operation, helps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
 _LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
 _MARK: Final = 8
-_COPIES: Final = ("Memcpy *", "Memset *")  # the profiler lists them among kernels
 
 
 class Source(Enum):
@@ -36,34 +35,18 @@ class Source(Enum):
 
 
 @dataclass(frozen=True)
-class Operation:
-    """An operator or a library's call that tells one algorithm from another.
-
-    `sizes` are [batch, m, k, n] of a matrix product and the last two dimensions of a transform.
-    """
-
-    name: str
-    sizes: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}[{','.join(map(str, self.sizes))}]" if self.sizes else self.name
-
-
-@dataclass(frozen=True)
 class Seen:
     """What the profiler saw inside the ranges of one call.
 
     `operators` are all of them in order, `library_calls` the ranges around calls of a vendor's
     library, `kernels` the GPU's, by their full names. `telling` is the short form for people.
-    Products are (batch, m, k, n). `kernel_ms` is the time of all kernels and copies together; None
-    if there were none.
+    `kernel_ms` is the time of all kernels and copies together; None if there were none.
     """
 
     operators: Sequence[str] = ()
     library_calls: Sequence[str] = ()
     kernels: Sequence[str] = ()
     telling: Sequence[Operation] = ()
-    products: Sequence[tuple[int, int, int, int]] = ()
     kernel_ms: float | None = None
 
     @property
@@ -73,8 +56,8 @@ class Seen:
 
     @property
     def computing(self) -> list[str]:
-        """The kernels that compute: what is held against the kernels of an algorithm."""
-        return [name for name in self.kernels if not matches(name, _COPIES)]
+        """The kernels that may be a convolution's: what is held against those of an algorithm."""
+        return [name for name in self.kernels if not helps(name)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ class Evidence:
     def source(self) -> Source:
         if self.seen is None:
             return Source.NONE
-        named = self.seen.library_calls and not self.seen.computing
+        named = (self.seen.library_calls or self.seen.kernels) and not self.seen.computing
         return Source.API if named else Source.PROFILER
 
     @property
@@ -124,6 +107,11 @@ class Proof:
         """The best source that any call has."""
         found = {call.source for call in self.calls}
         return next((one for one in (Source.PROFILER, Source.API) if one in found), Source.NONE)
+
+
+def doubted(calls: Iterable[Evidence], problem: str | None) -> tuple[Evidence, ...]:
+    """Return the evidence of calls after a problem of their whole pass: nobody knows of which."""
+    return tuple(replace(call, problem=call.problem or problem) for call in calls)
 
 
 def completed(once: Callable[[], Proof], passes: int) -> Proof:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,11 +16,12 @@ from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Expected, Way
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
-from hpcsweep.conv.proof import onednn, profiler_events
-from hpcsweep.conv.proof.evidence import Proof, completed
+from hpcsweep.conv.proof import onednn, profiler_events, witness
+from hpcsweep.conv.proof.evidence import Proof, completed, doubted
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Range
+from hpcsweep.conv.proof.witness import Kept, Witness
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,24 +31,34 @@ _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FUNCTIONAL: Final = ("aten::*convolution*",)
 
 
-def prove(
+def prove(  # noqa: PLR0913 - what is proven, and what of
     model: nn.Module,
     run: Callable[[], object],
     picked: Sequence[LayerChoice],
     backend: Backend,
     marking: Callable[[], AbstractContextManager[None]] = nullcontext,
+    *,
+    plain: Callable[[], object] | None = None,
+    timed: Sequence[object] = (),
 ) -> Proof:
     """Profile a pass of `run` and say what each convolution call of `picked` did.
 
-    `marking` opens ranges named `profiler_events.LAYER` around other layers.
+    `marking` opens ranges named `profiler_events.LAYER` around other layers. `plain` is the pass to
+    look at first without the profiler, such as `run` on other values; `timed` are outputs of timed
+    passes on the values of `run`.
     """
+    kept = Kept(run)
+    looked = Witness(picked, plain or run)
 
     def once() -> Proof:
         with marking():
-            events, primitives = profiler_events.record(model, ranges(model), run)
+            events, primitives = profiler_events.record(model, ranges(model), kept)
+        looked.compare(events, kept)
         return read(events, picked, backend, primitives)
 
-    return completed(once, profiler_events.passes(model))
+    found = completed(once, profiler_events.passes(model))
+    problem = looked.problem or (witness.differ(timed, kept.output, run) if looked.seen else None)
+    return replace(found, calls=doubted(found.calls, problem))
 
 
 @contextmanager

@@ -1,19 +1,23 @@
 """Compares what a call ran with what the back-end expects of the algorithm that it claims.
 
-Some operators (and kernels) must appear, others must not. The size of the matrix product tells
-algorithms apart: Winograd has one product per interpolation point, im2col one over channels x taps,
-implicit GEMM one over the channels for each tap.
+Operators are accounted for: each product and transform by its sizes, each other operator that
+computes by its name, as often as the algorithm runs it. So Winograd has products over the channels
+for each interpolation point, im2col one over channels x taps, implicit GEMM one for each tap; and
+what runs besides to look like another algorithm is left over. Where a library computes, names of
+operators and kernels must appear, and others must not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.operators import matches
+from hpcsweep.conv.operators import Operation, matches
 from hpcsweep.conv.proof.evidence import Evidence, Seen
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into
+from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, work_of
 
 
 def judge(
@@ -27,6 +31,7 @@ def judge(
         return Evidence(layer)
     seen = look_into(call.events, all_sizes=Way.FORWARD not in expected)
     found = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
+    found.append((Way.FORWARD, unaccounted(work_of(call.events), expected.values())))
     found += [(one.way, _misreport(one, expected)) for one in primitives]
     texts = (text if way is Way.FORWARD else f"{way.value}: {text}" for way, text in found if text)
     return Evidence(layer, seen, tuple(primitives), next(texts, None))
@@ -43,7 +48,36 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
     for group, names in needed:
         if not any(matches(name, group) for name in names):
             return f"no {group[0]}"
-    return _wrong_product(seen.products, expected)
+    return None
+
+
+def unaccounted(
+    work: Iterable[tuple[Operation, Operation]], expected: Iterable[Expected]
+) -> str | None:
+    """Return what computed and is no work of the algorithm, or which of its work is missing."""
+    wanted = [one for one in expected if one.work is not None]
+    if not wanted:
+        return None
+    shared = reduce(lambda a, b: a | b, (Counter(one.shared) for one in wanted))
+    missing = sum((Counter(one.work) for one in wanted), shared)
+    surplus = Counter[str]()
+    for operation, shown in work:
+        if missing[operation]:
+            missing[operation] -= 1
+        elif not any(matches(shown.name, one.also) for one in wanted):
+            surplus[str(shown)] += 1
+    if surplus:
+        return f"ran {_counted(surplus)}"
+    lacking = Counter({str(operation): n for operation, n in missing.items() if n})
+    return f"did not run {_counted(lacking)}" if lacking else None
+
+
+def _counted(names: Counter[str]) -> str:
+    """Return the commonest name, and how often there is any."""
+    ((name, count),) = names.most_common(1)
+    times = f"{count} times " if count > 1 else ""
+    rest = sum(names.values()) - count
+    return f"{times}{name}" + (f" and {rest} more" if rest else "")
 
 
 def _problem(call: Call, seen: Seen, expected: Expected) -> str | None:
@@ -63,22 +97,3 @@ def _misreport(primitive: Primitive, expected: Mapping[Way, Expected]) -> str | 
     if wanted is None or not wanted.onednn_direct or primitive.is_direct:
         return None
     return f"oneDNN ran {primitive.implementation}"
-
-
-def _wrong_product(products: Sequence[tuple[int, int, int, int]], expected: Expected) -> str | None:
-    """Return what is wrong with the matrix products; None if no sizes were recorded."""
-    if (expected.inner is None and expected.outer is None) or not products:
-        return None
-    fitting = [
-        product
-        for product in products
-        if expected.inner in {None, product[2]}
-        and expected.outer in {None, product[1], product[3]}
-        and not product[0] % expected.batch
-    ]
-    over = expected.inner if expected.inner is not None else f"(..., {expected.outer})"
-    if not fitting:
-        return f"no product over {over} in batches of {expected.batch}"
-    if expected.products is not None and len(fitting) != expected.products:
-        return f"{len(fitting)} products over {over} instead of {expected.products}"
-    return None

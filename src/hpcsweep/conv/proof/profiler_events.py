@@ -14,9 +14,17 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.operators import CONVOLUTIONS, LIBRARY_CALLS, PRODUCTS, matches
+from hpcsweep.conv.operators import (
+    CONVOLUTIONS,
+    FREE,
+    LIBRARY_CALLS,
+    PRODUCTS,
+    Operation,
+    matches,
+    product,
+)
 from hpcsweep.conv.proof import onednn
-from hpcsweep.conv.proof.evidence import Operation, Seen
+from hpcsweep.conv.proof.evidence import Seen
 from hpcsweep.conv.proof.onednn import Primitive
 
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
@@ -37,18 +45,27 @@ _TELLING: Final = (
 
 @dataclass(frozen=True)
 class Call:
-    """The ranges of one convolution call; `wants_data`: its input needs a gradient."""
+    """The ranges of one convolution call, and whether its input and its filters need gradients."""
 
     layer: str
     wants_data: bool
+    wants_filter: bool = True
     events: list[Any] = field(default_factory=list)
 
 
 class Range:
     """A profiler range that hooks open and close around one call, or around several nodes of it."""
 
-    def __init__(self, mark: str, number: int, layer: str, *, wants_data: bool = True) -> None:
-        self._title = f"{mark}|{number}|{int(wants_data)}|{layer}"
+    def __init__(
+        self,
+        mark: str,
+        number: int,
+        layer: str,
+        *,
+        wants_data: bool = True,
+        wants_filter: bool = True,
+    ) -> None:
+        self._title = f"{mark}|{number}|{int(wants_data)}{int(wants_filter)}|{layer}"
         self._opened: list[Any] = []
 
     def enter(self, *_: object) -> None:
@@ -105,10 +122,17 @@ def calls(events: Iterable[Any], mark: str) -> list[Call]:
     found: dict[int, Call] = {}
     for event in events:
         if is_range(event, mark):
-            _, number, wants_data, layer = event.name.split("|", 3)
-            call = found.setdefault(int(number), Call(layer, wants_data == "1"))
+            _, number, wanted, layer = event.name.split("|", 3)
+            data, of_filter = (flag == "1" for flag in wanted)
+            call = found.setdefault(int(number), Call(layer, data, of_filter))
             call.events.append(event)
     return [found[number] for number in sorted(found)]
+
+
+def roots(events: Iterable[Any]) -> list[Any]:
+    """Return the operators and ranges that are inside of no other."""
+    cpu = torch.autograd.DeviceType.CPU
+    return [event for event in events if event.cpu_parent is None and event.device_type == cpu]
 
 
 def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's own record
@@ -149,7 +173,6 @@ def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: boo
         library_calls=library_calls,
         kernels=[kernel.name for kernel in kernels],
         telling=list(dict.fromkeys(shown)),
-        products=[size for one in inside if (size := _product_size(one))],
         kernel_ms=sum(kernel.duration for kernel in kernels) / 1000 if kernels else None,
     )
 
@@ -159,6 +182,30 @@ def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
     for child in event.cpu_children:
         yield child
         yield from descendants(child)
+
+
+def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:
+    """Yield what computed inside of events: as accounts have it, and as people are shown it.
+
+    What an operator that computes runs by itself is not looked at. A name without a namespace is a
+    range, of whomever.
+    """
+    for event in events:
+        if "::" not in event.name or matches(event.name, (*FREE, *LIBRARY_CALLS)):
+            yield from work_of(event.cpu_children)
+        else:
+            shown = _operation(event)
+            yield _accounted(event, shown), shown
+
+
+def _accounted(event: Any, shown: Operation) -> Operation:  # noqa: ANN401
+    if matches(event.name, PRODUCTS):
+        adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))
+        return product(*shown.sizes, adds=adds) if shown.sizes else Operation("product")
+    if matches(event.name, _TRANSFORMS) and event.input_shapes:
+        shape = event.input_shapes[0]
+        return Operation(event.name, (prod(shape[:-2]), *shape[-2:]))
+    return Operation(event.name.removesuffix("_"))
 
 
 def _first_of_each_name(events: Iterable[Any]) -> list[Any]:

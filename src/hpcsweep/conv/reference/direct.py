@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN
+from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference.family import Family
 from hpcsweep.conv.shape import ConvShape
 
@@ -35,10 +35,10 @@ class Direct(Family):
         return torch.ops.aten.mkldnn_convolution(x, weight, bias, *geometry)
 
     def expected(self, shape: ConvShape) -> Expected:  # noqa: ARG002 - the same for all
-        """Want the operator, and oneDNN's report that it was direct."""
-        return Expected(must=((ONEDNN,),), onednn_direct=True)
+        """Want the operator alone, and oneDNN's report that it was direct."""
+        return Expected(work={Operation(ONEDNN): 1}, onednn_direct=True)
 
     def gradients(self, shape: ConvShape) -> dict[Way, Expected]:  # noqa: ARG002 - the same for all
         """Want the framework's backward, which hands convolutions to oneDNN."""
-        backward = Expected(must=((FRAMEWORK_BACKWARD,),), onednn_direct=True)
+        backward = Expected(work={}, shared={Operation(FRAMEWORK_BACKWARD): 1}, onednn_direct=True)
         return {Way.DATA: backward, Way.FILTER: backward}

@@ -1,18 +1,22 @@
 """What an algorithm of the reference back-end is: how it computes, and what proves that it did.
 
 A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`, `expected`,
-`gradients`), an entry in `reference.backend.FAMILIES`, and its name in `catalog.ALGORITHMS`.
+`gradients`), an entry in `reference.backend.FAMILIES`, and its name in `catalog.ALGORITHMS`. One
+whose operators all have known sizes lists them instead (`AccountedFamily`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
 from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.reference import steps
+from hpcsweep.conv.reference.steps import Step
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 
 _REDUCED: Final = (torch.float16, torch.bfloat16)
@@ -72,6 +76,22 @@ class OperatorFamily(Family):
             return x.dtype
         slow = x.dtype == torch.float16 and x.device.type == "cpu"
         return x.dtype if self.one_sum and not slow else torch.float32
+
+
+class AccountedFamily(OperatorFamily):
+    """An algorithm that says which operators compute, how often, and on what sizes."""
+
+    @abstractmethod
+    def steps(self, shape: ConvShape) -> Iterable[Step]:
+        """Return all operations of a forward call that compute, without the bias."""
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want the steps, and nothing else."""
+        return steps.expected(self.steps(shape), shape)
+
+    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+        """Want what autograd makes of the steps."""
+        return steps.gradients(self.steps(shape))
 
 
 def needs_unit_steps(shape: ConvShape, who: str) -> str | None:

@@ -22,29 +22,39 @@ Stride and dilation have to be 1, as in cuDNN. Its limits on image and filter si
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
-from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
-from hpcsweep.conv.reference.windows import BLOCK_BYTES, constant, join, tile_count, tiles
+from hpcsweep.conv.operators import Operation
+from hpcsweep.conv.reference import steps
+from hpcsweep.conv.reference.family import AccountedFamily, needs_unit_steps
+from hpcsweep.conv.reference.steps import BOTH, DATA, FILTER, Step
+from hpcsweep.conv.reference.windows import (
+    BLOCK_BYTES,
+    constant,
+    join,
+    pad,
+    parts,
+    tile_count,
+    tiles,
+)
 from hpcsweep.conv.shape import ConvShape
 
 TILE: Final = 32
-_NEVER: Final = (*CONVOLUTIONS, "aten::im2col", "aten::index_select")
 _FEWEST_FREQUENCIES = 2
 _MOST_FREQUENCIES = 32
 
 
-class Fft(OperatorFamily):
+class Fft(AccountedFamily):
     """Transforms the whole padded image at once."""
 
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Transform, multiply per frequency, transform back."""
-        return _overlap_save(x, weight, shape, self._tile(shape))
+        size = self._tile(shape)
+        return _overlap_save(self._cut(x, shape, size), weight, shape, size)
 
     def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
         """Refuse strides and dilations, which an FFT would compute and throw away."""
@@ -54,21 +64,24 @@ class Fft(OperatorFamily):
         """Return the bytes of all spectra of a call."""
         return _spectra_bytes(shape, self._tile(shape))
 
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want both transforms, and products over the channels of one group."""
-        return Expected(
-            must=(("aten::_fft_r2c", "*fft*r2c*"), PRODUCTS, ("aten::_fft_c2r", "*fft*c2r*")),
-            must_not=_NEVER,
-            inner=shape.group_in,
-            batch=shape.groups,
-        )
+    def steps(self, shape: ConvShape) -> Iterator[Step]:
+        """Yield transforms there and back, and for each block the filters' spectra and products."""
+        size = self._tile(shape)
+        rows, columns = tile_count(shape, _step(shape, size))
+        half, count = (size[0], size[1] // 2 + 1), shape.n * rows * columns
+        images, results = shape.in_c * count, shape.out_c * count
+        yield Step(_fft("r2c", images, size), 1, ((_fft("c2c", images, size), DATA),))
+        yield Step(_fft("c2r", results, half), 1, ((_fft("r2c", results, size), BOTH),))
+        yield from (steps.plain(f"aten::{name}") for name in ("sub", "add", "complex"))
+        for block in parts(math.prod(half), _block(shape)):
+            spectra = 1, 2 * block, shape.taps, shape.out_c * shape.group_in
+            yield steps.product(spectra, right=FILTER)
+            sizes = block * shape.groups, 2 * count, shape.group_in, 2 * shape.group_out
+            yield steps.product(sizes, DATA, FILTER)
 
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want transforms of the output's gradient, and products."""
-        transforms = ("*fft*r2c*", "*fft*c2c*", "*fft*c2r*")
-        never = (*_NEVER, "aten::index_add*")
-        wanted = Expected(must=(transforms, PRODUCTS), must_not=never, batch=shape.groups)
-        return {Way.DATA: wanted, Way.FILTER: wanted}
+    def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+        """Return the image as the one tile that there is, (n, in_c, 1, 1, *size)."""
+        return pad(x, shape, *size)[:, :, None, None]
 
     def _tile(self, shape: ConvShape) -> tuple[int, int]:
         height, width = shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
@@ -85,11 +98,20 @@ class TiledFft(Fft):
         height, width = super()._tile(shape)
         return min(height, _power_of_two(shape.kernel_h)), min(width, _power_of_two(shape.kernel_w))
 
+    def steps(self, shape: ConvShape) -> Iterator[Step]:
+        """Yield the same on windows, which one tile takes, too."""
+        yield steps.plain("aten::unfold", 2, "aten::unfold_backward")
+        yield from super().steps(shape)
 
-def _overlap_save(x: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+    def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+        """Return overlapping tiles."""
+        return tiles(x, shape, size, _step(shape, size))
+
+
+def _overlap_save(cut: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
     step = _step(shape, size)
     rows, columns = tile_count(shape, step)
-    spectrum = torch.fft.rfft2(tiles(x, shape, size, step))
+    spectrum = torch.fft.rfft2(cut)
     product = _multiply(_tile_matrices(spectrum, shape), weight, shape, size)
     frequencies = (size[0], size[1] // 2 + 1)
     product = product.view(*frequencies, shape.groups, shape.n, rows, columns, shape.group_out)
@@ -114,11 +136,11 @@ def _multiply(tile_rows: Tensor, weight: Tensor, shape: ConvShape, size: tuple[i
     dft = _dft(size, (shape.kernel_h, shape.kernel_w), weight.dtype, weight.device)
     block = _block(shape)
     spectra = _Spectra(taps, 2 * block)
-    parts = [
+    products = [
         _product(rows, spectra.of(matrix.flatten(0, 1)), shape)
         for rows, matrix in zip(tile_rows.split(block), dft.split(block), strict=True)
     ]
-    quarters = torch.cat(parts).view(*tile_rows.shape[:2], 2, -1, 2, shape.group_out)
+    quarters = torch.cat(products).view(*tile_rows.shape[:2], 2, -1, 2, shape.group_out)
     (re_re, re_im), (im_re, im_im) = (half.unbind(3) for half in quarters.unbind(2))
     return torch.complex(re_re - im_im, re_im + im_re)
 
@@ -184,6 +206,10 @@ def smooth(size: int) -> int:
         if rest == 1:
             return size
         size += 1
+
+
+def _fft(kind: str, count: int, size: tuple[int, int]) -> Operation:
+    return Operation(f"aten::_fft_{kind}", (count, *size))
 
 
 def _step(shape: ConvShape, size: tuple[int, int]) -> tuple[int, int]:

@@ -12,23 +12,22 @@ A product is per image and group: (out_c/g, in_c/g * taps) x (in_c/g * taps, pix
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS, TRANSFORMS
-from hpcsweep.conv.reference.family import OperatorFamily
-from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully
+from hpcsweep.conv.reference import steps
+from hpcsweep.conv.reference.family import AccountedFamily
+from hpcsweep.conv.reference.steps import DATA, FILTER, Step
+from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully, parts
 from hpcsweep.conv.shape import ConvShape
 
-_NEVER = (*CONVOLUTIONS, *TRANSFORMS)
-_WINDOWS = ("aten::unfold", "aten::im2col")
-_GATHER = ("aten::index_select",)
 _FEWEST_PIXELS = 256
 _INDEX_BYTES = 4  # as fast as 8
 
 
-class Gemm(OperatorFamily):
+class Gemm(AccountedFamily):
     """Copies every patch into a matrix, then multiplies; 1x1 filters multiply the image itself."""
 
     one_sum = True
@@ -44,24 +43,13 @@ class Gemm(OperatorFamily):
         matrix = shape.n * shape.in_c * shape.taps * shape.pixels * shape.itemsize
         return 0 if pointwise else matrix
 
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want sliding windows, and one product over channels and taps at once."""
-        return Expected(
-            must=(_WINDOWS, PRODUCTS),
-            must_not=(*_NEVER, *_GATHER),
-            inner=shape.group_in * shape.taps,
-            products=1,
-        )
-
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want windows that are undone, and one product of output gradients and patches."""
-        never = (*_NEVER, "aten::index_add*", *_GATHER)
-        inner, outer = shape.pixels, shape.group_in * shape.taps
-        undone = ("aten::unfold_backward", "aten::col2im")
-        return {
-            Way.DATA: Expected(must=(undone, PRODUCTS), must_not=never),
-            Way.FILTER: Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
-        }
+    def steps(self, shape: ConvShape) -> list[Step]:
+        """Return windows, and one product over channels and taps at once."""
+        batch, inner = shape.n * shape.groups, shape.group_in * shape.taps
+        return [
+            steps.plain("aten::unfold", 2, "aten::unfold_backward"),
+            steps.product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
+        ]
 
 
 def _im2col(x: Tensor, shape: ConvShape) -> Tensor:
@@ -75,7 +63,7 @@ def _im2col(x: Tensor, shape: ConvShape) -> Tensor:
     return patches.reshape(shape.n, shape.groups, -1, shape.pixels)
 
 
-class ImplicitGemm(OperatorFamily):
+class ImplicitGemm(AccountedFamily):
     """Sums one matrix product per filter tap over the shifted (and strided) image."""
 
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
@@ -97,23 +85,13 @@ class ImplicitGemm(OperatorFamily):
         """Return the bytes of one shifted image: the product wants it contiguous."""
         return shape.n * shape.in_c * shape.pixels * shape.itemsize
 
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want one product per tap over the channels alone, and no windows."""
-        return Expected(
-            must=(PRODUCTS,),
-            must_not=(*_NEVER, *_WINDOWS, *_GATHER),
-            inner=shape.group_in,
-            products=shape.taps,
-        )
-
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want one product per tap, and no windows."""
-        never = (*_NEVER, "aten::unfold*", "aten::index_add*", *_GATHER)
-        inner, outer = shape.pixels, shape.group_in
-        return {
-            Way.DATA: Expected(must=(PRODUCTS,), must_not=never, inner=shape.group_out),
-            Way.FILTER: Expected(must=(PRODUCTS,), must_not=never, inner=inner, outer=outer),
-        }
+    def steps(self, shape: ConvShape) -> list[Step]:
+        """Return one product per tap over the channels alone; all but the first add."""
+        sizes = shape.n * shape.groups, shape.group_out, shape.group_in, shape.pixels
+        return [
+            steps.product(sizes, FILTER, DATA),
+            steps.product(sizes, FILTER, DATA, times=shape.taps - 1, adds=True),
+        ]
 
 
 def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
@@ -124,7 +102,7 @@ def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
     return x[:, :, top : bottom : shape.stride_h, left : right : shape.stride_w]
 
 
-class PrecomputedGemm(OperatorFamily):
+class PrecomputedGemm(AccountedFamily):
     """Gathers patches through cached indices, a block of output pixels at a time.
 
     The image is first copied with its channels innermost, so that one index gathers a whole pixel.
@@ -141,11 +119,11 @@ class PrecomputedGemm(OperatorFamily):
         filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
         filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
         index = _gather_index(_geometry(shape), images, x.device)
-        parts = [
+        out = [
             _gathered_product(part, filters, index[: len(part)], pixels, shape)
             for part in rows.split(images)
         ]
-        return cat(parts, 0).view(shape.output_size)
+        return cat(out, 0).view(shape.output_size)
 
     def workspace_bytes(self, shape: ConvShape) -> int:
         """Return the bytes of the image with channels innermost, one block and the indices."""
@@ -155,23 +133,15 @@ class PrecomputedGemm(OperatorFamily):
         index = images * shape.pixels * shape.taps * _INDEX_BYTES
         return (shape.n * padded + block) * shape.itemsize + index
 
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want a gather, and products over channels and taps at once."""
-        return Expected(
-            must=(_GATHER, PRODUCTS),
-            must_not=(*_NEVER, *_WINDOWS),
-            inner=shape.group_in * shape.taps,
-        )
-
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want pixels that are scattered back, and products of output gradients and patches."""
-        never = (*_NEVER, "aten::unfold*")
-        scattered = ("aten::index_add*", "aten::index_put*", "aten::scatter_add*")
-        outer = shape.group_in * shape.taps
-        return {
-            Way.DATA: Expected(must=(scattered, PRODUCTS), must_not=never),
-            Way.FILTER: Expected(must=(PRODUCTS,), must_not=never, outer=outer),
-        }
+    def steps(self, shape: ConvShape) -> Iterator[Step]:
+        """Yield a gather and a product over channels and taps at once for each block."""
+        pixels, images = _block(shape)
+        inner = shape.group_in * shape.taps
+        for count in parts(shape.n, images):
+            for part in parts(shape.pixels, pixels):
+                yield steps.plain("aten::index_select", 1, "aten::index_add")
+                sizes = shape.groups, shape.group_out, inner, count * part
+                yield steps.product(sizes, FILTER, DATA)
 
 
 def _gathered_product(

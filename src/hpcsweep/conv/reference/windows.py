@@ -16,8 +16,9 @@ R = TypeVar("R")
 
 # a block of work that stays in a core's second-level cache, roughly
 BLOCK_BYTES = 1 << 22
-# More than any network of torchvision needs; a sweep must not pile up those of sizes past.
-_CONSTANTS = 64
+# More than a network needs, since to make one within a pass is work that no algorithm accounts for;
+# a sweep must not pile up those of sizes past.
+_CONSTANTS = 128
 
 
 def constant(make: Callable[P, R]) -> Callable[P, R]:
@@ -78,6 +79,11 @@ def join(y: torch.Tensor, shape: ConvShape) -> torch.Tensor:
     return image[:, :, : shape.out_h, : shape.out_w]
 
 
-def cat(parts: list[torch.Tensor], dim: int) -> torch.Tensor:
+def cat(blocks: list[torch.Tensor], dim: int) -> torch.Tensor:
     """Join blocks of work; a single one is not copied."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim)
+
+
+def parts(total: int, most: int) -> list[int]:
+    """Return the sizes of the pieces that `Tensor.split` makes."""
+    return [min(most, total - done) for done in range(0, total, most)]

@@ -7,7 +7,7 @@ is one matrix product with a Kronecker square, and what remains is a batch of sm
     input tiles d   (points, in_c x tiles)   V = (BT (x) BT) d
     filters g       (points, out_c x in_c)   U = (G (x) G) g
     products        points x (out_c, in_c) (in_c, tiles)
-    output tiles    (4, out_c x tiles)       (AT (x) AT) (U V)
+    output tiles    (4, out_c x tiles)       (AT (x) AT) (U V); not fused: rows, then columns
 
 The matrices follow from the interpolation points (Toom-Cook), so they are derived, not typed in.
 `winograd` does this block by block so that a block's transforms never leave the cache ("fused"), as
@@ -18,17 +18,25 @@ batched product. Stride and dilation have to be 1; 3x3, and 5x5 where not fused:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.operators import CONVOLUTIONS, TRANSFORMS
-from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
-from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, join, tile_count, tiles
+from hpcsweep.conv.reference import steps
+from hpcsweep.conv.reference.family import AccountedFamily, needs_unit_steps
+from hpcsweep.conv.reference.steps import BOTH, DATA, FILTER, Step
+from hpcsweep.conv.reference.windows import (
+    BLOCK_BYTES,
+    cat,
+    constant,
+    join,
+    parts,
+    tile_count,
+    tiles,
+)
 from hpcsweep.conv.shape import ConvShape
 
 Matrix = list[list[Fraction]]
@@ -41,20 +49,29 @@ POINTS: Final = {
     5: (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2)),
 }
 _FEWEST_TILES = 64
-_NEVER: Final = (*CONVOLUTIONS, *TRANSFORMS, "aten::im2col", "aten::index_select")
 
 
-class Winograd(OperatorFamily):
+class Winograd(AccountedFamily):
     """Transforms, multiplies and transforms back a block of tile rows at a time."""
 
     kernels: ClassVar[tuple[int, ...]] = (3,)
-    products: ClassVar[int | None] = None  # one batch per block
 
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Run block by block, so that what is transformed stays in the cache."""
         filters = _transform_filters(weight, shape)
         blocks = _input_tiles(x, shape).split(self._rows(shape), dim=2)
-        return join(cat([_convolve(tile, filters, shape) for tile in blocks], 2), shape)
+        return join(cat([self._block(tile, filters, shape) for tile in blocks], 2), shape)
+
+    def _block(self, tile: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
+        """Convolve tiles (n, in_c, rows, columns, s, s) to (n, out_c, rows, 2, columns, 2)."""
+        _, _, inputs = _transforms(shape.kernel_h, filters.dtype, filters.device)
+        n, _, rows, columns, *size = tile.shape
+        flat = tile.permute(4, 5, 1, 0, 2, 3).reshape(size[0] * size[1], -1)
+        matrices = (inputs @ flat).view(len(filters), shape.group_in, n * rows * columns)
+        products = torch.bmm(filters, matrices).view(size[0] * size[1], -1)
+        image = self._back(products, shape.kernel_h)
+        image = image.view(OUTPUTS, OUTPUTS, shape.out_c, n, rows, columns)
+        return image.permute(3, 2, 4, 0, 5, 1)
 
     def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
         """Refuse other filters, strides and dilations."""
@@ -71,30 +88,25 @@ class Winograd(OperatorFamily):
         per_point = shape.n * tile_total * (shape.in_c + shape.out_c) + filters
         return _points(shape) * per_point * max(shape.itemsize, 4)
 
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want windows, and batches of one product per point over the channels alone."""
-        return Expected(
-            must=(("aten::unfold",), ("aten::bmm",)),
-            must_not=_NEVER,
-            inner=shape.group_in,
-            batch=_points(shape) * shape.groups,
-            products=self.products,
-        )
+    def steps(self, shape: ConvShape) -> Iterator[Step]:
+        """Yield the filters' transform, windows, and for each block a product and transforms."""
+        points, (rows, columns) = _points(shape), tile_count(shape, (OUTPUTS, OUTPUTS))
+        filters = shape.out_c * shape.group_in
+        yield steps.product((1, points, shape.taps, filters), right=FILTER)
+        yield steps.plain("aten::unfold", 2, "aten::unfold_backward")
+        for count in parts(rows, self._rows(shape)):
+            across = shape.n * count * columns
+            yield steps.product((1, points, points, shape.in_c * across), right=DATA)
+            sizes = points * shape.groups, shape.group_out, shape.group_in, across
+            yield steps.product(sizes, FILTER, DATA)
+            yield from self._back_steps(shape.out_c * across, points)
 
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want batches of one product per point; of the input's gradient, windows undone."""
-        never, batch = (*_NEVER, "aten::index_add*"), _points(shape) * shape.groups
-        return {
-            Way.DATA: Expected(
-                must=(("aten::unfold_backward",), ("aten::bmm",)),
-                must_not=never,
-                inner=shape.group_out,
-                batch=batch,
-            ),
-            Way.FILTER: Expected(
-                must=(("aten::bmm",),), must_not=never, outer=shape.group_in, batch=batch
-            ),
-        }
+    def _back_steps(self, values: int, points: int) -> Iterator[Step]:
+        yield steps.product((1, OUTPUTS**2, points, values), right=BOTH)
+
+    def _back(self, products: Tensor, taps: int) -> Tensor:
+        """Transform (points, values) back to (4, values)."""
+        return _transforms(taps, products.dtype, products.device)[0] @ products
 
     def _rows(self, shape: ConvShape) -> int:
         """Return how many rows of tiles make a block: about `BLOCK_BYTES`, but no tiny product."""
@@ -108,10 +120,20 @@ class NonfusedWinograd(Winograd):
     """Transforms all filters and all tiles, multiplies once, transforms all products back."""
 
     kernels = (3, 5)
-    products = 1
 
     def _rows(self, shape: ConvShape) -> int:
         return tile_count(shape, (OUTPUTS, OUTPUTS))[0]
+
+    def _back_steps(self, values: int, points: int) -> Iterator[Step]:
+        side = math.isqrt(points)
+        yield steps.product((1, OUTPUTS, side, side * values), right=BOTH)
+        yield steps.product((OUTPUTS, OUTPUTS, side, values), right=BOTH)
+
+    def _back(self, products: Tensor, taps: int) -> Tensor:
+        """Transform the rows of whole tensors back, then the columns."""
+        output = _output_transform(taps, products.dtype, products.device)
+        rows = (output @ products.view(output.shape[1], -1)).view(OUTPUTS, output.shape[1], -1)
+        return torch.bmm(output.expand(OUTPUTS, -1, -1), rows)
 
 
 def toom_cook(outputs: int, taps: int, points: Sequence[Fraction]) -> tuple[Matrix, Matrix, Matrix]:
@@ -142,12 +164,19 @@ def _transforms(
     taps: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the Kronecker squares of AT, G and BT."""
-    matrices = (
-        torch.tensor([[float(value) for value in row] for row in matrix], dtype=torch.float64)
-        for matrix in toom_cook(OUTPUTS, taps, POINTS[taps])
-    )
+    matrices = map(_tensor, toom_cook(OUTPUTS, taps, POINTS[taps]))
     output, filters, inputs = (torch.kron(m, m).to(device, dtype) for m in matrices)
     return output, filters, inputs
+
+
+@constant
+def _output_transform(taps: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return AT itself."""
+    return _tensor(toom_cook(OUTPUTS, taps, POINTS[taps])[0]).to(device, dtype)
+
+
+def _tensor(matrix: Matrix) -> Tensor:
+    return torch.tensor([[float(value) for value in row] for row in matrix], dtype=torch.float64)
 
 
 def _transform_filters(weight: Tensor, shape: ConvShape) -> Tensor:
@@ -160,17 +189,6 @@ def _transform_filters(weight: Tensor, shape: ConvShape) -> Tensor:
 def _input_tiles(x: Tensor, shape: ConvShape) -> Tensor:
     size = OUTPUTS + shape.kernel_h - 1
     return tiles(x, shape, (size, size), (OUTPUTS, OUTPUTS))
-
-
-def _convolve(tile: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
-    """Convolve tiles (n, in_c, rows, columns, s, s) to (n, out_c, rows, 2, columns, 2)."""
-    output, _, inputs = _transforms(shape.kernel_h, filters.dtype, filters.device)
-    n, _, rows, columns, *size = tile.shape
-    flat = tile.permute(4, 5, 1, 0, 2, 3).reshape(size[0] * size[1], -1)
-    matrices = (inputs @ flat).view(len(filters), shape.group_in, n * rows * columns)
-    products = torch.bmm(filters, matrices).view(size[0] * size[1], -1)
-    image = (output @ products).view(OUTPUTS, OUTPUTS, shape.out_c, n, rows, columns)
-    return image.permute(3, 2, 4, 0, 5, 1)
 
 
 def _points(shape: ConvShape) -> int:

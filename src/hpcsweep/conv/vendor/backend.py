@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.profiler import record_function
 
 from hpcsweep.conv.backend import Backend, Expected, Gradient, Way, choose, too_large
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
+from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.conv.vendor import operator
 from hpcsweep.conv.vendor.driver import Driver, LibraryError, NotSupported, Plan, Problem
@@ -102,7 +102,9 @@ class VendorBackend:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
         answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
         found = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
-        return replace(found, must=((operator.NAMES[Way.FORWARD],), *found.must))
+        name = operator.NAMES[Way.FORWARD]
+        work = {Operation(one): 1 for one in (name, *(("aten::add",) if shape.bias else ()))}
+        return replace(found, must=((name,), *found.must), work=work)
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return what the gradients of input and filters run; asked here, not in the first step."""

@@ -268,7 +268,7 @@ def capture(
     around_capture: Callable[[], AbstractContextManager[object]] = nullcontext,
     pool: Any = None,  # noqa: ANN401 - torch's handle
 ) -> Callable[[], object]:
-    """Return one replay of a CUDA graph of the pass.
+    """Return one replay of a CUDA graph of the pass; it returns the graph's own output.
 
     The pass runs on a side stream first, as capture requires: libraries allocate and choose there.
     The graph keeps memory and results of the captured pass. `around_capture` is entered for the
@@ -285,8 +285,9 @@ def capture(
     with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph, pool=pool):
         kept = run()
 
-    def replay(_kept: object = kept) -> None:
+    def replay() -> object:
         graph.replay()
+        return kept
 
     return replay
 

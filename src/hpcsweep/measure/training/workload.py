@@ -25,7 +25,7 @@ from typing import Final
 import torch
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv.proof import backward_pass
+from hpcsweep.conv.proof import backward_pass, witness
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers
 from hpcsweep.measure.bench_api import Measured, Unsupported
@@ -237,11 +237,11 @@ class Training(Workbench):
             return Proof.unseen(call.layer for call in calls)
         trainer, batch = ready.trainer, ready.batch
 
-        def forward() -> None:
+        def forward() -> object:
             with trainer.autocast():
-                trainer.model(batch[0])
+                return trainer.model(batch[0])
 
-        proof = self._prove(ready, forward)
+        proof = self._prove(ready, witness.seeded(forward))
         backward = backward_pass.prove(
             trainer.model, lambda: trainer.compute(batch), ready.choices, self._backend
         )
