@@ -54,6 +54,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "few_samples": "fewer than 10 samples",
     "recompiled": "torch compiled again after the first pass; nothing of that is in the times, but "
     "after eight times it runs without compiling",
+    "layers_uncaptured": "no layer rows: this torch (ROCm, or old) cannot time inside a graph",
     "layers_compiled": "layers inside compiled code have no rows: timers would break it up",
     "power_capped": "the driver lowered the SM clock to keep to the power limit; often normal",
     "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",

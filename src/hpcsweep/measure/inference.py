@@ -276,6 +276,7 @@ class Inference(Workbench):
             "compiling": compiles,
             "recompiled": lanes.compiled.blocks > 0,
             "layers_compiled": bool(lanes.untimed) or unseen,
+            "layers_uncaptured": lanes.uncaptured,
         }
         return _Timed(
             lane=lanes.clean.run,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -145,6 +146,35 @@ def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkey
     with torch.inference_mode():
         found = lanes.lanes(GPU, "graph", work)
     assert not found.parts
+    assert found.uncaptured
+
+
+@pytest.mark.parametrize("error", ["External events are disallowed in rocm", "out of memory"])
+def test_events_that_raise_when_recorded_leave_the_replay_without_layers(monkeypatch, error):
+    """As on ROCm, where they can be made; another error is none of theirs."""
+
+    class Raising(_HostEvent):
+        def record(self):
+            raise RuntimeError(error)
+
+    def capture(run, around_capture=nullcontext, pool=None):
+        with around_capture():
+            output = run()
+        return lambda: output
+
+    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    monkeypatch.setattr(lanes.clocks, "capture", capture)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(lanes.clocks, "external_event", Raising)
+    work, _ = _pass()
+    with torch.inference_mode():
+        if "event" not in error.lower():
+            with pytest.raises(RuntimeError, match=error):
+                lanes.lanes(GPU, "graph", work)
+            return
+        found = lanes.lanes(GPU, "graph", work)
+        assert torch.is_tensor(found.clean.run())
+    assert (found.parts, found.uncaptured) == (0, True)
 
 
 class _Queueing(torch.nn.Module):

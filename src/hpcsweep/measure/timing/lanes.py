@@ -59,6 +59,7 @@ class Lanes:
     watch: LayerLane | None = None
     calls: Sequence[Call] = ()
     untimed: frozenset[str] = frozenset()
+    uncaptured: bool = False
     compiled: Tally = field(default_factory=Tally)
 
     def starved(self) -> bool:
@@ -230,15 +231,29 @@ def _graph(work: Pass) -> Lanes:
     replay = clocks.capture(work.run, pool=pool)
     clock.calibrate(replay)
     clean = Lane(replay, clock)
-    if not work.calls or clocks.external_event() is None:
-        return Lanes(clock.timer, clean, device_clock=clock)
+    layers = _graph_layers(work, pool) if work.calls else []
+    uncaptured = bool(work.calls) and not layers
+    return Lanes(clock.timer, clean, layers, clock, uncaptured=uncaptured)
+
+
+def _graph_layers(work: Pass, pool: Any) -> list[LayerLane]:  # noqa: ANN401 - torch's handle
+    """Return the layer lane, or none where a graph takes no events.
+
+    Older torches cannot make them; on ROCm they can be made, and raise when they are recorded.
+    """
+    if clocks.external_event() is None:
+        return []
     timer = work.new_timer(work.model, work.calls, EventStamps(_external, "graph"))
-    layer_replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1), pool=pool)
-    layer_clock = DeviceClock(Cuda(), work.prepare, timer="graph")
-    layer_clock.calibrate(layer_replay)
-    lane = Lane(layer_replay, layer_clock, timer.reading, most=1)
-    layers = LayerLane(lane, timer, range(len(work.calls)), layer_clock)
-    return Lanes(clock.timer, clean, [layers], clock)
+    try:
+        replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1), pool=pool)
+    except RuntimeError as error:
+        if "event" not in str(error).lower():
+            raise
+        return []
+    clock = DeviceClock(Cuda(), work.prepare, timer="graph")
+    clock.calibrate(replay)
+    lane = Lane(replay, clock, timer.reading, most=1)
+    return [LayerLane(lane, timer, range(len(work.calls)), clock)]
 
 
 def _external() -> Event:
