@@ -52,6 +52,7 @@ OF_THE_WHOLE = {
 # Single test modules that do.
 STORIES = {
     "cli/test_mistakes": "what is typed wrong, and the answer",
+    "conv/proof/test_liars": "back-ends that lie about what they run, and honest ones",
     "conv/vendor/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",
     "measure/training/test_sweep": "a training sweep from its file to its table",
     "node/test_kill": "processes of a run are killed at random",
