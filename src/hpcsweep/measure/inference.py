@@ -337,8 +337,6 @@ class Inference(Workbench):
         """
 
         def run() -> object:  # a network may change its input
-            if ready.point.measure["numerics"] == "layers":
-                ready.run.mirrored()  # who is a call behind has another output now
             (image,) = models.make_inputs(ready.point, self.device.torch_device)
             output = ready.model(image)
             if ready.point.axes["launch"] != "graph":
@@ -346,6 +344,8 @@ class Inference(Workbench):
             ready.run.image.data.copy_(image)
             return lane()
 
+        if ready.point.measure["numerics"] == "layers":
+            ready.run.mirrored()  # a layer that is a call behind has another output then
         return self._compare(ready, self._reference, run, "its call did not come")
 
     def _forget(self) -> None:
