@@ -56,8 +56,6 @@ STORIES = {
     "conv/vendor/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",
     "measure/training/test_sweep": "a training sweep from its file to its table",
     "node/test_kill": "processes of a run are killed at random",
-    "store/test_old_results": "a results folder of the first release",
-    "store/test_schemas": "a results folder of every schema version",
     "submit/test_script_runs": "job scripts run in a shell, without Slurm",
     "test_layout": "this module",
     "test_offspring": "what tests start (tests/support/offspring.py)",

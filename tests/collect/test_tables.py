@@ -11,14 +11,12 @@ import pytest
 import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
 from hpcsweep.collect.workflow import collect
-from hpcsweep.store import seals, shards
-from hpcsweep.store.blocks import Blocks, parse_block
-from hpcsweep.store.seals import Heads
+from hpcsweep.store import shards
+from hpcsweep.store.blocks import parse_block
 from localruns import Desk
-from resultsfolder import SWEEP, by_point, overall
+from resultsfolder import SWEEP, by_point, overall, reseal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from hpcsweep.store.rundir import ShardPath
@@ -155,32 +153,6 @@ def test_collect_writes_cells_as_they_are_on_request(measured: Folder, tmp_path:
         assert by_point(measured.run, "status_reason")[measured.points[0].point_id] == shown
 
 
-def reseal(
-    shard: ShardPath,
-    change: Callable[[dict[str, str]], dict[str, str]],
-    layer_columns: tuple[str, ...] = LAYER_COLUMNS,
-    found: shards.Shard | None = None,
-) -> None:
-    """Rewrite the rows of a shard as another version would have written them."""
-    found = found or shards.read(shard)
-    columns: tuple[str, ...] = ()
-    lines = []
-    with Blocks() as blocks:
-        for row in found.rows:
-            cells = change({k: v for k, v in row.items() if not k.startswith("_")})
-            del cells["row_crc"]
-            columns = tuple(cells)
-            layers, samples = (
-                blocks.read(path, int(cells[f"{name}_offset"]), int(cells[f"{name}_bytes"]))
-                for name, path in (("layers", shard.layers), ("samples", shard.samples))
-            )
-            text = shards.joined([*cells.values(), ""]).encode()
-            heads = Heads((*columns, "row_crc"), layer_columns)
-            lines.append(text + seals.seal(text, heads, layers, samples))
-    head = ",".join([*columns, "row_crc"]).encode()
-    shard.overall.write_bytes(b"\n".join([head, *lines, b""]))
-
-
 def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
     """One that this version does not know, and one that the other did not have."""
     folder.measure(folder.shard("s1"), folder.points[:3])
@@ -257,7 +229,7 @@ def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
     measured.measure(measured.shard("s2"), measured.points[:2], schema_version="2.0")
     report = collect(measured.run)
     assert report.points == 8
-    assert "written by a newer hpcsweep (columns 2.0, this one knows 1.1)" in report.left_out[0]
+    assert "written by a newer hpcsweep (columns 2.0, this one knows 1.0)" in report.left_out[0]
     assert report.unreadable == [str(measured.shard("s2").overall)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 from dataclasses import replace
 
@@ -16,8 +15,6 @@ from hpcsweep.analysis import dataset
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import workflow
-from hpcsweep.store.rundir import RunDir
-from paths import TESTS
 from resultsfolder import SWEEP
 
 HERE, THERE = "20260101-000000-v100", "20260102-000000-mi250"
@@ -86,13 +83,23 @@ def test_another_sweep_is_refused(sites, tmp_path):
         workflow.bring(here.path.parent, here.path)
 
 
-def test_results_of_the_first_release_are_imported(tmp_path):
-    """Any older version: shards are read as they were written."""
-    old = RunDir(tmp_path / "old")
-    source = next(path for path in (TESTS / "fixtures" / "layout_1").rglob("submissions")).parent
-    shutil.copytree(source, old.path)
-    found = workflow.bring(tmp_path / "results", old.path)
-    assert collecting.collect(found.run).points == collecting.collect(old).points > 0
+def test_results_of_another_minor_version_are_merged_by_column_name(sites):
+    """Rows without a column that is known here, and with one that is new."""
+    here, there = sites
+
+    def newer(cells):
+        del cells["tf32"]
+        first = {name: cells.pop(name) for name in ("point_id", "status")}
+        return {**first, "fan_rpm": "900", **cells, "schema_version": "1.9"}
+
+    for shard in there.shards():
+        resultsfolder.reseal(shard, newer)
+    found = workflow.bring(here.path.parent, there.path)
+    assert collecting.collect(found.run).left_out == []
+    rows = resultsfolder.overall(here)
+    assert {tuple(map(row.get, ("gpu", "tf32", "fan_rpm", "median_ms"))) for row in rows} == {
+        ("v100", "false", "", "2"), ("mi250", "", "900", "2"),
+    }  # fmt: skip
 
 
 def odd(path, kind, outside):

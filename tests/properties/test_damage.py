@@ -6,7 +6,6 @@ is missing is named by collect, or counts as not measured.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 import resultsfolder
 from hpcsweep.collect.workflow import collect
 from hpcsweep.store import ledger
-from paths import LAYOUT_1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,21 +136,3 @@ def test_every_byte_of_a_shard_obeys_the_law(run: RunDir, name: str) -> None:
     for at in range(len(whole[name])):
         check(run, whole, flipped(whole, name, at, at % 8))
         check(run, whole, {**whole, name: whole[name][:at]})
-
-
-@given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_a_header_of_the_first_release_is_proven_too(
-    tmp_path_factory: pytest.TempPathFactory, at: int, bit: int
-) -> None:
-    """Its rows have checksums without the header; there was one header only."""
-    run = resultsfolder.RunDir(tmp_path_factory.mktemp("old") / "demo")
-    shutil.copytree(LAYOUT_1 / "demo", run.path)
-    collect(run)
-    before = tables(run)
-    for shard in run.shards():
-        for path in (shard.overall, shard.layers):
-            text = bytearray(path.read_bytes())
-            text[at % text.index(b"\n")] ^= 1 << bit
-            path.write_bytes(bytes(text))
-    collect(run)
-    assert tables(run) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -19,7 +18,6 @@ from hpcsweep.store.jobs_file import (
     Sending,
     Started,
 )
-from paths import LAYOUT_1
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,18 +46,6 @@ def test_every_kind_of_entry_is_read_as_it_was_written(path: Path) -> None:
     for entry in ENTRIES:
         jobs_file.append(path, entry)
     assert jobs_file.read(path) == ENTRIES
-
-
-def test_what_the_first_release_wrote_is_written_again_as_it_was(path: Path) -> None:
-    """No key is lost or renamed; a checksum is added."""
-    for old in LAYOUT_1.glob("demo/submissions/*/jobs.jsonl"):
-        path.unlink(missing_ok=True)
-        for entry in jobs_file.read(old):
-            jobs_file.append(path, entry)
-        then, now = (file.read_text().splitlines() for file in (old, path))
-        entries = list(map(json.loads, now))
-        assert all(entry.pop("crc") for entry in entries)
-        assert entries == list(map(json.loads, then))
 
 
 def test_the_journal_survives_a_torn_last_line(path: Path) -> None:

@@ -6,4 +6,3 @@ SUPPORT = Path(__file__).resolve().parent
 TESTS = SUPPORT.parent
 ROOT = TESTS.parent
 GOLDEN = TESTS / "golden"
-LAYOUT_1 = TESTS / "fixtures" / "layout_1"

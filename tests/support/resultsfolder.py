@@ -9,11 +9,13 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells
 from hpcsweep.spec import expansion, sweep_file
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file, seals, shards
+from hpcsweep.store.blocks import Blocks
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
+from hpcsweep.store.seals import Heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,6 +151,32 @@ def by_point(run: RunDir, column: str) -> dict[str, str]:
 def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """Change a file's lines."""
     path.write_bytes(b"\n".join(change(path.read_bytes().split(b"\n"))))
+
+
+def reseal(
+    shard: ShardPath,
+    change: Callable[[dict[str, str]], dict[str, str]],
+    layer_columns: tuple[str, ...] = LAYER_COLUMNS,
+    found: shards.Shard | None = None,
+) -> None:
+    """Rewrite the rows of a shard as another version would have written them."""
+    found = found or shards.read(shard)
+    columns: tuple[str, ...] = ()
+    lines = []
+    with Blocks() as blocks:
+        for row in found.rows:
+            cells = change({k: v for k, v in row.items() if not k.startswith("_")})
+            del cells["row_crc"]
+            columns = tuple(cells)
+            layers, samples = (
+                blocks.read(path, int(cells[f"{name}_offset"]), int(cells[f"{name}_bytes"]))
+                for name, path in (("layers", shard.layers), ("samples", shard.samples))
+            )
+            text = shards.joined([*cells.values(), ""]).encode()
+            heads = Heads((*columns, "row_crc"), layer_columns)
+            lines.append(text + seals.seal(text, heads, layers, samples))
+    head = ",".join([*columns, "row_crc"]).encode()
+    shard.overall.write_bytes(b"\n".join([head, *lines, b""]))
 
 
 def collect_in_a_process(run: RunDir, prepare: str = "") -> subprocess.CompletedProcess[str]:

@@ -16,10 +16,8 @@ from typing import Any, Final
 
 from hpcsweep import catalog
 
-# A reader accepts every version that is listed here, and refuses a newer major version.
-# 1.0  first release
-# 1.1  the checksum of a row covers the headers of its shard; `algorithm_uncovered`
-SCHEMA_VERSION: Final = "1.1"
+# 1.0  first release. A reader refuses a newer major version, and keeps columns that are new to it.
+SCHEMA_VERSION: Final = "1.0"
 
 STOP_REASONS: Final[Mapping[str, str]] = {
     "fixed": "the number of passes that the sweep asked for was reached",
@@ -421,17 +419,6 @@ SHARD_COLUMNS: Final = (
     "status",
     *(name for name in OVERALL_COLUMNS if name not in {"point_id", "status"}),
     *COMMIT,
-)
-
-# Columns of shards and of layer rows that schema 1.0 did not have: name each one that is added.
-# No checksum covers the headers of 1.0, so they must stay known (`store.seals`).
-LATER: Final = frozenset(
-    (
-        *("algorithm_uncovered", "layer_pass_parts", "event_floor_ms", "kernel_ms"),
-        *("sm_clock_pass_mhz", "input_width", "input_channels", "timed_share", "own_files"),
-        *("left_behind", "cold"),
-        *("error_over_bound", "numerics_reason"),
-    )
 )
 
 # Rows of one sweep can be compared only if these cells are equal.

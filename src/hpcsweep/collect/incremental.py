@@ -25,10 +25,7 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.store.rundir import Age, RunDir, ShardPath
 
 _TAIL: Final = 4096
-# History. 6: the latest digests of own files. 5: how many rows are not valid, and why. 4: no
-# failure to read a file is remembered any more. 3: the first release; it remembered rows as damaged
-# whose files could not be read once, so its memory is not used.
-_FORMAT: Final = f"6 {__version__}"
+_FORMAT: Final = f"7 {__version__}"
 
 Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file

@@ -25,6 +25,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,7 @@ from hpcsweep.node.protocol import Outcome, Request
 from hpcsweep.node.reports import Reports
 from hpcsweep.node.stop import Stop
 from hpcsweep.node.worker_care import WorkerCare, process_key
-from hpcsweep.store import attempt, chunk_file, rundir, shards, tally
+from hpcsweep.store import attempt, chunk_file, rundir, shards, tally, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
@@ -133,7 +134,7 @@ class Attempt:
             log=self._log,
             variables={
                 environment.WORKLOAD: self._manifest.workload,
-                environment.RUN: json.dumps(settings.to_json()),
+                environment.RUN: json.dumps(typed_json.write(replace(settings, known_oom=()))),
                 environment.ARTIFACTS: str(self._shard.folder.absolute()),
                 "PYTHONUNBUFFERED": "1",
                 "KINETO_LOG_LEVEL": "99",  # torch's profiler chats where last words are read

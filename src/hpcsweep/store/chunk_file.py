@@ -5,9 +5,8 @@ A line is one chunk, stored by column, since most axes are constant within it::
     {"chunk": 0, "crc": "8c5de1f2", "seconds": 12.5, "workload": "inference", "measure": {...},
      "axes": ["model", "input_size"], "values": ["resnet18", [224, 256]], "ids": ["...", "..."]}
 
-The checksum covers all other bytes of the line; a line of an older version has none. A value that
-is a list holds one entry per point; a constant axis whose value is itself a list
-does not exist.
+The checksum covers all other bytes of the line. A value that is a list holds one entry per point;
+a constant axis whose value is itself a list does not exist.
 """
 
 from __future__ import annotations
@@ -94,8 +93,9 @@ def _line(chunk: Chunk) -> str:
 def _prove(line: bytes) -> None:
     """Raise `ValueError` where a line is not as it was written."""
     found = _SEALED.match(line)
-    text = found[1] + line[found.end() :].removesuffix(b"\n") if found else b""
-    if found and zlib.crc32(text) != int(found[2], 16):
+    if not found or int(found[2], 16) != zlib.crc32(
+        found[1] + line[found.end() :].removesuffix(b"\n")
+    ):
         raise ValueError("the checksum does not fit, so it was changed after it was written")
 
 

@@ -96,7 +96,6 @@ class Damaged:
     why: str
 
 
-_LATER: Final = frozenset({"cluster", "controller", "user"})  # the first release had none
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
 _MOST: Final = 1_000_000  # chunks: what says more is damaged
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
@@ -128,12 +127,12 @@ def read(path: Path) -> list[Entry | Damaged]:
 
 def append(path: Path, entry: Entry) -> None:
     """Add an entry, synced before this returns; `ResultsError` where it is not on the disk."""
-    record = {key: v for key, v in typed_json.write(entry).items() if v or key not in _LATER}
+    record = typed_json.sealed(typed_json.write(entry))
     try:
         with path.open("ab+") as file:
             file.seek(max(file.tell() - 1, 0))
             torn = file.read() not in {b"", b"\n"}
-            file.write(b"\n" * torn + json.dumps(typed_json.sealed(record)).encode() + b"\n")
+            file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

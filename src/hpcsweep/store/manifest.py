@@ -1,4 +1,4 @@
-"""What was submitted: `manifest.json`, whichever version wrote it."""
+"""What was submitted: `manifest.json`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
-LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep; the first releases wrote none
-_LATER: Final = {
-    "maps": {}, "search_path": [], "signal_lead": 120.0, "source": "", "spec": "", "templates": [],
-    "time_limit": "",
-}  # fmt: skip
+LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
 _MASKED: Final = re.compile("masked:[0-9a-f]{16}")
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
 _KEY_FILE: Final = "masking.key"
@@ -55,13 +51,6 @@ class RunSettings:
     search_path: tuple[str, ...] = ()  # folders of what the sweep names without one; absolute
     skip_dominated: bool = False
     known_oom: tuple[dict[str, Any], ...] = ()  # axes of points that ran out of memory
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object; what serves `skip_dominated` alone stands there if it is on."""
-        record = _without_defaults(typed_json.write(self))
-        if not self.skip_dominated:
-            del record["skip_dominated"], record["known_oom"]
-        return record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +99,6 @@ class Manifest:
     @property
     def profile_path(self) -> str:
         return str(self.profile_fields.get("path", ""))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, as the file holds it."""
-        return {**_without_defaults(typed_json.write(self)), "run": self.run.to_json()}
 
 
 def check_layout(folder: Path) -> bool:
@@ -201,11 +186,6 @@ def _key() -> bytes:
     return os.urandom(32)
 
 
-def _without_defaults(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out keys that the first release did not have, where they say nothing."""
-    return {k: value for k, value in record.items() if k not in _LATER or value != _LATER[k]}
-
-
 def round_of(path: Path, default: int) -> int:
     """Return the round alone; `default` where the manifest cannot be read or is damaged."""
     try:
@@ -219,11 +199,11 @@ def round_of(path: Path, default: int) -> int:
 
 def write(path: Path, manifest: Manifest) -> None:
     """Write a manifest; `ResultsError` where the folder cannot be written."""
-    files.write_json(path, typed_json.sealed(manifest.to_json()))
+    files.write_json(path, typed_json.sealed(typed_json.write(manifest)))
 
 
 def read(path: Path) -> Manifest:
-    """Read a manifest; keys that its version did not have take their defaults.
+    """Read a manifest.
 
     Raises:
         NewerLayout: a newer version wrote it.

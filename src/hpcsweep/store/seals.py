@@ -3,9 +3,6 @@
 The checksum covers the header of `overall.csv`, the row's layer rows with their header, its
 samples, and the row's own text. So a row proves under which names its cells were written, and a
 shard whose header is damaged is still read by the headers that its rows prove.
-
-The first release's checksums covered no header. It had one pair of headers only, which are known,
-so a checksum of that kind proves those.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hpcsweep.catalog.columns import COMMIT, LATER, LAYER_COLUMNS, SHARD_COLUMNS
+from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store.blocks import Blocks
 
@@ -37,9 +34,6 @@ class Heads(NamedTuple):
 
 
 OURS: Final = Heads(SHARD_COLUMNS, LAYER_COLUMNS)
-FIRST: Final = Heads(
-    *(tuple(name for name in names if name not in LATER) for names in OURS),
-)
 
 
 def header(names: Names) -> bytes:
@@ -55,32 +49,29 @@ def names_in(line: bytes) -> Names:
 def seal(text: bytes, heads: Heads, layers: bytes, samples: bytes) -> bytes:
     """Return the checksum of a row: `text` is its line up to the last comma, included."""
     crc = zlib.crc32(layers, _start(heads, with_layers=bool(layers)))
-    return _hex(zlib.crc32(text, zlib.crc32(samples, crc)))
+    return b"%08x" % zlib.crc32(text, zlib.crc32(samples, crc))
 
 
 def fits(line: bytes, heads: Heads, layers: bytes, samples: bytes) -> bool:
     """Say whether a row and its blocks are as they were written, under these headers."""
     text, comma, found = line.rpartition(b",")
-    text += comma
-    if found == seal(text, heads, layers, samples):
-        return True
-    first = heads.columns == FIRST.columns and (heads.layers == FIRST.layers or not layers)
-    return first and found == _hex(zlib.crc32(text, zlib.crc32(samples, zlib.crc32(layers))))
+    return found == seal(text + comma, heads, layers, samples)
 
 
 def proven(shard: ShardPath, found: Heads, lines: Iterable[bytes]) -> Heads | None:
     """Return the headers that a shard's rows prove; None where no row proves any.
 
-    Its own headers are tried first. The columns of layer rows are unknown where no intact row has
-    any, unless the header is one that is known.
+    Its own headers are tried first, then those of this version. The columns of layer rows are
+    unknown where no intact row has any, unless the header is that of this version.
 
     Raises:
         Unread: a file cannot be read now.
 
     """
-    tried = [dict.fromkeys(names) for names in zip(found, OURS, FIRST, strict=True)]
-    options = [Heads(*names) for names in product(*tried)]
-    rest, best = found.layers if is_known(layers=found.layers) else (), None
+    options = [
+        Heads(*names) for names in product(*map(dict.fromkeys, zip(found, OURS, strict=True)))
+    ]
+    rest, best = found.layers if found.layers == OURS.layers else (), None
     with Blocks() as blocks:
         for line, layers, samples in _readable(shard, lines, blocks):
             for heads in options:
@@ -89,11 +80,6 @@ def proven(shard: ShardPath, found: Heads, lines: Iterable[bytes]) -> Heads | No
                         return heads
                     best = Heads(heads.columns, rest)
     return best
-
-
-def is_known(columns: Names = OURS.columns, layers: Names = OURS.layers) -> bool:
-    """Say whether these are columns of this version or of the first release."""
-    return columns in {OURS.columns, FIRST.columns} and layers in {OURS.layers, FIRST.layers}
 
 
 def _readable(
@@ -115,7 +101,3 @@ def _readable(
 def _start(heads: Heads, *, with_layers: bool) -> int:
     crc = zlib.crc32(header(heads.columns))
     return zlib.crc32(header(heads.layers), crc) if with_layers else crc
-
-
-def _hex(crc: int) -> bytes:
-    return b"%08x" % crc

@@ -267,7 +267,7 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     head, data = _content(shard.overall, begin)
     layer_columns = layer_columns_of(shard)
     written = Heads(seals.names_in(head), layer_columns or ())
-    certain = seals.is_known(written.columns, layer_columns or seals.OURS.layers)
+    certain = Heads(written.columns, layer_columns or seals.OURS.layers) == seals.OURS
     heads = written if certain else _prove(shard, written)
     result = Shard(shard, heads.columns, None if layer_columns is None else heads.layers)
     if not begin and heads != written:
@@ -324,7 +324,7 @@ def _prove(shard: ShardPath, written: Heads) -> Heads:
         return written
     if heads := seals.proven(shard, written, lines):
         return heads
-    return Heads(written.columns if seals.is_known(written.columns) else ())
+    return Heads(written.columns if written.columns == SHARD_COLUMNS else ())
 
 
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:

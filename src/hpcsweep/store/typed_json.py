@@ -62,7 +62,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prove(record: Mapping[str, Any]) -> None:
-    """Raise `ValueError` where an object is not what was sealed; older versions sealed none."""
+    """Raise `ValueError` where an object is not what was sealed, as far as it has a checksum."""
     found = record.get(_CHECKSUM)
     if found is not None and found != _crc(record):
         raise ValueError("its checksum does not fit, so it was changed after it was written")
