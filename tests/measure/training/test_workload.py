@@ -163,7 +163,8 @@ class Lying(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         patches = torch.nn.functional.pad(x, (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
         matrix = patches.permute(0, 1, 4, 5, 2, 3).reshape(len(x), -1, x[0, 0].numel())
-        return torch.matmul(weight.flatten(1), matrix).view(len(x), -1, *x.shape[2:])
+        filters = weight.flatten(1).expand(len(x), -1, -1)
+        return torch.bmm(filters, matrix).view(len(x), -1, *x.shape[2:])
 
     @staticmethod
     def backward(ctx, grad):
@@ -179,8 +180,8 @@ def test_an_algorithm_that_only_runs_forward_is_a_mismatch(bench, monkeypatch):
     done = bench.measure(training(algorithm="gemm", measure={"layers": True, "evidence": True}))
     told = [row["algorithm_evidence"] for row in done.layers if row.get("algorithm_used")]
     assert [text.startswith("profiler: aten::unfold") for text in told[:2]] == [True, True]
-    assert told[2].startswith("mismatch (filter: ran aten::convolution_backward)")
-    assert told[3].startswith("mismatch (data: ran aten::convolution_backward)")
+    for text in told[2:4]:
+        assert text.startswith("mismatch (ran aten::convolution_backward")
     assert "algorithm_mismatch" in done.row["flags"].split(";")
     assert not done.row["valid"]
 
