@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import docscripts
+import hpcsweep
 from paths import ROOT
 
 CHANGES = """# Changelog
@@ -49,6 +50,14 @@ def test_a_tag_that_does_not_fit_is_refused(tag, changes, words):
     """Before anything is published."""
     with pytest.raises(ValueError, match=words):
         notes(tag, changes, PACKAGE)
+
+
+def test_the_version_of_the_package_has_notes():
+    """A change of either is a change of both."""
+    package = (ROOT / "src/hpcsweep/__init__.py").read_text()
+    assert "Slurm" in notes(
+        f"v{hpcsweep.__version__}", (ROOT / "CHANGELOG.md").read_text(), package
+    )
 
 
 @pytest.mark.parametrize(
