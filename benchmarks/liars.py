@@ -347,7 +347,7 @@ def honest() -> Iterator[tuple[str, dict[str, Any]]]:
         {"batch_size": 1, "input_size": 33},
         {"network": wide.__name__, "input_size": 40},
         {"network": strided.__name__, "input_size": 31, "batch_size": 3},
-        {"memory_format": "channels_last"},
+        {"memory_format": "nhwc"},
         {"dtype": "float64"},
         {"dtype": "bfloat16"},
         {"network": wide.__name__, "cache_state": "rotated"},

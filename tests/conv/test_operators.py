@@ -21,7 +21,7 @@ from hpcsweep.conv.operators import (
 )
 
 CONVOLVING = {"aten::cudnn_convolution", "aten::miopen_convolution"}
-TRACES = Path(os.environ.get("HPCSWEEP_TRACES", "no folder"))  # of torch's profiler, from GPUs
+TRACES = Path(os.environ.get("GPU_TRACES", "no folder"))  # of torch's profiler, from GPUs
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_every_convolution_of_a_real_trace_has_a_kernel_that_may_prove_it(trace:
     """By the launches inside of the library's operators; some kernels there only help."""
     path = TRACES / f"{trace}.json.gz"
     if not path.is_file():
-        pytest.skip("HPCSWEEP_TRACES names no folder with real traces")
+        pytest.skip("GPU_TRACES names no folder with real traces")
     with gzip.open(path) as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
     kernels = {
