@@ -140,7 +140,7 @@ def load(run: RunDir) -> Memory | None:
         if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
             return None
         record["shards"] = {name: Seen(**seen) for name, seen in record["shards"].items()}
-        record["extras"] = Extras(*(tuple(names) for names in record["extras"]))
+        record["extras"] = Extras(*map(tuple, record["extras"]))
         return Memory(**record)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -152,7 +152,6 @@ def save(run: RunDir, memory: Memory) -> None:
         "format": _FORMAT,
         **vars(memory),
         "shards": {name: asdict(seen) for name, seen in memory.shards.items()},
-        "extras": [memory.extras.overall, memory.extras.layers],
         "tables": table_stamps(run),
     }
     with suppress(ResultsError), files.replacing(run.collect_index) as file:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -204,11 +204,6 @@ def flags(before: str, *, mixed: bool, old: bool = False) -> str:
     marks = {VERSION_MIX: mixed, OLD_FILES: old}
     kept = [flag for flag in before.split(";") if flag and flag not in marks]
     return ";".join([*kept, *(mark for mark, raised in marks.items() if raised)])
-
-
-def extra_columns(headers: Iterable[Sequence[str]], known: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of other versions, by name."""
-    return tuple(sorted({name for header in headers for name in header}.difference(known)))
 
 
 def _place(row: Mapping[str, str], which: str) -> Place:

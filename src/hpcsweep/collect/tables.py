@@ -1,7 +1,7 @@
 """Writes the merged tables: `overall.csv`, `layers.csv`, `samples.csv`.
 
-Layer rows and samples are copied as bytes, without parsing, unless a shard of another version has
-other columns. Each block is checked against the checksum of its row. All three tables are written
+Layer rows and samples are copied as bytes, without parsing, where all shards have the columns of
+this version. Each block is checked against the checksum of its row. All three tables are written
 beside the old ones and renamed together at the end, so a full disk leaves the old ones.
 """
 
@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import (
@@ -51,22 +51,19 @@ class Damaged(Exception):
         self.found = found
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Columns of other schema versions, which follow the columns of this version."""
+class Extras(NamedTuple):
+    """Columns that rows of other versions have, by name; they follow those of this version."""
 
     overall: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
     def and_those_of(self, found: Iterable[Entry]) -> Extras:
         """Return the union with the extra columns in the shards of some rows."""
-        headers = {id(entry.columns): entry.columns for entry in found}
+        headers = {id(entry.columns): entry.columns for entry in found}.values()
         of_layers = {entry.layer_columns or () for entry in found if entry.layers[1]}
-        known = {*MERGED_COLUMNS, *COMMIT}
-        return Extras(
-            merge.extra_columns([self.overall, *headers.values()], known),
-            merge.extra_columns([self.layers, *of_layers], LAYER_COLUMNS),
-        )
+        rows = {*self.overall}.union(*headers).difference(MERGED_COLUMNS, COMMIT)
+        layers = {*self.layers}.union(*of_layers).difference(LAYER_COLUMNS)
+        return Extras(tuple(sorted(rows)), tuple(sorted(layers)))
 
 
 @dataclass
@@ -187,12 +184,12 @@ class _Source:
     def __init__(
         self, run: RunDir, blocks: Blocks, layer_columns: tuple[str, ...], *, raw: bool
     ) -> None:
-        self.layer_columns, self._raw = layer_columns, raw
+        self._layer_columns, self._raw = layer_columns, raw
         self.damaged: list[tuple[Entry, ResultsError]] = []
         self._run, self._blocks = run, blocks
 
     def blocks_of(self, found: Entry) -> tuple[bytes, bytes]:
-        """Return a point's layer rows, in `layer_columns`, and samples; empty if damaged."""
+        """Return a point's layer rows, as the table has them, and samples; empty if damaged."""
         try:
             return self._checked(found)
         except ResultsError as error:
@@ -210,16 +207,9 @@ class _Source:
         heads = Heads(found.columns, found.layer_columns or ())
         if not seals.fits(found.line, heads, layers, samples):
             raise ResultsError("its checksum does not fit")
-        fitted = self._fitted(layers, heads.layers)
-        return fitted if self._raw else _harmless(fitted), samples
-
-    def _fitted(self, block: bytes, header: tuple[str, ...]) -> bytes:
-        if not block:
-            return block
-        missing = len(self.layer_columns) - len(header)
-        if self.layer_columns[: len(header)] == header:
-            return block.replace(b"\n", b"," * missing + b"\n") if missing else block
-        return _remapped(block, header, self.layer_columns)
+        if layers and heads.layers != self._layer_columns:
+            layers = _remapped(layers, heads.layers, self._layer_columns)
+        return layers if self._raw else _harmless(layers), samples
 
 
 def _may_hold_formulas(block: bytes) -> bool:

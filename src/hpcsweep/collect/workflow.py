@@ -49,13 +49,8 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
     """
     began = time.perf_counter()
     with errors_named(), locks.held(run, "collect", timeout):
-        mine = (
-            run.overall,
-            run.layers,
-            run.samples,
-            run.collect_index,
-        )  # written under the lock only
-        remove_leftovers(run.path, mine)
+        mine = run.overall, run.layers, run.samples, run.collect_index
+        remove_leftovers(run.path, mine)  # they are written under the lock only
         report = _collect(run, raw=raw)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
