@@ -144,6 +144,25 @@ def test_a_checkout_serves_its_own_folders() -> None:
     assert (root / lookup.PROFILES / "l40.yaml").is_file()
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "link into a folder"])
+def test_a_file_that_others_may_write_is_not_taken_nor_what_is_beside_it(
+    places, tmp_path: Path, capsys, kind: str
+) -> None:
+    """What is beside it may extend it; a link that leads nowhere harms nobody."""
+    path = put(places["work"], "mine.yaml")
+    path.with_name(".#mine.yaml").symlink_to("nobody@nowhere")
+    lookup._tell.cache_clear()
+    assert "mine" in lookup.names(lookup.PROFILES)
+    real = put(tmp_path, "base.yaml")
+    if kind == "file":
+        path.chmod(0o666)
+    else:
+        path.with_name("base.yaml").symlink_to(real)
+        (real if kind == "link" else real.parent).chmod(0o777)
+    assert lookup.names(lookup.PROFILES) == {}
+    assert "cluster_profiles is not taken: others may write" in capsys.readouterr().err
+
+
 @pytest.fixture
 def of_group(
     places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,14 +46,16 @@ def folders(kind: str) -> list[Path]:
 
 
 def is_safe(path: Path, root: Path) -> bool:
-    """Say whether only this user and root may change a file or folder, and those up to `root`.
+    """Say whether only this user and root may change a file, or a folder and the files in it.
 
-    What they hold may run as this user. A line says what is not taken. That the group may write is
+    So must be what they lie in, up to `root`. What they hold may run as this user. A line says what
+    is not taken. That the group may write is
     no danger where it is the user's private one, as with a umask of 002.
     """
     real = path.resolve()
     between = [path, *(one for one in path.parents if one.is_relative_to(root)), real, real.parent]
-    for place in between:
+    inside = _inside(path) if path.is_dir() else []
+    for place in [*between, *inside, *{one.resolve().parent for one in inside}]:
         found = place.stat()
         shared = found.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(found.st_gid))
         if shared or found.st_mode & stat.S_IWOTH or found.st_uid not in {0, os.getuid()}:
@@ -147,8 +149,11 @@ def _near_file(path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return
-    yield from (path for path in entries if path.suffix in SUFFIXES and path.is_file())
+    yield from (path for path in _inside(folder) if path.suffix in SUFFIXES and path.is_file())
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return what is in a folder, but links that lead nowhere; nothing where it cannot be read."""
+    with suppress(OSError):
+        return [path for path in sorted(folder.iterdir()) if _exists(path)]
+    return []
