@@ -91,3 +91,26 @@ def test_points_of_a_chunk_are_ordered_so_that_tuning_costs_one_process(desk):
     todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
     named = [(point.axes["algorithm"], point.axes["input_size"]) for point in todo]
     assert named == [("auto", 32), ("auto", 64), ("autotune", 32), ("autotune", 64)]
+
+
+@pytest.mark.parametrize("act", ["hears_nothing", "reads_nothing", "ends_later"])
+def test_a_point_is_not_blamed_for_what_an_earlier_one_did_to_the_worker(
+    tmp_path, monkeypatch, act
+):
+    """A worker that had another point may die of that: the point has a try in a fresh one."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        assert measure(act).status == "ok"
+        assert (measure("waits").status, measure("strike_here").status) == ("ok", "crashed")
+
+
+def test_a_reason_that_is_no_text_is_a_reason(tmp_path, monkeypatch):
+    """A name of a file may hold any bytes; rows and logs are UTF-8."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        found = measure("names_a_file")
+        assert (found.status, found.reason) == ("error", "FileNotFoundError: no ?.pt")
+    forged = '{"status": "ok", "reason": "\\udcff", "point_id": "ID", "nonce": "NONCE"}'
+    monkeypatch.setattr(processes, "python", leaving.liar(forged))
+    with caring(tmp_path) as measure:
+        assert measure("any").status == "crashed"

@@ -6,10 +6,13 @@ Run as a program it is a worker whose points do what their `model` says, without
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
+import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -76,11 +79,37 @@ def closes():
     os.closerange(3, 4096)
 
 
+def names_a_file():
+    """Complain of a name that is no text."""
+    raise FileNotFoundError(os.fsdecode(b"no \xff.pt"))
+
+
 def _to_sockets(data):
+    for number in _sockets():
+        os.write(number, data)
+
+
+def _sockets():
     for path in [*Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):
             if str(path.readlink()).startswith("socket:"):
-                os.write(int(path.name), data)
+                yield int(path.name)
+
+
+def hears_nothing():
+    """Let no request come through."""
+    for number in _sockets():
+        socket.socket(fileno=os.dup(number)).shutdown(socket.SHUT_RD)
+
+
+def reads_nothing():
+    """Break what reads requests."""
+    json.loads = lambda _: {}
+
+
+def ends_later():
+    """Let the process end while another point is measured."""
+    faulthandler.dump_traceback_later(0.05, exit=True)
 
 
 def _spin():

@@ -161,7 +161,8 @@ class _Line:
         """Send a message; a copy of this process that came so far ends instead."""
         if os.getpid() != self._pid:
             os._exit(0)
-        self._socket.sendall(json.dumps(typed_json.write(message)).encode() + b"\n")
+        text = json.dumps(typed_json.write(message), ensure_ascii=False)
+        self._socket.sendall(text.encode(errors="replace") + b"\n")  # names of files are any bytes
 
     def leave_on_hang_up(self) -> None:
         """End the process once it is hung up on; what there is to read wakes nobody here."""

@@ -139,8 +139,7 @@ class WorkerCare:
         if isinstance(reply, TimedOut):
             return Outcome(status=PointStatus.TIMEOUT, reason=f"no result within {limit:g} s")
         outside = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
-        earlier = isinstance(reply, Garbled) and self._used  # another point may have written it
-        if (outside or earlier) and not last_try:
+        if (outside or self._used) and not last_try:  # an earlier point may have caused it
             return None
         return Outcome(status=PointStatus.CRASHED, reason=str(reply))
 

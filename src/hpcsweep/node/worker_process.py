@@ -198,6 +198,7 @@ class Worker:
         self._scanned = 0
         try:
             found = json.loads(line)
+            json.dumps(found, ensure_ascii=False).encode()  # no file can hold half a character
         except (ValueError, RecursionError):
             found = None
         return found if isinstance(found, dict) else Garbled(f"{line[:80]!r} is no JSON object")
