@@ -65,7 +65,6 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
 
     Raises:
         UsageError: there is no such sweep. A table that was not collected raises it, too.
-
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
@@ -92,7 +91,6 @@ def run(
     Raises:
         SpecError: the sweep is wrong.
         KeyboardInterrupt: it was stopped; the same call resumes.
-
     """
     from hpcsweep.collect import workflow as collecting  # noqa: PLC0415 - `load` needs none of it
     from hpcsweep.store import rundir  # noqa: PLC0415

@@ -51,7 +51,6 @@ def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
 
     Raises:
         ResultsError: something else is there, it has more than `most` bytes, or cannot be opened.
-
     """
     path = root.joinpath(*names)
     at = -1

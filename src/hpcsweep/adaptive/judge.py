@@ -153,11 +153,7 @@ def judge(
 
 
 def _held_out(
-    group: Group,
-    known: Known,
-    before: Sequence[str],
-    test: Sequence[str],
-    layers: Predictor | None,
+    group: Group, known: Known, before: Sequence[str], test: Sequence[str], layers: Predictor | None
 ) -> HeldOut:
     ms = np.array([known.times[point_id][0] for point_id in before])  # not those of later rounds
     lined = lines.between(group.places_of(before), ms, group.places_of(test))

@@ -53,7 +53,6 @@ def read(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known
 
     Raises:
         ResultsError: a shard cannot be read.
-
     """
     found = _Read()
     for shard in run.shards():

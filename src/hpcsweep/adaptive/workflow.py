@@ -72,7 +72,6 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
     Raises:
         Refused: the first round would cost more than `max_gpu_hours`.
         UsageError: there are no sizes or batches between which something could be predicted.
-
     """
     job = _Job(RunDir(results / asked.sweep.name), asked, target, say)
     _check(job)

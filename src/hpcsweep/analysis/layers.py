@@ -49,7 +49,6 @@ def read(  # noqa: PLR0913 - one argument per option
 
     Raises:
         UsageError: nothing was collected or chosen, or the sweep timed no layers.
-
     """
     data = dataset.read(run)
     points, left_out = data.chosen(where, everything=everything)

@@ -35,7 +35,6 @@ def draw(layers: View, path: Path, *, log: bool = False, look: Look = LOOK) -> N
 
     Raises:
         UsageError: there are more algorithms than a picture holds, or the file cannot be written.
-
     """
     names = layers.record["algorithms"]
     if len(names) > len(COLOURS):

@@ -32,7 +32,6 @@ def read(path: Path, sweep: str, types: Mapping[str, Any] = _TEXTS) -> pd.DataFr
 
     Raises:
         UsageError: it is not there yet, or not as it was written.
-
     """
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")

@@ -67,7 +67,6 @@ def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
 
     Raises:
         UsageError: it is another's file, a folder, or belongs to results.
-
     """
     with suppress(OSError):
         found = path.stat()
@@ -112,7 +111,6 @@ def writing(path: Path, is_ours: Callable[[bytes], bool]) -> Iterator[IO[bytes]]
 
     Raises:
         UsageError: it may not be replaced, or cannot be written.
-
     """
     real = check(path, is_ours)
     try:
@@ -141,7 +139,6 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
 
     Raises:
         UsageError: labels leave no room, or the file cannot be written.
-
     """
     from matplotlib import rc_context  # noqa: PLC0415 - most commands draw nothing
     from matplotlib.figure import Figure  # noqa: PLC0415

@@ -53,7 +53,6 @@ def read(
 
     Raises:
         UsageError: there is no such sweep, submission, column or value.
-
     """
     found = [
         _part(results, part, where, everything=everything, renewed=renewed)

@@ -39,7 +39,6 @@ def compare(
 
     Raises:
         UsageError: no row has the values of `match`.
-
     """
     axes = [a for a in dataset.varying_axes(rows) if a not in {*match, *ignore}]
     keys = ["all", *axes]  # so that there is a key where no axis varies

@@ -23,13 +23,7 @@ from hpcsweep import extras
 from hpcsweep.cli import settings
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import request_of
-from hpcsweep.errors import (
-    EXIT_INTERRUPTED,
-    Incomplete,
-    PointsFailed,
-    Refused,
-    SchedulerError,
-)
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
@@ -214,7 +208,6 @@ def _verified(
     Raises:
         Incomplete: the job did not end in time.
         PointsFailed: it ended without a row, or the point failed.
-
     """
     from hpcsweep.collect import workflow as collecting
     from hpcsweep.spec import sweep_file

@@ -12,12 +12,7 @@ import click
 
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli.answer import Answer, note
-from hpcsweep.cli.common import (
-    cluster_option,
-    nodes_option,
-    request_of,
-    sample_option,
-)
+from hpcsweep.cli.common import cluster_option, nodes_option, request_of, sample_option
 from hpcsweep.text import count, in_columns
 
 if TYPE_CHECKING:

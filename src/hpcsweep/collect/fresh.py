@@ -28,7 +28,6 @@ def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
 
     Raises:
         ResultsError: a newer version wrote the folder.
-
     """
     found = run.shards()
     if not found or workflow.is_up_to_date(run):

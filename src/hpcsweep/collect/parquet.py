@@ -30,7 +30,6 @@ def write(run: RunDir) -> list[Path]:
 
     Raises:
         ResultsError: a table does not hold what its columns say, or a file cannot be written.
-
     """
     import pyarrow as pa  # noqa: PLC0415 - optional
     from pyarrow import csv, parquet  # noqa: PLC0415

@@ -16,13 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final, NamedTuple
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import (
-    COMMIT,
-    DOUBTFUL,
-    LAYER_COLUMNS,
-    MERGED_COLUMNS,
-    SAMPLE_COLUMNS,
-)
+from hpcsweep.catalog.columns import COMMIT, DOUBTFUL, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
 from hpcsweep.collect import merge
 from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread

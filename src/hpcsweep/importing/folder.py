@@ -51,7 +51,6 @@ def check(theirs: RunDir, run: RunDir) -> None:
     Raises:
         UsageError: it is another sweep.
         ResultsError: there is a link, pipe or device in it, or it has no room here.
-
     """
     _prove(theirs.path, run)
     if not run.submissions_dir.is_dir():

@@ -125,7 +125,6 @@ def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]
     Raises:
         ResultsError: the file cannot be read.
         UsageError: no device, or an algorithm that hpcsweep does not know.
-
     """
     named = _device_of_path(table.path)
     keys: dict[tuple[str, str, str], Key] = {}

@@ -34,7 +34,6 @@ def bring(results: Path, path: Path, name: str = "", device: str = "") -> Import
     Raises:
         UsageError: it is neither, or the sweep has other points.
         ResultsError: a file cannot be read or written.
-
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")

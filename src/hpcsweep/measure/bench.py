@@ -24,7 +24,6 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
 
     Raises:
         Refused: the device is not what the profile promised, or this torch cannot use it.
-
     """
     if workload not in _BENCHES:
         raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(_BENCHES)}")

@@ -43,7 +43,6 @@ def choose(
         Unsupported: a call cannot, and the policy is `skip`.
         AlgorithmError: a call cannot, and the policy is `error`.
         UsageError: a pattern of a map matches no convolution.
-
     """
     _refuse_idle_patterns(shapes, algorithm)
     swap.restore(model)

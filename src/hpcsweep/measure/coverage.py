@@ -127,10 +127,7 @@ def _share_of_work(
 
 
 def _share_of_time(
-    algorithm: Algorithm,
-    shapes: Shapes,
-    as_asked: Sequence[bool],
-    times: Times | None,
+    algorithm: Algorithm, shapes: Shapes, as_asked: Sequence[bool], times: Times | None
 ) -> float | None:
     """Return the share, or None where the time of a convolution is in no layer row of its own."""
     layers = [c for c in shapes.calls if c.conv is None and c.convolutions]

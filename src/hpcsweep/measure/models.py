@@ -102,7 +102,6 @@ def build(key: ModelKey, device: torch.device) -> nn.Module:
 
     Raises:
         UsageError: no such network, factory or weights.
-
     """
     model = build_float32(key.name, key.weights, key.seed, channels=key.channels)
     return placed(model, device, key.dtype, key.memory_format)
@@ -251,7 +250,6 @@ def weights_url(name: str, weights: str) -> str:
 
     Raises:
         UsageError: it has no such classifier, or no such weights of it.
-
     """
     _check_classifier(name)
     named = torchvision_models().get_model_weights(name)
@@ -289,7 +287,6 @@ def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the mo
 
     Raises:
         UsageError: there is no such module, or it has no such name.
-
     """
     module_name, _, attribute = path.partition(":")
     try:
@@ -316,7 +313,6 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
     Raises:
         UsageError: the file cannot be read, or does not fit the network.
-
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

@@ -49,7 +49,6 @@ def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
     Raises:
         Refused: this machine is not the one that `run` asks for.
         Unsupported: it cannot do one of them.
-
     """
     points = {"itself": default, "mixed": mixed}
     first = _bench(run)

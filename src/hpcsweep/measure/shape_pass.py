@@ -187,7 +187,6 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
 
     Raises:
         Unsupported: the network does not take images of this size.
-
     """
     with torch.inference_mode(mode=False), torch.no_grad():  # what is made then may be trained
         if not tensors.is_lazy(model):
@@ -292,11 +291,7 @@ def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | No
 
 
 def _call(
-    frame: _Frame,
-    module: nn.Module,
-    outputs: list[Tensor],
-    counted: int,
-    recorder: _Recorder,
+    frame: _Frame, module: nn.Module, outputs: list[Tensor], counted: int, recorder: _Recorder
 ) -> Call:
     conv = None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):

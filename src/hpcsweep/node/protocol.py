@@ -68,7 +68,6 @@ def answer_to(request: Request, reply: Mapping[str, Any]) -> Outcome:
 
     Raises:
         ValueError: it is of another form, answers another request, or holds what no column can.
-
     """
     found = typed_json.read(Outcome, reply)
     if (found.point_id, found.nonce) != (request.point.point_id, request.nonce):

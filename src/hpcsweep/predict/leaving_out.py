@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from hpcsweep.predict.tables import Measured
 
 
-KINDS: Final = {
-    "network": "model",
-    "size": "input_size",
-    "algorithm": "algorithm",
-    "gpu": "gpu",
-}
+KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
 _SIZE_FOLDS: Final = 4
 _MOST_FOLDS: Final = 12
 OWN: Final = "prediction"

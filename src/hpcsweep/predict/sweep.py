@@ -44,11 +44,7 @@ class Basis(Word):
 
 
 # what is left out to find out how wide an interval must be; the others cannot be tried
-_TRIED: Final = {
-    Basis.SIZES: "size",
-    Basis.NETWORKS: "network",
-    Basis.ALGORITHMS: "algorithm",
-}
+_TRIED: Final = {Basis.SIZES: "size", Basis.NETWORKS: "network", Basis.ALGORITHMS: "algorithm"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,6 @@ def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: boo
 
     Raises:
         UsageError: a point cannot be predicted from these measurements.
-
     """
     _refuse(points, measured)
     table = _table(points)

@@ -47,7 +47,6 @@ def write(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -
 
     Raises:
         ResultsError: the folder cannot be written.
-
     """
     files.write_json(shard.env, {**typed_json.write(record), **machine})
 
@@ -65,7 +64,6 @@ def fence_off(attempts: Iterable[ShardPath]) -> None:
 
     Raises:
         ResultsError: the folder cannot be written.
-
     """
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
         path = shard.next_attempt().overall
@@ -117,7 +115,6 @@ def silence(folder: Path, touched: Iterable[Path], since: float = 0.0) -> float:
 
     Raises:
         Unread: a file cannot be looked at now, so nobody knows.
-
     """
     latest = max(map(_touched_at, touched), default=0.0)
     now = time.time()

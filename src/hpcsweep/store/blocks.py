@@ -41,7 +41,6 @@ class Blocks:
         Raises:
             ResultsError: they are damaged, or the file is gone.
             Unread: they cannot be read now.
-
         """
         if not length:
             return b""

@@ -57,7 +57,6 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
 
     Raises:
         ResultsError: a shard cannot be read.
-
     """
     rows: dict[str, Mapping[str, Any]] = {}
     for shard in found:

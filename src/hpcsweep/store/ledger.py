@@ -49,7 +49,6 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
 
     Raises:
         ResultsError: a submission lives, and which points it measures cannot be read.
-
     """
     ledger = Ledger()
     for submission in run.submissions():

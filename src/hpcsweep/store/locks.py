@@ -53,7 +53,6 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
     Raises:
         Busy: another process held it for `timeout` seconds; the text says which.
         ResultsError: the folder cannot be written, or is of a newer layout.
-
     """
     manifest.check_layout(run.path)
     lock = FileLock(run.lock)
@@ -92,7 +91,6 @@ def break_open(run: RunDir) -> str:
     Raises:
         Busy: the process that holds it is alive, as far as this host can tell.
         ResultsError: the folder cannot be written.
-
     """
     if not run.lock.exists():
         return f"{run.path}: no lock to break"

@@ -107,7 +107,6 @@ def check_layout(folder: Path) -> bool:
     Raises:
         NewerLayout: a newer version wrote the folder.
         ResultsError: the file is damaged.
-
     """
     path = folder / LAYOUT_FILE
     if not os.path.lexists(path):
@@ -208,7 +207,6 @@ def read(path: Path) -> Manifest:
     Raises:
         NewerLayout: a newer version wrote it.
         ResultsError: it cannot be read, or is damaged.
-
     """
     try:
         found = files.read_json(path)

@@ -70,7 +70,6 @@ def read(run: RunDir) -> dict[str, Until]:
 
     Raises:
         ResultsError: the file cannot be read.
-
     """
     if not run.until.exists():
         return {}

@@ -117,7 +117,6 @@ class RunDir:
 
         Raises:
             NewerLayout: a newer version wrote one.
-
         """
         found = (submission.manifest_or_none() for submission in self.submissions())
         return [record for record in found if record]
@@ -272,7 +271,6 @@ def open_run(root: Path, name: str) -> RunDir:
     Raises:
         UsageError: there is no such sweep; the text names the nearest one.
         NewerLayout: a newer version wrote it.
-
     """
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")

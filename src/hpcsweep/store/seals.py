@@ -66,7 +66,6 @@ def proven(shard: ShardPath, found: Heads, lines: Iterable[bytes]) -> Heads | No
 
     Raises:
         Unread: a file cannot be read now.
-
     """
     options = [
         Heads(*names) for names in product(*map(dict.fromkeys, zip(found, OURS, strict=True)))

@@ -56,7 +56,6 @@ class ShardWriter:
     Raises:
         FileExistsError: another process took this attempt.
         ResultsError: the disk is full, read-only or gone; rows written before stay readable.
-
     """
 
     def __init__(self, shard: ShardPath) -> None:
@@ -124,7 +123,6 @@ class ShardWriter:
 
         Raises:
             ResultsError: rows that were committed may not be on the disk.
-
         """
         files, self._files = self._files, {}
         errors = []
@@ -262,7 +260,6 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
 
     Raises:
         Unread: the file cannot be opened at all.
-
     """
     head, data = _content(shard.overall, begin)
     layer_columns = layer_columns_of(shard)
@@ -347,7 +344,6 @@ def split(line: bytes) -> list[str]:
     Raises:
         csv.Error: it is not CSV.
         UnicodeDecodeError: it is not UTF-8.
-
     """
     if b'"' not in line and b"\r" not in line:  # nearly always, and faster
         return line.decode().split(",")

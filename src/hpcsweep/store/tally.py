@@ -77,7 +77,6 @@ def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
 
     Raises:
         ResultsError: a shard cannot be read.
-
     """
     found: dict[str, str] = {}
     for shard in attempts:

@@ -30,7 +30,6 @@ def read(kind: type[T], found: Mapping[str, Any]) -> T:
 
     Raises:
         ValueError: a value is of another type, or one without a default is missing; names the key.
-
     """
     values: dict[str, Any] = {}
     for name, (hint, plain, nullable) in _fields(cast("Hashable", kind)).items():

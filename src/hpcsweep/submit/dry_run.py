@@ -46,7 +46,6 @@ def run(results: Path, asked: Request, say: Say) -> int:
         Refused: the points would cost more than `max_gpu_hours`.
         SchedulerError: Slurm would refuse the job.
         SpecError: a network, one of its layers, or a file is not there.
-
     """
     own_files.check([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")

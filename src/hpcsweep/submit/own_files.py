@@ -46,7 +46,6 @@ def check(requests: Sequence[Request], say: Say) -> None:
     Raises:
         MissingDependency: with the extra that has what is missing.
         SpecError: with file, line and key of the sweep, and the nearest name that exists.
-
     """
     sweep = requests[0].sweep
     for asked in requests:

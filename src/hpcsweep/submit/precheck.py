@@ -26,7 +26,6 @@ def check(
 
     Raises:
         Refused: no job would ever run, or none would leave a log.
-
     """
     if not slurm.available():
         return  # the call of sbatch will say that it is missing

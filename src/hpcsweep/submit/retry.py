@@ -42,7 +42,6 @@ def measure_again(  # noqa: PLR0913 - the options of a command
 
     Raises:
         UsageError: an unknown status, no such point, or no submission to one of `clusters`.
-
     """
     known = ledger.statuses(run)
     if changed and not point_ids:

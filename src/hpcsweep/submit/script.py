@@ -44,7 +44,6 @@ def render(profile: Profile, submission: SubmissionDir) -> str:
     Raises:
         ProfileError: a value cannot be in a script.
         UsageError: Slurm could write no log.
-
     """
     return _render(_Loader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
 

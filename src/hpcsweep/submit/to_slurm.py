@@ -108,7 +108,6 @@ def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
 
     Raises:
         Refused: no job of one of them would ever run.
-
     """
     unchecked = [one for one in requests if one.options.check and one.profile.in_slurm]
     cluster = slurm.describe() if unchecked and slurm.available() else None
@@ -162,7 +161,6 @@ def send(
     Raises:
         PartlySubmitted: something stopped it after some chunks went in.
         SchedulerError: nothing went in.
-
     """
     name, told = submission.run.name, ", ".join(map(str, bad))
     profile = time_limit.applied(profile, submission.read_manifest())

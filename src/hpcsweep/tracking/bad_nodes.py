@@ -87,7 +87,6 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
 
     Raises:
         UsageError: a node that is not avoided.
-
     """
     avoided = {node.name for node in current(run, answer)}
     for name in names:

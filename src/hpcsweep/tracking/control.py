@@ -36,7 +36,6 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
 
     Raises:
         UsageError: there is no such thing (the message says what there is), or no log yet.
-
     """
     submission, chunk = _resolve(run, what)
     newest = partial(_newest_log, submission, chunk)
@@ -71,7 +70,6 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
         UsageError: no submission, chunk or point of that name, or a part of a local submission.
         SchedulerError: Slurm could not be asked, and nothing was recorded as cancelled; or some are
             not to be seen from here, as jobs of another cluster.
-
     """
     wanted: dict[SubmissionDir, set[int] | None] = {}
     for submission, chunk in map(partial(_resolve, run), names):
@@ -157,7 +155,6 @@ def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
 
     Raises:
         UsageError: no point's id begins like that, or several do.
-
     """
     homes: dict[str, tuple[SubmissionDir, int]] = {}
     for submission in run.submissions():

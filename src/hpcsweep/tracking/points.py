@@ -85,7 +85,6 @@ def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
     Raises:
         UsageError: an unknown status.
         ResultsError: a file cannot be read.
-
     """
     known = [*PointStatus, WAITING]
     for name in statuses:

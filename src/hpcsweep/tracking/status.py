@@ -44,7 +44,6 @@ def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
 
     Raises:
         UsageError: a name that has no results.
-
     """
     runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
     read_in = [(run, *_submissions(run)) for run in runs]

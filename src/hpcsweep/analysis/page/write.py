@@ -37,7 +37,6 @@ def write(run: RunDir, path: Path, where: str = "") -> list[str]:
         UsageError: the sweep was not collected.
         MissingDependency: the libraries that draw are not installed.
         UsageError: the file cannot be written, or is no page of hpcsweep.
-
     """
     extras.need("page", "the page")
     from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing

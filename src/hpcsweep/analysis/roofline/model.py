@@ -199,7 +199,6 @@ def under_roofs(export: Export, gpu: str) -> Roofline:
 
     Raises:
         UsageError: no peaks are known.
-
     """
     known = export.device if _gpu(export.device) else gpu
     return _checked(Roofline("", export, _roofs(known, None, None, None, "")))

@@ -34,10 +34,7 @@ _GRADIENTS: Final = (Way.DATA, Way.FILTER)
 
 
 def prove(
-    model: nn.Module,
-    step: Callable[[], object],
-    picked: Sequence[LayerChoice],
-    backend: Backend,
+    model: nn.Module, step: Callable[[], object], picked: Sequence[LayerChoice], backend: Backend
 ) -> list[Evidence]:
     """Profile a forward and backward pass; say what the gradients of each call of `picked` ran."""
     kept = Kept(seeded(step))

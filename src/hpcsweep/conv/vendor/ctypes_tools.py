@@ -22,7 +22,6 @@ class Library(ABC):
 
     Raises:
         LibraryUnusable: it is missing, lacks a function, or is of another major version.
-
     """
 
     vendor: ClassVar[str]

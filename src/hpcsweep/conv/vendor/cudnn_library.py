@@ -77,12 +77,7 @@ _ONE: Final = (c_void_p,)
 _NEW: Final = (POINTER(c_void_p),)
 _WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
 # handle, alpha, descriptor and address twice, convolution, algorithm, workspace, beta, result
-_RUN: Final = (
-    *(c_void_p,) * 7,
-    c_int,
-    *(c_void_p, c_size_t),
-    *(c_void_p,) * 3,
-)
+_RUN: Final = (*(c_void_p,) * 7, c_int, *(c_void_p, c_size_t), *(c_void_p,) * 3)
 SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "cudnnCreate": _NEW,
     "cudnnDestroy": _ONE,

@@ -45,11 +45,9 @@ class Problem:
         gradient, input, gradient of the filters.
         """
         x, weight, y = self.shape.input_size, self.shape.filter_size, self.shape.output_size
-        return {
-            Way.FORWARD: (x, weight, y),
-            Way.DATA: (y, weight, x),
-            Way.FILTER: (y, x, weight),
-        }[self.way]
+        return {Way.FORWARD: (x, weight, y), Way.DATA: (y, weight, x), Way.FILTER: (y, x, weight)}[
+            self.way
+        ]
 
     @property
     def filters_at(self) -> int:
@@ -100,7 +98,6 @@ class Driver(ABC, Generic[L]):
 
         Raises:
             LibraryUnusable: it cannot be loaded.
-
         """
         if self._library is None:
             self._library = self.find()
@@ -111,7 +108,6 @@ class Driver(ABC, Generic[L]):
 
         Raises:
             LibraryUnusable: the library finds no GPU here.
-
         """
         known: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
         if device not in known:

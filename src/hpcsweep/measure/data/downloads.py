@@ -82,7 +82,6 @@ def open_cifar(name: str, size: int) -> Pair:
 
     Raises:
         UsageError: the files are not there, or damaged.
-
     """
     from torchvision import transforms  # noqa: PLC0415 - two seconds that synthetic data don't need
 
@@ -106,7 +105,6 @@ def open_image_folder(size: int) -> Pair:
 
     Raises:
         UsageError: a folder is missing, empty, or has other classes than the other.
-
     """
     from torchvision import transforms  # noqa: PLC0415
 
@@ -139,7 +137,6 @@ def download(name: str, folder: Path) -> Path:
     Raises:
         UsageError: there is no such data set, or the download failed.
         Refused: this process is a job of a scheduler.
-
     """
     from torchvision import datasets  # noqa: PLC0415
 

@@ -140,7 +140,6 @@ def open_data(point: Point) -> Data:
 
     Raises:
         UsageError: there is no such data set, or it has less than one batch.
-
     """
     name = str(point.axes["dataset"])
     if ":" in name:
@@ -162,7 +161,6 @@ def loaders(
 
     Raises:
         UsageError: they are no data sets, or have fewer images than the point asks for.
-
     """
     axes = point.axes
     asked = str(axes["dataset"])

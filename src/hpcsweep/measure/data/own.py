@@ -28,7 +28,6 @@ def call(path: str, point: Point) -> object:
 
     Raises:
         UsageError: it cannot be imported, is no function, or raised.
-
     """
     try:
         factory = models.load_factory("dataset", path)

@@ -28,7 +28,6 @@ def get(wanted: Iterable[tuple[str, str]], say: Callable[[str], None]) -> None:
     Raises:
         UsageError: there are no such weights, or some could not be downloaded.
         Refused: this process is a job of a scheduler.
-
     """
     if "SLURM_JOB_ID" in os.environ:
         raise Refused("weights are not downloaded in a job; run this on a login node")

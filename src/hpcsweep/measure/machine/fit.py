@@ -34,7 +34,6 @@ def device_for(run: Mapping[str, Any]) -> Device:
 
     Raises:
         Refused: it is not there, is another one, is too small, or this torch has no code for it.
-
     """
     kind = kind_of(run)
     if kind == "cuda":
@@ -141,7 +140,6 @@ def check_code(device: Device) -> None:
 
     Raises:
         Refused: it does not.
-
     """
     built_for, wanted = torch.cuda.get_arch_list(), chip(device)
     if built_for and not has_code(built_for, wanted):

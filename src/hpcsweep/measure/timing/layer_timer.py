@@ -133,7 +133,6 @@ class LayerTimer:
 
         Raises:
             LayersChanged: they called other layers than the shape pass saw.
-
         """
         starts, ends = self._moments[::2], self._moments[1::2]
         if len(starts) != passes * len(self._calls):

@@ -58,7 +58,6 @@ class Checkpoints:
 
         Raises:
             UsageError: the named file cannot be used.
-
         """
         named = self.point.measure["resume_from"]
         if named:

@@ -30,7 +30,6 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     Raises:
         UsageError: no such network, factory or weights.
         Unsupported: the network has no stem to replace, or no last layer.
-
     """
     axes = point.axes
     file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
@@ -130,7 +129,6 @@ def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
 
     Raises:
         Unsupported: TorchScript cannot express the network, or the algorithm is an explicit one.
-
     """
     how, algorithm = point.axes["compile"], point.axes["algorithm"]
     if how == "none":

@@ -71,7 +71,6 @@ class Training(Workbench):
         Raises:
             Unsupported: the device, the network, the compiler or the algorithm cannot do it.
             OutOfMemory: it did not fit.
-
         """
         deterministic = framework.determinism(wanted=point.axes["deterministic"])
         try:

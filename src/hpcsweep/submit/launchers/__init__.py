@@ -66,7 +66,6 @@ class SendsToSlurm(Protocol):
         Raises:
             PartlySubmitted: something stopped it after some chunks went in.
             SchedulerError: nothing went in.
-
         """
 
     def preview(self, submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:

@@ -29,7 +29,6 @@ def send(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     Raises:
         PartlySubmitted: something stopped it after some chunks went in.
         SchedulerError: nothing went in.
-
     """
     total = submission.read_manifest().chunks
     sent, size, here = 0, max_size(), slurm.here()

@@ -114,7 +114,6 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         PartlySubmitted: something stopped it after some chunks went in.
         SchedulerError: nothing went in.
         ProfileError, UsageError: submitit cannot take an option, or the folder's name.
-
     """
     executor = _executor(submission, profile)
     call = Supervised(str(submission.path.absolute()))
