@@ -405,3 +405,43 @@ def test_a_path_that_the_shape_pass_did_not_take_is_found_by_the_profiler(bench)
     row = bench.measure(point("tinynets:Turning", algorithm="gemm", measure={"layers": False})).row
     assert row["algorithm_uncovered"].startswith("the profiler saw aten::")
     assert "uncovered" in row["flags"].split(";")
+
+
+HONEST = ("Rewritten", "Converting", "Casting", "SparseOutput", "Renewing")
+
+
+@pytest.mark.parametrize("network", HONEST)
+def test_a_network_that_does_odd_things_is_not_accused(bench, network):
+    """Whatever it runs is what it runs in float64, and what nobody can swap is told."""
+    doubts = {"inaccurate", "unverified", "algorithm_mismatch"}
+    for algorithm in ("auto", "gemm"):
+        settings = {"numerics": "layers"}
+        row = bench.measure(point(f"tinynets:{network}", algorithm=algorithm, measure=settings)).row
+        assert doubts.isdisjoint(row["flags"].split(";")), row["numerics_reason"]
+    left = {"Rewritten": "conv2d (second)", "Renewing": "conv2d"}.get(network)
+    assert (left or "") in (row["algorithm_uncovered"] or "")
+    assert (row["algorithm_coverage_pct"] == 100) == (left is None)
+
+
+def test_passes_on_an_input_that_the_network_changed_are_told(bench):
+    """What was timed is not what was asked for, whoever chose the algorithm."""
+    for algorithm in ("auto", "gemm"):
+        row = bench.measure(point("tinynets:Halving", algorithm=algorithm)).row
+        assert "inaccurate" in row["flags"].split(";")
+        assert row["numerics_reason"].startswith("timed passes: gave another output")
+        assert row["valid"] is False
+
+
+def test_a_network_that_switches_threads_is_told(bench):
+    """The number in the row is not the number that its passes had."""
+    for network, switched in (("Switching", True), ("Plain", False)):
+        row = bench.measure(point(f"tinynets:{network}", num_threads=1)).row
+        assert ("switched" in row["flags"].split(";")) == switched
+        assert not (switched and row["valid"])
+
+
+def test_a_network_that_failed_is_not_measured_again_as_it_was_left(bench):
+    """Whatever it raised: the next point builds it anew, and fails alike."""
+    for _ in range(2):
+        with pytest.raises(KeyError, match="gone"):
+            bench.measure(point("tinynets:Failing"))

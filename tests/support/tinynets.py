@@ -275,3 +275,149 @@ class Silent(nn.Module):
     def forward(self, x):
         """Run a pass."""
         return 0 * self.conv(x)
+
+
+class Plain(nn.Module):
+    """Two convolutions and a linear layer, for networks that do something odd with them."""
+
+    def __init__(self):
+        """Build the layers."""
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(n, 8, 3, padding=1) for n in (3, 8))
+        self.head = nn.Linear(8, 10)
+
+    def body(self, x):
+        """Return what goes into the mean."""
+        return self.second(x)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.head(self.body(torch.relu(self.first(x))).mean((2, 3)))
+
+
+class Rewritten(Plain):
+    """Its convolutions have code of their own: in the layer, in what that calls, and in hooks."""
+
+    def __init__(self):
+        """Write over them."""
+        super().__init__()
+        first, second = self.first, self.second
+        third = self.third = nn.Conv2d(8, 8, 1)
+        first.forward = lambda x: nn.functional.conv2d(x, 3 * first.weight, padding=1)
+        second._conv_forward = lambda x, w, b: nn.functional.conv2d(x, 2 * w, b, padding=1)
+        third.register_forward_pre_hook(lambda _m, args: (args[0] + 1,))
+        third.register_forward_hook(lambda _m, _args, y: self.head.weight[0, 0] * y)
+
+    def body(self, x):
+        """Call them."""
+        return self.third(self.second(x))
+
+
+class Converting(Plain):
+    """Puts a layer into another type in its first pass, and computes in that."""
+
+    def body(self, x):
+        """Convert, and compute."""
+        return self.second.to(torch.bfloat16)(x.bfloat16()).to(x.dtype)
+
+
+class Casting(Plain):
+    """Has mixed precision of its own."""
+
+    def body(self, x):
+        """Convolve in a reduced type."""
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return super().body(x).to(x.dtype)
+
+
+class SparseOutput(Plain):
+    """Returns a sparse tensor."""
+
+    def forward(self, x):
+        """Run a pass."""
+        return super().forward(x).to_sparse()
+
+
+class Renewing(Plain):
+    """Makes a layer in each pass, and gives it the parameters of the one before."""
+
+    def body(self, x):
+        """Replace the layer, and use it."""
+        new = nn.Conv2d(8, 8, 3, padding=1, device=x.device, dtype=x.dtype)
+        new.weight, new.bias = self.second.weight, self.second.bias
+        self.second = new
+        return super().body(x)
+
+
+class Halving(Plain):
+    """Changes its input, so that the next pass has another one."""
+
+    def forward(self, x):
+        """Run a pass."""
+        return super().forward(x.mul_(0.5))
+
+
+class Switching(Plain):
+    """Takes another number of threads than its point has."""
+
+    def forward(self, x):
+        """Switch, and run a pass."""
+        torch.set_num_threads(2)
+        return super().forward(x)
+
+
+class Failing(Plain):
+    """Raises in its third pass what torch never raises; passes on the meta device do not count."""
+
+    passes = 0
+
+    def forward(self, x):
+        """Count, and run a pass."""
+        self.passes += 1
+        if self.passes == 3:
+            raise KeyError("gone")
+        return super().forward(x)
+
+
+class HeadFirst(nn.Module):
+    """Defines its last layer before the others."""
+
+    def __init__(self):
+        """Build them."""
+        super().__init__()
+        self.head, self.first, self.features = nn.Linear(5, 10), nn.Conv2d(3, 8, 3), None
+        self.build(torch.zeros(0))
+
+    def build(self, like):
+        """Make the layer between."""
+        self.features = nn.Linear(8, 5).to(like)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = self.first(x).mean((2, 3))
+        if self.features is None:
+            self.build(x)
+        return self.head(torch.relu(self.features(x)))
+
+
+class LateFeatures(HeadFirst):
+    """Makes the layer between in its first pass."""
+
+    def __init__(self):
+        """Leave it out."""
+        super().__init__()
+        self.features = None
+
+
+class ConvolvesLast(nn.Module):
+    """Has a linear layer that is a gate, and a convolution for the classes."""
+
+    def __init__(self):
+        """Build them."""
+        super().__init__()
+        self.first, self.last, self.gate = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 10, 1), nn.Linear(8, 8)
+
+    def forward(self, x):
+        """Run a pass."""
+        x = self.first(x)
+        return self.last(x * torch.sigmoid(self.gate(x.mean((2, 3))))[..., None, None]).mean((2, 3))

@@ -39,6 +39,7 @@ from hpcsweep.conv.shape import (
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"
 SKIP: Final = "skip"
+_OWN_CODE: Final = frozenset({"forward", "_conv_forward"})  # which a network may put on a layer
 
 
 @dataclass
@@ -132,9 +133,14 @@ def swap(model: nn.Module) -> list[str]:
     """Turn every plain convolution into an explicit one; return the names of all explicit ones."""
     entered = parts.convolutions(model)
     for _, module in entered:
-        if type(module) is nn.Conv2d:
+        if type(module) is nn.Conv2d and is_plain(module):
             module.__class__ = ExplicitConv2d
     return [name for name, module in entered if isinstance(module, ExplicitConv2d)]
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Say whether a layer is an `nn.Conv2d` that has no code of its own, nor its class."""
+    return type(module) in {nn.Conv2d, ExplicitConv2d} and _OWN_CODE.isdisjoint(vars(module))
 
 
 def restore(model: nn.Module) -> None:
@@ -186,7 +192,8 @@ def _decide(model: nn.Module, assigned: _Assignment, shape: ConvShape) -> LayerC
     picked = assigned.decide(shape, module.weight.device.type)
     if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
         return picked
-    reason = f"{type(module).__name__} is not a plain nn.Conv2d"
+    with_own = " with code of its own" if type(module) is nn.Conv2d else ""
+    reason = f"{type(module).__name__}{with_own} is not a plain nn.Conv2d"
     refused = choices.refused(assigned.layer, shape, picked.requested, reason)
     return replace(refused, swappable=False)
 

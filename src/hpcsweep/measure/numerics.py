@@ -27,7 +27,7 @@ from hpcsweep.conv import parts
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.shape import ConvShape, mapped
-from hpcsweep.conv.swap import ExplicitConv2d
+from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, tensors
 from hpcsweep.measure.rounding import Arithmetic, Verdict
@@ -36,7 +36,6 @@ from hpcsweep.point import Point
 # Types that still hold the weights as they were drawn or trained.
 _LOSSLESS: Final = frozenset({"float32", "float64"})
 _BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converted at a time
-_PLAIN: Final = (nn.Conv2d, ExplicitConv2d)  # they compute what their filters say
 _log = logging.getLogger(__name__)
 
 
@@ -123,8 +122,8 @@ class Convolutions:
     def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
         self._choices, self._tf32, self._whole = choices, tf32, whole
         self._found: dict[int, Verdict] = {}
+        self._own: dict[nn.Module, object] = {}  # the code that a layer itself has
         self._inside = False  # a layer's own code is called once more
-        self._last: tuple[nn.Conv2d, LayerChoice, Tensor, object] | None = None
 
     @contextmanager
     def compared(self, network: nn.Module) -> Iterator[None]:
@@ -135,9 +134,7 @@ class Convolutions:
                 layer = network.get_submodule(name)
                 wrap = partial(self._comparing, name, layer)
                 undo.enter_context(parts.wrapped_forwards([layer], wrap))
-                undo.enter_context(layer.register_forward_hook(self._hooked))
             yield
-        self._last = None
 
     def verdicts(self, missing: str | None) -> list[Verdict]:
         """Return one for each choice, in order; `missing` is the reason of a call without one."""
@@ -154,25 +151,19 @@ class Convolutions:
         self, name: str, layer: nn.Conv2d, forward: Callable[..., object]
     ) -> Callable[..., object]:
         """Return a layer's code that compares what it computes."""
+        plain, self._own[layer] = is_plain(layer), vars(layer).get("forward")
 
         def run(*args: object, **kwargs: object) -> object:
             inputs = list(autograd_graph.tensors_in([args, kwargs]))
             choice = None if self._inside else self._choice(name, layer, inputs)
             if choice is None:
                 return forward(*args, **kwargs)
-            x = inputs[0] if type(layer) in _PLAIN else inputs[0].clone()  # its code may change it
+            x = inputs[0] if plain else inputs[0].clone()  # its code may change it
             output = forward(*args, **kwargs)
-            self._last = layer, choice, x, output
-            self._compare(*self._last)
+            self._compare(layer, choice, x, output)
             return output
 
         return run
-
-    def _hooked(self, layer: nn.Module, _args: object, output: object) -> None:
-        """Compare a call once more if a hook of the network changed what it returns."""
-        last = None if self._inside else self._last
-        if last and last[0] is layer and last[3] is not output:
-            self._compare(*last[:3], output)
 
     def _choice(self, name: str, layer: nn.Conv2d, inputs: Sequence[Tensor]) -> LayerChoice | None:
         """Return the announced call that this is."""
@@ -187,6 +178,8 @@ class Convolutions:
         how = self.arithmetic(choice, x.device.type, casts=casts)
         number = next(i for i, one in enumerate(self._choices) if one is choice)
         self._inside, wrapper = True, layer.__dict__.pop("forward")
+        if self._own[layer] is not None:
+            layer.__dict__["forward"] = self._own[layer]
         try:
             with torch.autocast(x.device.type, enabled=False):
                 verdict = replace(self._verdict(layer, x, output, how), of=choice.layer)
@@ -198,7 +191,7 @@ class Convolutions:
 
     def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Verdict:
         found = [*autograd_graph.tensors_in(output)]
-        if type(layer) in _PLAIN and len(found) == 1:
+        if is_plain(layer) and len(found) == 1:
             return rounding.of_call(layer, x, found[0], how, whole=self._whole)
         wanted = _in_float64(layer, rounding.exact(x))
         return rounding.of_own_code(found, [*autograd_graph.tensors_in(wanted)], how)

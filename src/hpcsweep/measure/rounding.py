@@ -250,7 +250,7 @@ def _smallest(found: Tensor, terms: int) -> float:
 
 def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf32: bool) -> float:
     """Return the relative error that the layers of a network may leave in an output."""
-    stored = unit(getattr(torch, dtype))
+    stored = max([unit(getattr(torch, dtype)), *(call.stored for call in calls)])
     sums = min(stored, unit(torch.float32))
     growth = max((call.growth for call in calls), default=1.0)
     each = 2 * stored + (_TF32 if tf32 and dtype == "float32" else 0.0)

@@ -36,12 +36,13 @@ class Held:
 
     @contextmanager
     def settling(self) -> Iterator[None]:
-        """Allow the network to go on with what it does in this pass of its own: replace some."""
+        """Allow the network to replace or convert tensors in this pass of its own."""
         before = dict(_places(self._model))
         yield
         for place, tensor in _places(self._model):
             if place in before and before[place] is not tensor:
                 self._own.add(place)
+            if place in before:
                 device, _ = self._kinds.get(place, (tensor.device, None))
                 self._kinds[place] = device, tensor.dtype
 
@@ -181,7 +182,9 @@ def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:
     held = [*module._parameters.values(), *module._buffers.values(), *_own_values(module)]  # noqa: SLF001
     for tensor in tensors_in(held):
         if id(tensor) not in memo:
-            memo[id(tensor)] = change(tensor)
+            found = change(tensor)
+            is_parameter = isinstance(tensor, nn.Parameter)  # a network may give it to a new layer
+            memo[id(tensor)] = nn.Parameter(found, requires_grad=False) if is_parameter else found
 
 
 def _own_values(module: nn.Module) -> list[Any]:

@@ -33,7 +33,14 @@ def test_the_small_stem_keeps_the_size_of_the_image():
     assert model.conv1.weight.std() < math.sqrt(2 / (64 * 9)) * 1.1
 
 
+@pytest.mark.parametrize("name", ["HeadFirst", "LateFeatures", "ConvolvesLast"])
+def test_the_head_of_an_own_network_is_what_its_pass_calls_last(name):
+    """Wherever it was defined, and whatever was made after it."""
+    model = network.build(training(f"tinynets:{name}"), 7, CPU)
+    assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
+
+
 def test_a_network_without_a_last_layer_is_unsupported():
     """There is nothing that could make the right number of answers."""
     with pytest.raises(Unsupported, match="no last layer"):
-        network.give_classes(nn.Sequential(nn.ReLU()), 10, own_factory=True)
+        network.give_classes(nn.Sequential(nn.ReLU()), 10, called=["0"])

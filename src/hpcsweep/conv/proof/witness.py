@@ -152,7 +152,7 @@ def differ(timed: Sequence[object], profiled: object, again: Callable[[], object
 def keep(outputs: list[object], output: object) -> None:
     """Add an output to distinct ones, if it is small and they are few."""
     tensors = list(tensors_in(output))
-    small = sum(tensor.nbytes for tensor in tensors) <= _SMALL and len(outputs) < _FEW
+    small = sum(t.numel() * t.element_size() for t in tensors) <= _SMALL and len(outputs) < _FEW
     if small and not any(_same(list(tensors_in(one)), tensors) for one in outputs):
         outputs.append(output)
 
@@ -166,7 +166,13 @@ def _same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> bool
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)
+    tensor = _dense(tensor.detach())
+    return tensor.reshape(-1).contiguous().view(torch.uint8)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
 def _close(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], most: float) -> bool:
@@ -177,7 +183,9 @@ def _close(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], most: 
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
+    exact = torch.complex128 if a.is_complex() else torch.float64
+    a, b = _dense(a).to(exact), _dense(b).to(exact)
+    return float((a - b).abs().max()) if a.numel() else 0.0
 
 
 @contextmanager

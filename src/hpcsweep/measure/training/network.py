@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,13 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
     weights = models.RANDOM if file else axes["weights"]
     model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
-    if ":" in axes["model"]:
-        _make_late_layers(model, point, device)
+    called = _called(model, point, device) if ":" in axes["model"] else None
     as_published = file is not None and _loads(model, file)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(axes["seed"])
         if axes["stem"] == "cifar":
             give_cifar_stem(model)
-        give_classes(model, num_classes, own_factory=":" in axes["model"])
+        give_classes(model, num_classes, called)
     if file is not None and not as_published:
         models.load_weights(model, file)  # those of a training: stem and last layer are replaced
     for parameter in model.train().parameters():
@@ -50,13 +49,14 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     return models.placed(model, device, axes["dtype"], axes["memory_format"])
 
 
-def _make_late_layers(model: nn.Module, point: Point, device: torch.device) -> None:
-    """Make the layers that a network makes in its first pass, before the last one is replaced."""
+def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
+    """Return the layers that a pass calls, in order; those that it makes are made."""
     axes = point.axes
     models.placed(model, device, axes["dtype"], axes["memory_format"])
     image = torch.zeros(axes["batch_size"], *models.image_shape(axes), device=device)
     with models.seeded(point):
-        shape_pass(model, image.to(getattr(torch, axes["dtype"])))
+        shapes = shape_pass(model, image.to(getattr(torch, axes["dtype"])))
+    return [call.layer for call in shapes.calls]
 
 
 def _loads(model: nn.Module, file: Path) -> bool:
@@ -85,23 +85,19 @@ def give_cifar_stem(model: nn.Module) -> None:
     model.maxpool = nn.Identity()
 
 
-def give_classes(model: nn.Module, num_classes: int, *, own_factory: bool) -> None:
+def give_classes(model: nn.Module, num_classes: int, called: Sequence[str] | None = None) -> None:
     """Replace the last layer, and those of auxiliary heads, if they have other numbers of outputs.
 
-    In torchvision's networks these are the layers with 1000 outputs; in a network of your own the
-    linear layer that it defines last, else the convolution.
+    In torchvision's networks these are the layers with 1000 outputs; in a network of your own, of
+    which a pass has `called` layers, the linear layer or convolution that it calls last.
     """
-    named = [
-        (name, module)
-        for kind in (nn.Linear, nn.Conv2d)
-        for name, module in model.named_modules()
-        if isinstance(module, kind)
-    ]
-    if own_factory:
-        linear = [pair for pair in named if isinstance(pair[1], nn.Linear)]
-        heads = (linear or named)[-1:]
+    names = [name for name, _ in model.named_modules()] if called is None else called
+    named = [(name, model.get_submodule(name)) for name in names]
+    heads = [(name, layer) for name, layer in named if isinstance(layer, nn.Linear | nn.Conv2d)]
+    if called is None:
+        heads = [pair for pair in heads if _outputs(pair[1]) == _IMAGENET_CLASSES]
     else:
-        heads = [pair for pair in named if _outputs(pair[1]) == _IMAGENET_CLASSES]
+        heads = heads[-1:]
     if not heads:
         raise Unsupported(f"{type(model).__name__} has no last layer that could be replaced")
     for name, layer in heads:
