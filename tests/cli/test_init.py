@@ -65,6 +65,27 @@ def test_what_a_person_configured_is_kept(desk, home):
     assert (home / "config.toml").read_text() == "cluster = \"local\"\n[submit]\ncluster = 'x'\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sweeps/init.yaml", "name: init\nworkload: noop\naxes: {model: [mine]}\n"),
+        ("cluster_profiles/schema.json", '{"title": "mine"}\n'),
+    ],
+)
+def test_a_file_of_a_person_is_never_replaced(desk, home, name, text):
+    """What an earlier run wrote is; a link in place of the configuration stays one."""
+    (real := desk.folder / "mine.toml").write_text("# mine\n")
+    (desk.folder / "hpcsweep.toml").symlink_to(real)
+    arguments = ("init", "--noop", "--project", "--shell", "none")
+    assert [desk.run(*arguments, **ALONE).returncode for _ in range(2)] == [0, 0]
+    assert (desk.folder / "hpcsweep.toml").is_symlink()
+    assert real.read_text() == 'cluster = "local"\n# mine\n'
+    (desk.folder / name).write_text(text)
+    done = desk.run(*arguments, **ALONE)
+    assert (done.returncode, (desk.folder / name).read_text()) == (2, text)
+    assert name in done.stderr
+
+
 def test_the_default_that_is_set_is_kept_unless_another_one_is_named(desk, home):
     """A profile that is no name of a folder's is kept by its path."""
     mine = desk.spec("launcher: local\nworkers: 2\n", "mine.yaml")

@@ -225,6 +225,21 @@ def stops_the_clock():
     time.perf_counter_ns = lambda: 0
 
 
+def ignores():
+    """Ignore a signal in C, as some libraries do."""
+    ctypes.CDLL(None).signal(signal.SIGHUP, ctypes.c_void_p(1))
+
+
+def lets_others_go():
+    """Run where nobody else wants to."""
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def adds_a_folder():
+    """Let names of modules mean something else."""
+    sys.path.insert(0, "/nowhere")
+
+
 def redirects_output():
     """Let the log be lost."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

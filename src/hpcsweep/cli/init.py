@@ -154,14 +154,22 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
     return next(one for one in fits if one.name == named)
 
 
+def _write(path: Path, text: str, *marks: str) -> None:
+    """Write a file whole or not at all; one without any of these texts is a person's and stays."""
+    from hpcsweep.analysis import output
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with output.writing(path, lambda old: any(mark.encode() in old for mark in marks)) as file:
+        file.write(text.encode())
+
+
 def _keep_default(file: Path, cluster: str) -> str:
     """Set the key `cluster` of a configuration file, and leave the rest of it as it is."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     head, table, rest = text.partition("[") if not text.startswith("[") else ("", "[", text[1:])
     line = f"cluster = {json.dumps(cluster)}\n"
     head, times = re.subn(r"(?m)^cluster\s*=.*\n?", lambda _found: line, head, count=1)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"{'' if times else line}{head}{table}{rest}", encoding="utf-8")
+    _write(file, f"{'' if times else line}{head}{table}{rest}", text)
     return f"configuration: {file}: {line.strip()}"
 
 
@@ -171,8 +179,7 @@ def _schemas(home: Path) -> Iterator[str]:
 
     for kind, text in ((lookup.SWEEPS, sweep_file.schema()), (lookup.PROFILES, profile.schema())):
         path = home / kind / "schema.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        _write(path, text, ' of hpcsweep"')
         yield f"editor: begin {kind} with  # yaml-language-server: $schema={path.absolute()}"
 
 
@@ -194,8 +201,8 @@ def _completion(shell: str) -> Iterator[str]:
         "zsh": lookup.config_folder() / "completion.zsh",
         "fish": lookup.config_folder().parent / "fish" / "completions" / "hpcsweep.fish",
     }[shell]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(maker(main, {}, "hpcsweep", "_HPCSWEEP_COMPLETE").source(), encoding="utf-8")
+    name = "_HPCSWEEP_COMPLETE"
+    _write(path, maker(main, {}, "hpcsweep", name).source(), name)
     more = f"; add to ~/.zshrc: source {path}" if shell == "zsh" else " (in new shells)"
     yield f"completion: {path}{more}"
 
@@ -218,7 +225,8 @@ def _verified(
 
     workload = "noop" if noop or not _can_measure(chosen) else "inference"
     run = rundir.RunDir(results / _SWEEP)
-    file.write_text(f"name: {_SWEEP}\nworkload: {workload}\n{_POINT[workload]}", encoding="utf-8")
+    texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
+    _write(file, texts[workload], *texts.values())
     asked = request_of(sweep_file.load(file), str(chosen.path), Options())
     code = workflow.submit(results, replace(asked, again=frozenset(PointStatus)), say)
     submissions = run.submissions()

@@ -30,6 +30,9 @@ ACTS = {
     "masks_files": "Umask: ",
     "is_nice": "priority: ",
     "stops_the_clock": "replaced: time.perf_counter_ns",
+    "ignores": "SigIgn: ",
+    "lets_others_go": "scheduling: ",
+    "adds_a_folder": "sys.path: ",
     "redirects_output": "file 2: ",
 }
 
@@ -46,6 +49,11 @@ def test_what_a_point_leaves_is_told_in_its_row_and_the_next_one_has_a_new_proce
     assert pids[0] == pids[1] != pids[2] == pids[3]
     assert [one.left for one in (first, after, last)] == [[], [], []]
     assert ACTS[act] in "; ".join(second.left)
+
+
+PROFILE = torch.profiler.profile()
+HOOKS = torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+ATEN = torch.library.Library("aten", "IMPL")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,14 @@ def test_what_a_point_leaves_is_told_in_its_row_and_the_next_one_has_a_new_proce
             lambda: setattr(torch, "manual_seed", _SEED),
             "torch.manual_seed",
         ),
+        (PROFILE.__enter__, lambda: PROFILE.__exit__(None, None, None), "torch profiler"),
+        (HOOKS.__enter__, lambda: HOOKS.__exit__(None, None, None), "saved tensors"),
+        (
+            lambda: torch.backends.mha.set_fastpath_enabled(False),
+            lambda: torch.backends.mha.set_fastpath_enabled(True),
+            "fast path",
+        ),
+        (lambda: ATEN.impl("relu", torch.abs, "CPU"), ATEN._destroy, "kernels of aten"),
         (torch.inference_mode().__enter__, lambda: None, "inference_mode"),
     ],
 )

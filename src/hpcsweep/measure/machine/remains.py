@@ -45,7 +45,16 @@ _PRECISIONS: Final = [
     for of in ("all", "conv", "rnn", "matmul")
     if (backend, of) == ("generic", "all") or backend != "generic"
 ]
-_STATUS: Final = ("Umask", "SigBlk", "Cpus_allowed_list", "NoNewPrivs", "Seccomp", "Uid", "Gid")
+_STATUS: Final = (
+    "Umask",
+    "SigBlk",
+    "SigIgn",
+    "Cpus_allowed_list",
+    "NoNewPrivs",
+    "Seccomp",
+    "Uid",
+    "Gid",
+)
 # Modules whose functions measure, or are measured, besides those of torch.
 _CALLED: Final = ("builtins", "gc", "math", "os", "random", "statistics", "threading", "time")
 _TORCH: Final = re.compile(
@@ -119,6 +128,8 @@ def _of_process() -> Iterator[tuple[str, Any]]:
         told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         yield from ((name, told.get(name)) for name in _STATUS)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        more = [Path(f"/proc/self/{one}").read_text() for one in ("oom_score_adj", "timerslack_ns")]
+        yield "scheduling", (os.sched_getscheduler(0), *more)
         yield "too many open files", len(os.listdir("/proc/self/fd")) > most / 2 > 0  # noqa: PTH208
     yield "priority", os.getpriority(os.PRIO_PROCESS, 0)
     for fd in range(3):
@@ -134,6 +145,7 @@ def _of_process() -> Iterator[tuple[str, Any]]:
 
 def _of_python() -> Iterator[tuple[str, Any]]:
     yield "garbage collection", (gc.isenabled(), gc.get_threshold(), gc.get_debug())
+    yield "sys.path", sorted({folder for folder in sys.path if not _INSTALLED.match(folder)})
     for module, names in (
         (sys, ("gettrace", "getprofile", "getswitchinterval")),
         (threading, ("gettrace", "getprofile", "stack_size")),
@@ -164,6 +176,13 @@ def _of_torch(torch: ModuleType) -> Iterator[tuple[str, Any]]:
     for name, value in vars(torch.nn.modules.module).items():
         if name.startswith("_global_") and isinstance(value, dict):
             yield f"torch.nn {name[1:]}", [*map(id, value.values())]
+    with suppress(AttributeError, TypeError):  # of another version
+        yield "torch profiler", core._autograd._profiler_enabled()  # noqa: SLF001
+        hooks = core._autograd._top_saved_tensors_default_hooks(False)  # noqa: SLF001, FBT003
+        yield "torch hooks of saved tensors", hooks is not None
+        yield "torch fast path of attention", torch.backends.mha.get_fastpath_enabled()
+        kernels = (name for name in torch.library._impls if not name.endswith("/Meta"))  # noqa: SLF001
+        yield "kernels of aten", sorted(name for name in kernels if name.startswith("aten/"))
     yield "torch sharing of tensors", torch.multiprocessing.get_sharing_strategy()
     for name in _CONFIGS:
         for key, entry in getattr(sys.modules.get(name), "_config", {}).items():
