@@ -43,7 +43,9 @@ class Point:
             values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"
         if "algorithm" in values:
             values["algorithm"] = algorithm_name(values["algorithm"], maps)
-        return " ".join(map(str, values.values()))
+        visit = str(self.axes.get("visit") or 1)  # of a row, it is text
+        again = f" visit {visit}" if visit != "1" else ""
+        return " ".join(map(str, values.values())) + again
 
 
 def canonical_json(value: object) -> str:

@@ -7,20 +7,21 @@ import pytest
 from hpcsweep.analysis import best
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import expansion, sweep_file
-from layeredsweep import SWEEP, layered
+from layeredsweep import REPEATED, layered
 
 MAP = {"conv1": "gemm", "conv2": "winograd"}
 
 
 def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
     """4 ms of 11 at 64 pixels, and an interval that is made of those of the layers."""
-    found = best.read(layered(tmp_path))
+    found = best.read(layered(tmp_path, REPEATED))
     row = found.table.iloc[0]
     assert found.maps[row["map"]] == MAP
-    assert (row["layers"], row["changed"], row["default_ms"]) == (3, 2, 11.0)
-    assert row["predicted_ms"] == pytest.approx(7.0)
-    assert row["gain_pct"] == pytest.approx(100 * 4 / 11)
-    assert 0 < row["gain_pct"] - row["gain_lo_pct"] < 1
+    assert (row["layers"], row["changed"]) == (3, 2)
+    assert row["default_ms"] == pytest.approx(11.0, rel=0.01)
+    assert row["predicted_ms"] == pytest.approx(7.0, rel=0.02)
+    assert row["gain_pct"] == pytest.approx(100 * 4 / 11, rel=0.02)
+    assert 0 < row["gain_pct"] - row["gain_lo_pct"] < 4  # the sums lack what no layer explains
     text = found.view().written("table")
     assert "2 of 3" in text
     assert "layers that change: gemm 2, winograd 2; the others keep auto" in text
@@ -28,15 +29,17 @@ def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
 
 def test_layers_that_sum_to_more_than_their_network_save_as_much_less(tmp_path):
     """They are timed one by one; a network that takes less than no time cannot be."""
-    found = best.read(layered(tmp_path, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}}))
+    found = best.read(
+        layered(tmp_path, REPEATED, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}})
+    )
     row = found.table.iloc[0]  # 64 pixels: 4 ms of 10.5 ms of layers
-    assert (row["default_ms"], row["predicted_ms"]) == pytest.approx((2.1, 1.3))
-    assert row["gain_pct"] == pytest.approx(100 * 4 / 10.5)
+    assert (row["default_ms"], row["predicted_ms"]) == pytest.approx((2.1, 1.3), rel=0.02)
+    assert row["gain_pct"] == pytest.approx(100 * 4 / 10.5, rel=0.02)
 
 
 def test_the_file_is_a_sweep_as_it_is(tmp_path):
     """Each map under its name, beside the default."""
-    found = best.read(layered(tmp_path))
+    found = best.read(layered(tmp_path, REPEATED))
     path = tmp_path / "map.yaml"
     path.write_text(found.sweep_file())
     points = list(expansion.expand(sweep_file.load(path), gpu="cpu"))
@@ -51,7 +54,7 @@ def test_the_file_is_a_sweep_as_it_is(tmp_path):
 
 def test_axes_that_are_not_default_are_in_the_file(tmp_path):
     """A map holds for the configuration that was measured, and for no other."""
-    text = SWEEP.replace("axes:\n", "axes:\n  tf32: [true]\n  num_threads: [2]\n")
+    text = REPEATED.replace("axes:\n", "axes:\n  tf32: [true]\n  num_threads: [2]\n")
     path = tmp_path / "map.yaml"
     path.write_text(best.read(layered(tmp_path, text)).sweep_file())
     points = list(expansion.expand(sweep_file.load(path), gpu="cpu"))
@@ -60,7 +63,7 @@ def test_axes_that_are_not_default_are_in_the_file(tmp_path):
 
 def test_where_nothing_is_faster_beyond_the_noise_there_is_no_map(tmp_path):
     """The sweep file then measures the default alone."""
-    found = best.read(layered(tmp_path, spread=8.0))
+    found = best.read(layered(tmp_path, REPEATED, spread=8.0))
     assert set(map(str, found.maps.values())) == {"{}"}
     assert "no layer has an algorithm that beats auto" in found.view().written("table")
     assert "&" not in found.sweep_file()
@@ -72,14 +75,14 @@ def test_noise_is_no_reason_to_leave_a_point_out(tmp_path):
         "gemm": {"valid": False, "flags": "very_noisy"},
         "winograd": {"valid": False, "flags": "algorithm_mismatch"},
     }
-    found = best.read(layered(tmp_path, changes=changes))
+    found = best.read(layered(tmp_path, REPEATED, changes=changes))
     assert set(found.maps[found.table["map"][0]].values()) == {"gemm"}
-    assert "2 unreliable points left out (algorithm_mismatch); --all takes them" in found.notes
+    assert "6 unreliable points left out (algorithm_mismatch); --all takes them" in found.notes
 
 
 def test_a_training_sweep_is_refused(tmp_path):
     """A map is chosen by forward passes, and the sweep that it is written into is of inference."""
     changes = {name: {"workload": "training"} for name in ("auto", "gemm", "winograd")}
-    run = layered(tmp_path, changes=changes)
+    run = layered(tmp_path, REPEATED, changes=changes)
     with pytest.raises(UsageError, match="demo: a training sweep, and best chooses by forward"):
         best.read(run)

@@ -17,6 +17,18 @@ def base(tmp_path_factory):
     return repeatedruns.run(tmp_path_factory.mktemp("base"), 1)
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory, base):
+    """Return three runs, with the first one."""
+    folder = tmp_path_factory.mktemp("three")
+    return [base, *(repeatedruns.run(folder, seed) for seed in (11, 12))]
+
+
+def runs(path, *seeds, **options):
+    """Return runs whose times are those of `options`."""
+    return [repeatedruns.run(path, seed, **options) for seed in seeds]
+
+
 def side(*runs, where=""):
     """Return a side of one or several runs."""
     return sides.read(runs[0].path.parent, "+".join(str(run.path) for run in runs), where)
@@ -27,43 +39,60 @@ def verdicts(first, second, **options):
     return compare(side(first), side(second), **options).verdicts
 
 
-def test_equal_runs_do_not_differ_and_a_slowdown_of_a_tenth_does(base, tmp_path):
-    """Half a percent of noise between runs, 12 rows."""
-    same = repeatedruns.run(tmp_path, 2)
-    slow = repeatedruns.run(tmp_path, 3, factor=lambda _axes: 1.1)
-    assert {"FASTER", "SLOWER"}.isdisjoint(verdicts(base, same))
-    found = compare(side(base), side(slow))
+def test_equal_runs_do_not_differ_and_a_slowdown_of_a_tenth_does(three, tmp_path):
+    """Half a percent of noise between runs, three a side, 12 rows."""
+    same = runs(tmp_path, 2, 3, 4)
+    slow = runs(tmp_path, 5, 6, 7, factor=lambda _axes: 1.1)
+    assert {"FASTER", "SLOWER"}.isdisjoint(compare(side(*three), side(*same)).verdicts)
+    found = compare(side(*three), side(*slow))
     assert found.verdicts == {"SLOWER": 12}
     ratio, low, high = found.judged.mean
     assert low < 1.1 < high
     assert ratio == pytest.approx(1.1, rel=0.01)
-    assert verdicts(slow, base) == {"FASTER": 12}
+    assert compare(side(*slow), side(*three)).verdicts == {"FASTER": 12}
 
 
-def test_one_row_that_is_slower_is_found_by_repeated_runs(base, tmp_path):
+def test_one_run_on_each_side_says_nothing_without_controls(base, tmp_path):
+    """A tenth may be another node, load or place in memory; the controls could tell."""
+    (slow,) = runs(tmp_path, 2, factor=lambda _axes: 1.1)
+    found = compare(side(base), side(slow))
+    assert found.verdicts == {"UNDECIDED": 12}
+    assert "the noise between runs is unknown" in found.view().written("table")
+
+    def controlled(_axes):
+        return {"control_ms": 1.0}
+
+    first, same, slower = (
+        repeatedruns.run(tmp_path, seed, more=controlled, factor=lambda _axes, by=by: by)
+        for seed, by in ((3, 1.0), (4, 1.02), (5, 1.3))
+    )
+    assert verdicts(first, same) == {"UNDECIDED": 12}
+    assert verdicts(first, slower) == {"SLOWER": 12}
+
+
+def test_one_row_that_is_slower_is_found_by_repeated_runs(three, tmp_path):
     """And named with its ratio, for a machine that has to decide."""
 
     def planted(axes):
         return 1.1 if (axes["input_size"], axes["algorithm"]) == (96, "gemm") else 1.0
 
-    second = repeatedruns.run(tmp_path, 2)
-    slow = [repeatedruns.run(tmp_path, seed, factor=planted) for seed in (3, 4)]
-    found = compare(side(base, second), side(*slow))
+    slow = runs(tmp_path, 3, 4, 5, factor=planted)
+    found = compare(side(*three), side(*slow))
     (label,) = found.beyond("SLOWER", 0.05)
     assert label.startswith("resnet18 input_size 96 gemm (1.")
     assert found.beyond("SLOWER", 0.2) == []
-    assert "SLOWER" not in compare(side(base), side(slow[0])).verdicts
+    assert "SLOWER" not in compare(side(three[0]), side(slow[0])).verdicts
 
 
-def test_a_rate_is_faster_where_it_is_higher(base, tmp_path):
+def test_a_rate_is_faster_where_it_is_higher(base, three, tmp_path):
     """The ratio is that of the column."""
-    slow = repeatedruns.run(tmp_path, 2, factor=lambda _axes: 1.1)
-    found = compare(side(base), side(slow), metric="throughput_ips")
+    slow = runs(tmp_path, 2, 3, 4, factor=lambda _axes: 1.1)
+    found = compare(side(*three), side(*slow), metric="throughput_ips")
     assert found.verdicts == {"SLOWER": 12}
     assert (found.table["low"] < 1 / 1.1).all()
     assert (found.table["high"] > found.table["ratio"]).all()
     with pytest.raises(UsageError, match="neither a time nor a rate"):
-        compare(side(base), side(slow), metric="input_size")
+        compare(side(base), side(*slow), metric="input_size")
 
 
 def test_with_one_run_and_few_rows_nothing_is_decided(base, tmp_path):

@@ -18,6 +18,7 @@ from hpcsweep.store.rundir import RunDir
 COLUMNS = (
     "model", "algorithm", "input_size", "median_ms", "q1_ms", "q3_ms", "status", "flags",
     "status_reason", "valid", "algorithm_coverage_pct", "orphan", "seed", "num_threads", "point_id",
+    "visit", "control_ms", "submission", "chunk", "attempt",
 )  # fmt: skip
 
 
@@ -41,13 +42,56 @@ def _row(algorithm, median, **more):
     return {**base, **more}
 
 
-def test_the_fastest_is_marked_only_beyond_the_noise(tmp_path):
-    """Quartiles that overlap make no winner."""
-    clear = report.read(_table(tmp_path, _row("gemm", 1.0), _row("fft", 2.0)))
-    assert clear.rows[0]["fastest"] == "gemm"
-    close = report.read(_table(tmp_path, _row("gemm", 1.0), _row("fft", 1.01)))
-    assert close.rows[0]["fastest"] == ""
+def _visits(algorithm, *medians, **more):
+    return [_row(algorithm, ms, visit=at, **more) for at, ms in enumerate(medians, 1)]
+
+
+def test_the_fastest_is_starred_only_beyond_what_varies_between_visits(tmp_path):
+    """Three visits that agree within 1 % tell 10 % apart; three that do not, do not."""
+    steady = _visits("gemm", 1.0, 1.01, 1.0), _visits("fft", 1.1, 1.1, 1.11)
+    clear = report.read(_table(tmp_path, *steady[0], *steady[1]))
+    assert (clear.rows[0]["fastest"], clear.rows[0]["visits"]) == ("gemm", 3)
+    assert clear.rows[0]["median_ms"] == {"gemm": 1.0, "fft": 1.1}
+    loose = _visits("gemm", 1.0, 1.2, 0.9), _visits("fft", 1.1, 1.1, 1.11)
+    close = report.read(_table(tmp_path, *loose[0], *loose[1]))
+    assert close.rows[0]["fastest"] == close.rows[0]["fastest_here"] == ""
     assert "*" not in table_of(close)
+
+
+def test_what_a_visit_did_to_all_algorithms_is_no_difference_between_them(tmp_path):
+    """The second visit took twice as long, for both; visits are compared one by one."""
+    rows = *_visits("gemm", 1.0, 2.0, 1.0), *_visits("fft", 1.1, 2.2, 1.11)
+    assert report.read(_table(tmp_path, *rows)).rows[0]["fastest"] == "gemm"
+
+
+def test_of_single_visits_the_fastest_is_named_as_such(tmp_path):
+    """Twice as fast is a fact here; nobody knows what the next visit would say."""
+    found = report.read(_table(tmp_path, _row("gemm", 1.0), _row("fft", 2.0)))
+    assert (found.rows[0]["fastest"], found.rows[0]["fastest_here"]) == ("", "gemm")
+    text = table_of(found)
+    assert "1.000'" in text
+    assert "'  fastest here, by 100 to 100 %, not repeated: `measure: {repeats: 3}`" in text
+
+
+@pytest.mark.parametrize(("scatter", "star"), [(0.01, "gemm"), (0.5, "")])
+def test_of_single_visits_the_controls_may_tell_enough(tmp_path, scatter, star):
+    """A machine that did the same work in the same time again and again, or did not."""
+    rows = [
+        _row(name, ms, input_size=size, control_ms=1 + scatter * (size // 32 % 2 + (name == "fft")),
+             submission="s", chunk=0, attempt=0)
+        for size in (32, 64, 96, 128)
+        for name, ms in (("gemm", 1.0), ("fft", 1.5))
+    ]  # fmt: skip
+    assert {row["fastest"] for row in report.read(_table(tmp_path, *rows)).rows} == {star}
+
+
+def test_a_visit_that_was_disturbed_does_not_count(tmp_path):
+    """One of four was contended: the others decide, and no cell is in doubt."""
+    rows = [*_visits("gemm", 1.0, 9.0, 1.0, 1.01), *_visits("fft", 1.5, 1.5, 1.5, 1.51)]
+    rows[1] |= {"flags": "contended", "valid": "false"}
+    found = report.read(_table(tmp_path, *rows))
+    assert (found.rows[0]["fastest"], found.rows[0]["doubtful"]) == ("gemm", [])
+    assert found.rows[0]["median_ms"]["gemm"] == 1.0
 
 
 def test_confidence_intervals_are_preferred_where_they_are_known(tmp_path):
@@ -58,10 +102,11 @@ def test_confidence_intervals_are_preferred_where_they_are_known(tmp_path):
 
 def test_an_algorithm_that_did_nothing_of_a_network_is_never_the_fastest(tmp_path):
     """It is the framework's choice under another name, and no rival of it."""
+    absent = {"algorithm_coverage_pct": 0, "flags": "algorithm_absent", "valid": "false"}
     rows = (
-        _row("winograd", 1.0, algorithm_coverage_pct=0, flags="algorithm_absent", valid="false"),
-        _row("auto", 1.5),
-        _row("gemm", 9.0),
+        *_visits("winograd", 1.0, 1.0, 1.0, **absent),
+        *_visits("auto", 1.5, 1.51, 1.5),
+        *_visits("gemm", 9.0, 9.0, 9.1),
     )
     found = report.read(_table(tmp_path, *rows))
     assert found.rows[0]["fastest"] == "auto"
@@ -79,7 +124,8 @@ def test_an_algorithm_that_did_nothing_of_a_network_is_never_the_fastest(tmp_pat
 )
 def test_what_is_not_valid_reliable_and_covered_gets_no_star(tmp_path, cells):
     """A mark of doubt contradicts that of the fastest; nor is the next one the fastest."""
-    found = report.read(_table(tmp_path, _row("gemm", 1.0, **cells), _row("fft", 2.0)))
+    rows = *_visits("gemm", 1.0, 1.0, 1.01, **cells), *_visits("fft", 2.0, 2.0, 2.01)
+    found = report.read(_table(tmp_path, *rows))
     assert found.rows[0]["fastest"] == ""
     assert "*" not in table_of(found)
 
@@ -94,7 +140,7 @@ def test_every_cell_shows_its_own_coverage(tmp_path):
     )  # fmt: skip
     found = report.read(_table(tmp_path, *rows))
     lines = table_of(found).splitlines()[3:6]
-    assert [line.split("1.000", 1)[1].strip("*").split() for line in lines] == [
+    assert [line.split("1.000", 1)[1].strip("*'").split() for line in lines] == [
         ["1.500", "37", "%"], ["2.500"], ["1.000", ">99", "%"],
     ]  # fmt: skip
     assert (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from operator import itemgetter
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_the_share_of_timed_passes_is_told_where_something_was_timed(desk):
         "measure: {sleep_ms: 50, fail: [{when: {input_size: 2}, how: error}]}\n"
     )
     desk.submit("--workers", "1")
-    done, failed = desk.rows()
+    done, failed = sorted(desk.rows(), key=itemgetter("input_size"))
     share = float(done["median_ms"]) / 1000 / float(done["wall_s"])
     assert float(done["timed_share"]) == pytest.approx(share, rel=1e-5)
     assert (failed["status"], failed["timed_share"]) == ("error", "")

@@ -14,7 +14,7 @@ import pytest
 from attempts import SLOW, attempt, ids, prepared, wait_for_rows
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete
 from hpcsweep.store import attempt as record
-from hpcsweep.store import shards
+from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.rundir import ShardPath
 
 
@@ -86,10 +86,18 @@ measure: {fail: [{when: {input_size: 1}, how: hang}]}
 """
 
 
+def in_order_of_sizes(submission):
+    """Let a submission measure its points in this order, so that a test knows which comes when."""
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    points = tuple(sorted(chunk.points, key=lambda point: point.axes["input_size"]))
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, points=points)])
+    return submission
+
+
 @pytest.mark.parametrize("told", [None, signal.SIGUSR1])
 def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_on(desk, told):
     """Whether its time is up by the deadline, or by the scheduler's signal ahead of it."""
-    submission = prepared(desk, HANGS_FIRST)
+    submission = in_order_of_sizes(prepared(desk, HANGS_FIRST))
     _in_short_jobs(submission, kill_wait=0.5, signal_lead=0 if told is None else 60)
     first = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + (5 if told is None else 60)))
     if told:
@@ -113,7 +121,9 @@ def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_o
 @pytest.mark.slow
 def test_a_point_that_is_cut_short_by_the_deadline_gets_a_job_of_its_own(desk):
     """It is measured again as the first one there."""
-    submission = prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 3}"))
+    submission = in_order_of_sizes(
+        prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 3}"))
+    )
     _in_short_jobs(submission, kill_wait=0.5)
     codes = []
     for _job in range(3):
@@ -127,7 +137,9 @@ def test_a_point_that_is_cut_short_by_the_deadline_gets_a_job_of_its_own(desk):
 
 def test_a_point_that_took_two_attempts_down_is_not_tried_again(desk):
     """The supervisors were killed before they could write anything."""
-    submission = prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 2}"))
+    submission = in_order_of_sizes(
+        prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 2}"))
+    )
     for number in range(2):
         shard = ShardPath(submission.shards, 0, number)
         deadly = attempt(submission)

@@ -159,8 +159,8 @@ class Reference:
 
     @property
     def groups(self) -> list[list[str]]:
-        """Return what moves together, the model first."""
-        names = sorted(self.sources, key=lambda name: name != "model")
+        """Return what moves together, the model first and the algorithm last."""
+        names = sorted(self.sources, key=lambda name: {"model": 0, "algorithm": 2}.get(name, 1))
         zips = {name: group for group in self.raw["zip"] for name in group}
         groups: list[list[str]] = []
         for name in names:

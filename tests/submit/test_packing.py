@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
 from math import inf
 
 import pytest
@@ -22,6 +24,58 @@ def points(costs: list[float]) -> list[Point]:
     ]
 
 
+def swept(visits=3, models=2, sizes=4, algorithms=("auto", "gemm", "fft")):
+    """Return the points of a sweep in its order: model, size, algorithm, visit."""
+    axes = product(range(models), range(sizes), algorithms, range(1, visits + 1))
+    return [
+        Point("noop", {"model": m, "input_size": s, "algorithm": a, "visit": v}, {}, f"{i:016x}")
+        for i, (m, s, a, v) in enumerate(axes)
+    ]
+
+
+def test_what_will_be_compared_stays_in_one_chunk():
+    """All algorithms and visits of a configuration, also where the limit is in their middle."""
+    for most in (9, 10, 17, 20):
+        limits = packing.Limits(inf, most)
+        chunks = list(packing.pack(packing.blocks(swept()), lambda _: 1.0, limits))
+        assert [point for chunk in chunks for point in chunk.points] == swept()
+        for chunk in chunks:
+            configurations = Counter((p.axes["model"], p.axes["input_size"]) for p in chunk.points)
+            assert set(configurations.values()) == {9}
+
+
+def test_a_chunk_measures_one_visit_after_the_other_in_random_complete_blocks():
+    """Each visit has every point once; a network is built once; algorithms lie side by side."""
+    (chunk,) = packing.pack(packing.blocks(swept()), lambda _: 1.0, packing.Limits(inf, 1000))
+    order = packing.arranged(chunk).points
+    assert sorted(p.point_id for p in order) == [p.point_id for p in swept()]
+    assert [p.axes["visit"] for p in order] == [1] * 24 + [2] * 24 + [3] * 24
+    visits = [[(p.axes["model"], p.axes["input_size"], p.axes["algorithm"])
+               for p in order[at : at + 24]] for at in (0, 24, 48)]  # fmt: skip
+    assert len({tuple(visit) for visit in visits}) == 3
+    for visit in visits:
+        assert len({of[0] for of in visit[:12]}) == len({of[0] for of in visit[12:]}) == 1
+        for at in range(0, 24, 3):
+            assert len({of[:2] for of in visit[at : at + 3]}) == 1
+    assert packing.arranged(replace(chunk, points=chunk.points[::-1])).points == order
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 5), st.integers(1, 60))
+def test_arranging_loses_nothing(visits: int, models: int, sizes: int, most: int) -> None:
+    """Whatever the sweep and the limit."""
+    points_ = swept(visits, models, sizes)
+    limits = packing.Limits(inf, most)
+    chunks = map(packing.arranged, packing.pack(packing.blocks(points_), lambda _: 1.0, limits))
+    assert sorted(p.point_id for chunk in chunks for p in chunk.points) == [
+        p.point_id for p in points_
+    ]
+
+
+def single(points):
+    """Return each point as a block of its own."""
+    return [[point] for point in points]
+
+
 def cost(point: Point) -> float:
     """Return what a point costs."""
     return float(point.axes["cost"])
@@ -33,7 +87,7 @@ def test_packing_loses_nothing_and_keeps_order_and_limits(
 ) -> None:
     """Only a point that is over the limit by itself may exceed it, alone."""
     made = points(costs)
-    chunks = list(packing.pack(made, cost, packing.Limits(seconds, most)))
+    chunks = list(packing.pack(single(made), cost, packing.Limits(seconds, most)))
     assert [point for chunk in chunks for point in chunk.points] == made
     assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
     for chunk in chunks:
@@ -47,7 +101,7 @@ def test_packing_starts_a_chunk_only_where_the_next_point_does_not_fit(
     costs: list[float], seconds: float
 ) -> None:
     """A start of Python and CUDA is paid once for as many points as possible."""
-    chunks = list(packing.pack(points(costs), cost, packing.Limits(seconds, 1000)))
+    chunks = list(packing.pack(single(points(costs)), cost, packing.Limits(seconds, 1000)))
     for chunk, following in pairwise(chunks):
         assert chunk.seconds + cost(following.points[0]) > seconds
 
@@ -56,7 +110,7 @@ def test_packing_starts_a_chunk_only_where_the_next_point_does_not_fit(
 def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) -> None:
     """At most one chunk per worker, none empty, in order."""
     made = points(costs)
-    chunks = packing.share(made, cost, workers)
+    chunks = packing.share(single(made), cost, workers)
     assert [point for chunk in chunks for point in chunk.points] == made
     assert len(chunks) <= workers
     assert all(chunk.points for chunk in chunks)
@@ -65,13 +119,15 @@ def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) ->
 
 def test_equal_points_are_shared_equally() -> None:
     """Two workers, half each."""
-    chunks = packing.share(points([1.0] * 10), cost, 2)
+    chunks = packing.share(single(points([1.0] * 10)), cost, 2)
     assert [len(chunk.points) for chunk in chunks] == [5, 5]
 
 
 def test_without_limits_there_is_one_chunk() -> None:
     """A profile without a time limit."""
-    assert len(list(packing.pack(points([1.0] * 100), cost, packing.Limits(inf, 1000)))) == 1
+    assert (
+        len(list(packing.pack(single(points([1.0] * 100)), cost, packing.Limits(inf, 1000)))) == 1
+    )
 
 
 def test_points_are_spread_over_tasks_within_the_limits():
@@ -79,7 +135,7 @@ def test_points_are_spread_over_tasks_within_the_limits():
 
     def cut(number, tasks, seconds=1e9, points=2000):
         limits = packing.Limits(seconds, points)
-        return list(packing.spread(range(number), lambda _: 1.0, limits, tasks))
+        return list(packing.spread(single(range(number)), lambda _: 1.0, limits, tasks))
 
     chunks = cut(300, 4)
     assert [len(chunk.points) for chunk in chunks] == [75] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import resultsfolder
@@ -23,6 +24,7 @@ axes:
   input_size: [64, 128]
   algorithm: [auto, gemm, winograd]
 """
+REPEATED = f"{SWEEP}measure: {{repeats: 3}}\n"
 # ms at 64 pixels by algorithm; winograd cannot do conv1, and ties with auto in conv3
 TIMES = {
     "conv1": {"auto": 4.0, "gemm": 3.0, "winograd": 4.0},
@@ -34,14 +36,20 @@ REST = 0.5  # ms outside of all layers
 
 
 def layer_rows(
-    point: Any, spread: float = 0.02, least: Mapping[str, Mapping[str, float]] | None = None
+    point: Any,
+    spread: float = 0.02,
+    least: Mapping[str, Mapping[str, float]] | None = None,
+    between: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Return the layer rows of a point; times grow with the image's area, `least` does not."""
-    axes = point.axes
+    """Return the layer rows of a point; times grow with the image's area, `least` does not.
+
+    Each layer of each visit is off by itself, by `between` as a standard deviation.
+    """
+    axes, source = point.axes, random.Random(point.point_id)
     area = (axes["input_size"] / 64) ** 2
     rows = []
     for index, (name, ms) in enumerate([*TIMES.items(), ("__other__", {})]):
-        time = area * ms.get(axes["algorithm"], REST)
+        time = area * ms.get(axes["algorithm"], REST) * source.lognormvariate(0, between)
         conv = name.startswith("conv")
         row = resultsfolder.layer_of(point, name, time)
         used = "auto" if (name, axes["algorithm"]) == ("conv1", "winograd") else axes["algorithm"]
@@ -82,7 +90,8 @@ def layered(
     shard = folder.shard(SUBMISSION)
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:
-            layers = layer_rows(point, spread, least)
+            between = spread / 7 if "repeats" in text else 0.0
+            layers = layer_rows(point, spread, least, between)
             cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
             writer.commit({**resultsfolder.row_of(point, shard), **cells}, layers)
     workflow.collect(folder.run)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hpcsweep.catalog import REPETITIONS
 from hpcsweep.point import LABEL, NO_MAPS, algorithm_name, canonical_json
 from hpcsweep.spec.expansion import SAMPLED
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_REPEATS: Final = "seed"  # its values are repetitions of one thing
-_WITHIN: Final = frozenset({*SAMPLED, _REPEATS})  # axes that differ within a group
+_WITHIN: Final = frozenset({*SAMPLED, *REPETITIONS})  # axes that differ within a group
 _PER_OCTAVE: Final = {"input_size": 2.0, "batch_size": 1.0}  # of work: a size counts twice
 
 

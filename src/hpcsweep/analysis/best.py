@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
 _TIMES: Final = ("median_ms", "mean_ms")
-_HIDDEN: Final = {"algorithm", dataset.REPEATS}
+_OF_GAIN: Final = 1.96
+_TENTH: Final = 0.1
+_HIDDEN: Final = {"algorithm", *dataset.REPEATS}
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ def read(
         for name, config in zip(names, first["config"], strict=True)
     }
     own = points[points["algorithm"] == over]
-    table = _predicted(calls, _times(own), _sums(data, own)).reindex(first["config"])
+    off = _off(data, points, over)
+    table = _predicted(calls, _times(own), _sums(data, own), off).reindex(first["config"])
     table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
     several = len(set(first["gpu"])) > 1
     axes = {
@@ -182,19 +185,23 @@ def _sums(data: Dataset, points: pd.DataFrame) -> pd.Series[float]:
 
 
 def _predicted(
-    calls: pd.DataFrame, times: pd.Series[float], layers: pd.Series[float]
+    calls: pd.DataFrame, times: pd.Series[float], layers: pd.Series[float], off: pd.Series[float]
 ) -> pd.DataFrame:
-    """Return what each map is predicted to gain, with a 95 % interval from those of the layers.
+    """Return what each map is predicted to gain, with a 95 % interval.
 
     Layers are timed one by one. Where they sum to more than the network, they save as much less.
+    `off` is how far such a sum was off for whole networks of one algorithm, as a share of the time.
     """
-    grouped = calls.assign(
-        square=calls["half_ms"] ** 2, changed=calls["saving_ms"] > 0
-    ).groupby("config")  # fmt: skip
-    sums = grouped[["saving_ms", "square", "default_ms"]].sum()
+    changed = calls.assign(changed=calls["saving_ms"] > 0, root=np.sqrt(calls["shared"]))
+    grouped = changed.groupby("config")
+    sums = grouped[["saving_ms", "own", "default_ms"]].sum()
+    common = changed.groupby(["config", "algorithm"])["root"].sum() ** 2
+    variance = sums["own"] + common.groupby("config").sum()
     whole = times.reindex(sums.index).fillna(sums["default_ms"])
     per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
-    half, gain = np.sqrt(sums["square"]) * per_cent, sums["saving_ms"] * per_cent
+    gain = sums["saving_ms"] * per_cent
+    of_model = off.reindex(sums.index).fillna(0.0) * gain
+    half = np.hypot(_OF_GAIN * np.sqrt(variance) * per_cent, _OF_GAIN * of_model)
     return pd.DataFrame({
         "layers": grouped.size(),
         "changed": grouped["changed"].sum(),
@@ -204,6 +211,26 @@ def _predicted(
         "gain_lo_pct": gain - half,
         "gain_hi_pct": gain + half,
     })  # fmt: skip
+
+
+def _off(data: Dataset, points: pd.DataFrame, over: str) -> pd.Series[float]:
+    """Return how far gains by the layers' sums are from those of whole networks, by configuration.
+
+    Every algorithm was measured both ways. It is the root of the mean square of the relative
+    errors, of algorithms that differ from the default by a tenth or more.
+    """
+    names = [name for name in points["algorithm"].unique() if name in catalog.ALGORITHMS]
+    whole = {name: _times(points[points["algorithm"] == name]) for name in names}
+    parts = {name: _sums(data, points[points["algorithm"] == name]) for name in names}
+    if over not in whole:
+        return pd.Series(dtype=float)
+    found = []
+    for name in (one for one in names if one != over):
+        gain, told = 1 - whole[name] / whole[over], 1 - parts[name] / parts[over]
+        found.append(((told - gain) / told)[told.abs() >= _TENTH])
+    return (
+        pd.concat(found, axis=1).pow(2).mean(axis=1).pow(0.5) if found else pd.Series(dtype=float)
+    )
 
 
 def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:

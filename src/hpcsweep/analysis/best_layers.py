@@ -1,11 +1,13 @@
 """Finds the fastest algorithm of each convolution, and what a network of these would gain.
 
-A layer keeps the default algorithm unless the interval of another one lies below the default's: a
-difference within the noise is no difference. Its fastest pass must be faster, too, since load on
-the machine makes passes slower and none faster. Algorithms were measured one after the other, so
-the machine may have been slower meanwhile. The layers that do not convolve tell: they do the same
-work under every algorithm, so by as much as they differ, the intervals of that algorithm are
-widened.
+A layer keeps the default algorithm unless another one is faster by more than what varies between
+visits: the two are compared visit by visit, what a visit did to all layers of an algorithm counts
+as noise that these share, and the numbers of rivals and of layers are taken into account. The
+winner of many is partly lucky, so what it saves is drawn towards nothing by as much as all gaps
+together are noise (James and Stein's estimate).
+
+Of single visits nothing varies. Then the layers that do not convolve tell how much does: they do
+the same work under every algorithm.
 """
 
 from __future__ import annotations
@@ -14,15 +16,21 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtr
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import dataset, noise, verdicts
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hpcsweep.analysis.dataset import Dataset
 
+    Pair = tuple[int, str]  # configuration and algorithm
+
 _CALL: Final = ["config", "call_index"]
+_PAIR: Final = ["config", "algorithm"]
 # half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
 _OF_MEDIAN: Final = 1.82
 _OF_MEAN: Final = 1.96
@@ -32,34 +40,30 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     """Return a row per configuration and convolution call, in call order.
 
     `config` is the number of the configuration and `default_ms` the time under the default.
-    `algorithm` is the fastest that is separated from the default, else the default; `ms` is its
-    time, and `saving_ms` what it saves, give or take `half_ms`. `tried` counts the others.
+    `algorithm` is the fastest that beats the default, else the default. It saves `saving_ms` with
+    the variance `own` of this layer, and `shared` with all layers that have this algorithm, so its
+    time is `ms`. `tried` counts the others.
 
     Raises:
         UsageError: no convolution was timed under the default.
 
     """
-    numbers = pd.DataFrame(
-        {"point_id": points["point_id"], "config": dataset.configurations(points)}
+    numbers = points[["point_id"]].assign(
+        config=dataset.configurations(points), visit=dataset.visits(points)
     )
     rows = data.of_layers(points).merge(numbers, on="point_id")
     backward = rows.get("direction", pd.Series("", rows.index)) == "backward"
-    rows = rows[~backward & rows["algorithm"].isin(catalog.ALGORITHMS)]
-    conv = rows["op"] == "conv2d"
-    timed = _timed(_as_requested(rows[conv]))
-    timed["half"] += (
-        timed["ms"]
-        * _drift(rows[~conv], default)
-        .reindex(pd.MultiIndex.from_frame(timed[["config", "algorithm"]]), fill_value=0.0)
-        .to_numpy()
-    )
-    base = timed[timed["algorithm"] == default]
+    rows = _with_logs(rows[~backward & rows["algorithm"].isin(catalog.ALGORITHMS)])
+    conv, rest = rows["op"] == "conv2d", rows["layer"] == "__other__"
+    times = _as_requested(rows[conv])
+    base = times[times["algorithm"] == default]
     if base.empty:
         raise UsageError(
             f"{data.run.layers}: no convolution under `{default}`, which every layer would keep; "
             "--over names another algorithm"
         )
-    return _chosen(base, timed[timed["algorithm"] != default])
+    gaps = _gaps(times, _machines(rows[~conv & ~rest], default), default)
+    return _chosen(base, _shrunk(gaps), default)
 
 
 def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
@@ -70,60 +74,101 @@ def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"median_ms": of_median, "mean_ms": _OF_MEAN * known["std_ms"] / root})
 
 
+def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that have a time, with its logarithm and the variance of that in a visit."""
+    ms, halves = dataset.first_known(rows, "median_ms", "mean_ms"), half_intervals(rows)
+    error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / _OF_MEAN
+    known = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
+    return known.dropna(subset="log").fillna({"within": 0.0})
+
+
 def _as_requested(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the calls that ran the algorithm of their point, not a fallback."""
     used = rows.get("algorithm_used", pd.Series(None, rows.index, dtype=object))
     return rows[used.isna() | (used == rows["algorithm"])]
 
 
-def _timed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the time of each call under each algorithm, and half of its interval.
+def _paired(
+    rows: pd.DataFrame, default: str
+) -> Iterator[tuple[Pair, pd.DataFrame, pd.Series[float]]]:
+    """Yield gaps to the default (calls times visits) of each pair, and their variance in a visit.
 
-    That is the median with the quartiles, or the mean with the standard deviation. Of repeats it is
-    the median, and the interval covers how they differ.
+    A gap is the logarithm of the default's time over the algorithm's: above 0 it saves time.
     """
-    known = rows.reindex(columns=["median_ms", "mean_ms"]).astype(float)
-    halves = half_intervals(rows)
-    of_median = halves["median_ms"]
-    half = of_median.fillna(halves["mean_ms"])
-    ms = known["median_ms"].where(of_median.notna(), known["mean_ms"])
-    least = rows.get("min_ms", np.nan)
-    rows = rows.assign(ms=ms.fillna(known["median_ms"]), square=half**2, least=least)
-    names = {"layer": "layer", "unique_key": "unique_key"}
-    grouped = rows.dropna(subset="ms").groupby([*_CALL, "algorithm"], sort=False).agg(
-        ms=("ms", "median"), n=("ms", "size"), spread=("ms", "var"), square=("square", "mean"),
-        least=("least", "min"),
-        **{name: (column, "first") for name, column in names.items()},
-    ).reset_index()  # fmt: skip
-    spread = 4 * grouped["spread"].fillna(0.0)
-    return grouped.assign(half=np.sqrt((grouped["square"] + spread) / grouped["n"]))
-
-
-def _drift(rows: pd.DataFrame, default: str) -> pd.Series[float]:
-    """Return by how much the other layers differ from the default's, as a share of their time."""
-    same_work = rows[(rows["layer"] != "__other__") & (rows["median_ms"] > 0)]
-    times = same_work.groupby([*_CALL, "algorithm"])["median_ms"].median()
-    own = times.index.get_level_values("algorithm") == default
-    ratios = np.log(times / times[own].droplevel("algorithm"))
-    return np.expm1(ratios.groupby(["config", "algorithm"]).median().abs()).dropna()
-
-
-def _chosen(base: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Return the default's rows with the fastest algorithm that is separated from it."""
-    default = base.set_index(_CALL)
-    pairs = others.merge(base[[*_CALL, "ms", "half", "least"]], on=_CALL, suffixes=("", "_default"))
-    below = pairs["ms"] + pairs["half"] < pairs["ms_default"] - pairs["half_default"]
-    below &= ~(pairs["least"] >= pairs["least_default"])  # one that is unknown tells nothing
-    best = pairs[below].sort_values("ms").groupby(_CALL).first()
-    found = best.reindex(default.index)
-    saving = found["ms_default"] - found["ms"]
-    half = np.sqrt(found["half"] ** 2 + found["half_default"] ** 2)
-    table = default[["layer", "unique_key"]].assign(
-        default_ms=default["ms"],
-        algorithm=found["algorithm"].fillna(base["algorithm"].iloc[0]),
-        ms=found["ms"].fillna(default["ms"]),
-        saving_ms=saving.fillna(0.0),
-        half_ms=half.fillna(0.0),
-        tried=pairs.groupby(_CALL).size().reindex(default.index, fill_value=0),
+    keys = [*_CALL, "visit"]
+    mine = rows["algorithm"] == default
+    own = rows[mine].groupby(keys)[["log", "within"]].mean()
+    times = rows[~mine].groupby([*_PAIR, "call_index", "visit"])[["log", "within"]].mean()
+    both = times.reset_index().merge(own.reset_index(), on=keys, suffixes=("", "_default"))
+    both = both.assign(
+        gap=both["log_default"] - both["log"], within=both["within_default"] + both["within"]
     )
-    return table.sort_index().reset_index()
+    for pair, of_pair in both.groupby(_PAIR):
+        gaps = of_pair.pivot_table(index="call_index", columns="visit", values="gap")
+        yield pair, gaps, of_pair.groupby("call_index")["within"].mean()
+
+
+def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, noise.Machine]:
+    """Return how far layers without convolutions are from the default's: the noise of one gap."""
+    found = {}
+    for pair, gaps, _ in _paired(rows, default):
+        means = gaps.mean(axis=1)
+        if len(means) > 1:
+            variance = float(means.median()) ** 2 + float(means.var()) + noise.ONCE**2
+            found[pair] = noise.Machine(variance, len(means) - 1.0)
+    return found
+
+
+def _gaps(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str) -> pd.DataFrame:
+    """Return a row per call and rival: `gap`, its variances, and `chance` that it is none."""
+    found = [pd.DataFrame(columns=[*_CALL, "algorithm", "gap", "own", "shared", "chance"])]
+    for pair, gaps, inside in _paired(times, default):
+        logs, within = gaps.to_numpy(), inside.to_numpy()
+        visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get(pair)
+        own, shared, df = noise.scatter(logs, within).of_means(visits, logs.shape[1])
+        once = visits < verdicts.VISITS
+        lone = machine.variance if machine else np.inf
+        own = np.where(once, within + lone, own)
+        df = np.where(once, machine.df if machine else 1.0, df)
+        mean = np.nanmean(logs, axis=1)
+        found.append(gaps.index.to_frame(index=False).assign(
+            config=pair[0], algorithm=pair[1], gap=mean, own=own, shared=np.where(once, 0, shared),
+            chance=stdtr(df, -mean / np.sqrt(own + shared)),
+        ))  # fmt: skip
+    return pd.concat(found[1:] or found)
+
+
+def _shrunk(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return the gaps with `share`: how much of a gap is none of chance, by all of its network."""
+    total = (gaps["own"] + gaps["shared"]).astype(float)
+    known = np.isfinite(total)
+    excess = (gaps["gap"].astype(float) ** 2 - total).where(known)
+    real = excess.groupby(gaps["config"]).transform("mean").clip(lower=0.0)
+    return gaps.assign(share=(real / (real + total)).where(known, 0.0).fillna(0.0))
+
+
+def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFrame:
+    """Return the default's rows with the fastest algorithm that beats it."""
+    rows = base.groupby(_CALL).agg(
+        layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
+    )
+    rivals = gaps.groupby(_CALL).size()
+    tried = rivals.reindex(rows.index, fill_value=0)
+    chance = gaps["chance"].to_numpy(float) * tried.reindex(
+        pd.MultiIndex.from_frame(gaps[_CALL])
+    ).to_numpy(float)  # the best of several is the luckiest
+    least = pd.Series(chance, gaps["config"]).groupby(
+        [gaps["config"].to_numpy(), gaps["call_index"].to_numpy()]
+    ).min()  # fmt: skip
+    levels = least.groupby(level=0).agg(lambda of: verdicts.threshold(of.to_numpy()))
+    passed = gaps[chance <= levels.reindex(gaps["config"]).to_numpy(float)]
+    best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
+    ms = rows["default_ms"] * np.exp(-(best["gap"] * best["share"]).astype(float).fillna(0.0))
+    return rows.assign(
+        algorithm=best["algorithm"].fillna(default),
+        ms=ms,
+        saving_ms=rows["default_ms"] - ms,
+        own=(best["share"] * ms) ** 2 * best["own"].fillna(0.0),
+        shared=(best["share"] * ms) ** 2 * best["shared"].fillna(0.0),
+        tried=tried,
+    ).fillna({"own": 0.0, "shared": 0.0}).sort_index().reset_index()  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import columns, dataset, verdicts
+from hpcsweep.analysis import columns, dataset, noise, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
@@ -99,14 +99,12 @@ class Comparison:
             ratio, low, high = self.judged.mean
             told.append(f"geometric mean of the ratios {ratio:.3f} ({low:.3f} to {high:.3f})")
         runs = f"{self.first.runs} and {count(self.second.runs, 'run')}"
-        if max(self.first.runs, self.second.runs) > 1:
+        if self.judged and max(self.first.runs, self.second.runs) > 1:
             return [*told, f"{runs}: the noise between runs is known from repeated ones"]
-        one = "one run on each side"
         if self.judged:
-            told.append(f"{one}: the scatter of the rows counts as noise between runs")
+            told.append("one run on each side: only what exceeds all that the controls show counts")
             return [*told, "several runs of a side, joined by +, tell more"]
-        few = f"{one} and fewer than {verdicts.FEWEST} rows"
-        return [*told, f"{few}: the noise between runs is unknown; measure again and join by +"]
+        return [*told, f"{runs}: the noise between runs is unknown; measure again and join by +"]
 
     def _label(self, row: pd.Series[Any]) -> str:
         words = " ".join(dataset.said(key, row[key]) for key in self.keys)
@@ -134,7 +132,7 @@ def compare(
     sides = [_known(side, metric) for side in (first, second)]
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
-    keys = [a for a in keys if a not in {*differing, dataset.REPEATS}]
+    keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
     numbered, lone = _numbered(sides, keys)
     kept = [rows[rows["key"].isin(numbered["key"])] for rows in sides]
     unknown = _refuse_mixes(kept, across)
@@ -166,7 +164,9 @@ def _known(side: Side, metric: str) -> pd.DataFrame:
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     """Return the axes on which each side has one value, and not the same one, with both values."""
     found = {}
-    for axis in (a for a in catalog.AXES if a in first and a in second and a != dataset.REPEATS):
+    for axis in (
+        a for a in catalog.AXES if a in first and a in second and a not in dataset.REPEATS
+    ):
         values = [rows[axis].unique() for rows in (first, second)]
         if [len(of) for of in values] == [1, 1] and not _same(values[0][0], values[1][0]):
             told = [dataset.shown(axis, of[0]) for of in values]
@@ -248,7 +248,8 @@ def _judged(
             "side": place,
             "run": rows["run"],
             "log": sign * np.log(rows[metric].astype(float)),
-            "within": _within(rows, metric),
+            "within": noise.within(rows, metric),
+            "control": np.log(rows["control_ms"]) if "control_ms" in rows else np.nan,
         })
         for place, rows in enumerate(sides)
     ])  # fmt: skip
@@ -270,14 +271,3 @@ def _judged(
     return table.assign(
         ratio=judged.ratio**sign, low=spans[0], high=spans[1], verdict=verdict
     ), judged
-
-
-def _within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
-    """Return the variance of the logarithm within the run; 0 where the row does not tell."""
-    known = rows.reindex(
-        columns=["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
-    ).astype(float)
-    median = (known["ci95_hi_ms"] - known["ci95_lo_ms"]) / (2 * 1.96) / known["median_ms"]
-    mean = known["std_ms"] / np.sqrt(known["n"]) / known["mean_ms"]
-    error = mean.fillna(median) if metric == "mean_ms" else median.fillna(mean)
-    return (error**2).fillna(0.0) if metric != "min_ms" else error * 0.0

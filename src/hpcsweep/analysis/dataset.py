@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import merged
+from hpcsweep.analysis import merged, noise
 from hpcsweep.analysis.merged import KINDS
 from hpcsweep.analysis.where import parse, select
 from hpcsweep.catalog.columns import DOUBTFUL
@@ -45,7 +46,7 @@ _DOUBT: Final = DOUBTFUL | {
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 TRAINING: Final = "training"  # the workload
-REPEATS: Final = "seed"  # an axis whose values are repetitions of one thing
+REPEATS: Final = frozenset(catalog.REPETITIONS)
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 # axes whose values need no name beside them
@@ -279,8 +280,16 @@ def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
 
 
 def configurations(points: pd.DataFrame) -> pd.Series[int]:
-    """Return a number per point; points with equal numbers differ in algorithm and seed alone."""
-    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", REPEATS}]
+    """Return a number per point; points with equal numbers differ in algorithm, seed and visit."""
+    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", *REPEATS}]
+    return points.groupby(axes, dropna=False, sort=False).ngroup()
+
+
+def visits(points: pd.DataFrame) -> pd.Series[int]:
+    """Return a number per point; points of a configuration with unequal ones are repetitions."""
+    axes = [a for a in catalog.REPETITIONS if a in points]
+    if not axes:
+        return pd.Series(0, points.index)
     return points.groupby(axes, dropna=False, sort=False).ngroup()
 
 
@@ -300,6 +309,14 @@ def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
 def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which rows carry a flag that makes their times unreliable."""
     return _flagged(rows, _DOUBT)
+
+
+def machine(rows: pd.DataFrame) -> noise.Machine | None:
+    """Return how much the machine varied between points, by the controls of each job."""
+    keys = ["submission", "chunk", "attempt"]
+    known = rows.reindex(columns=[*keys, "control_ms"]).dropna(subset="control_ms")
+    logs = np.log(known["control_ms"].astype(float))
+    return noise.machine([of.to_numpy() for _, of in logs.groupby([known[k] for k in keys])])
 
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:

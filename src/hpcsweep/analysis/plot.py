@@ -221,7 +221,7 @@ def read(  # noqa: PLR0913 - one argument per option
     notes += map_names.legend(data.maps)
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
     if match:
-        rows, told = speedup.compare(rows, y, match, ignore={dataset.REPEATS, y} - {*by})
+        rows, told = speedup.compare(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
         notes += told
     lines = _lines(rows, x, y, telling)
     if len(parts) > 1:
@@ -253,7 +253,7 @@ def _parts(
 
 def _only_axis(rows: pd.DataFrame) -> str:
     """Return the numeric axis that varies; `UsageError` where there is none, or several."""
-    varying = [axis for axis in dataset.varying_axes(rows) if axis != dataset.REPEATS]
+    varying = [axis for axis in dataset.varying_axes(rows) if axis not in dataset.REPEATS]
     found = [axis for axis in varying if _is_quantity(axis)] or varying
     if len(found) == 1:
         return found[0]
@@ -266,7 +266,7 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
 
     If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
-    varying = [a for a in dataset.varying_axes(rows) if a not in {x, y, dataset.REPEATS}]
+    varying = [a for a in dataset.varying_axes(rows) if a not in {x, y, *dataset.REPEATS}]
     return tuple(axis for axis in varying if x in catalog.AXES or not _is_quantity(axis))
 
 

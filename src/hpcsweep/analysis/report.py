@@ -5,33 +5,42 @@ another column. A cell says how
 much of the convolutions its algorithm did, if not all, since a `winograd` time of a network that
 mostly fell back to `auto` is not a Winograd time. Unreliable medians carry a question mark.
 
-The fastest is marked only if it is valid and reliable, its algorithm did a part of the work, and
-its confidence interval does not overlap with that of the next (or, where they are unknown, the
-quartiles): a difference within the noise is no difference.
+The fastest has a star only if it is valid and reliable, its algorithm did a part of the work, and
+it is ahead by more than what varies between visits (`verdicts`): passes of one visit agree better
+with each other than with the next. Of single visits the controls of the machine tell how much
+varies; where they do not suffice, the fastest is named as what it is, the fastest here.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import columns, dataset, report_training
+from hpcsweep.analysis import columns, dataset, noise, report_training, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.analysis.report_training import TrainingReport
+    from hpcsweep.analysis.verdicts import Fastest
     from hpcsweep.store.rundir import RunDir
 
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")
 _MEDIAN: Final = "median_ms"
-_USED: Final = ("point_id", "flags", "algorithm_coverage_pct")
+_USED: Final = ("point_id", "flags", "algorithm_coverage_pct", catalog.VISIT)
+_AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name != catalog.VISIT)
+_STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
+_HERE: Final = (
+    "'  fastest here, by {:.0f} to {:.0f} %, not repeated: `measure: {{repeats: 3}}` can tell more"
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,9 @@ class Report:
             for name in names
         }
         shown = {key: [dataset.shown(key, cell) for cell in keys[key]] for key in self.keys}
-        marks = ["*  fastest: valid, and beyond the noise of the next"] if any(fastest) else []
+        marks = [_STAR] if any(fastest) else []
+        ahead = [row["ahead_pct"] for row in self.rows if row["fastest_here"]]
+        marks += [_HERE.format(min(ahead), max(ahead))] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
         what = "median ms of one pass" if self.metric == _MEDIAN else columns.label(self.metric)
         return [View(
@@ -109,21 +120,43 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     if metric in catalog.AXES:
         raise UsageError(f"{metric} is an axis, which tells the rows apart; --metric takes a value")
     rows = data.numbers(data.rows, metric)
-    table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]]
-    known = metric == _MEDIAN  # only of medians are intervals stored
-    table = table.assign(
-        algorithm=table["algorithm"].astype(str),
+    table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]].assign(
+        algorithm=rows["algorithm"].astype(str),
         doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
-        lowest=dataset.first_known(rows, "ci95_lo_ms", "q1_ms") if known else math.nan,
-        highest=dataset.first_known(rows, "ci95_hi_ms", "q3_ms") if known else math.nan,
     )
     keys = _keys(table)
-    groups: dict[tuple[Any, ...], list[dict[Any, Any]]] = {}
-    for record in table.sort_values(list(keys)).to_dict("records"):
-        group = tuple(dataset.plain(key, record[key]) for key in keys)
-        groups.setdefault(group, []).append(record)
-    lines = ({**dict(zip(keys, k, strict=True)), **_compared(v, metric)} for k, v in groups.items())
+    table = _used(table, keys)
+    ahead = _ahead(rows.loc[table.index], table, metric) if columns.is_time(metric) else {}
+    lines = []
+    for number, group in table.sort_values(list(keys)).groupby("group", sort=False):
+        first = group.iloc[0]
+        named = {key: dataset.plain(key, first[key]) for key in keys}
+        lines.append({**named, **_compared(group, metric, ahead.get(number))})
     return Report(data, table, keys, tuple(lines), metric)
+
+
+def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the rows that count, with the number of their configuration: the reliable visits.
+
+    An algorithm without any reliable visit keeps its unreliable ones.
+    """
+    found = table.assign(group=table.groupby(list(keys), dropna=False, sort=False).ngroup())
+    reliable = ~found["doubtful"]
+    any_reliable = reliable.groupby([found["group"], found["algorithm"]]).transform("any")
+    return found[reliable | ~any_reliable]
+
+
+def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, Fastest]:
+    """Return the fastest of each configuration, of the algorithms that did a part of the work."""
+    took_part = table.get("algorithm_coverage_pct", pd.Series(100.0, table.index)) != 0
+    times = pd.DataFrame({
+        "group": table["group"],
+        "name": table["algorithm"],
+        "visit": dataset.visits(rows),
+        "log": np.log(rows[metric].where(rows[metric] > 0)),
+        "within": noise.within(rows, metric),
+    })  # fmt: skip
+    return verdicts.fastest(times[took_part].dropna(subset="log"), dataset.machine(rows))
 
 
 def _keys(table: pd.DataFrame) -> tuple[str, ...]:
@@ -133,28 +166,33 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
     settings. Then the point's id is added, so that no row hides another.
     """
     varying = dataset.varying_axes(table)
-    keys = tuple(a for a in _AXES if a in _ALWAYS or a in varying)
-    return (*keys, "point_id") if table.duplicated([*keys, "algorithm"]).any() else keys
+    keys = tuple(a for a in _AXES_OF_A_ROW if a in _ALWAYS or a in varying)
+    visit = [catalog.VISIT] if catalog.VISIT in table else []
+    again = table.duplicated([*keys, "algorithm", *visit]).any()
+    return (*keys, "point_id") if again else keys
 
 
-def _compared(group: list[dict[Any, Any]], metric: str) -> dict[str, Any]:
-    """Return values and coverage of one configuration by algorithm, and which is the fastest.
-
-    An algorithm that did nothing of the network is not compared. None is the fastest if the first
-    one is unreliable, or if its interval overlaps with the interval of the next one.
-    """
+def _compared(group: pd.DataFrame, metric: str, ahead: Fastest | None) -> dict[str, Any]:
+    """Return values and coverage of one configuration by algorithm, and which is the fastest."""
     column = "algorithm_coverage_pct"
-    compared = [record for record in group if record.get(column) != 0]
-    ranked = sorted(compared, key=lambda record: record[metric])
-    clear = len(ranked) > 1 and ranked[0]["highest"] < ranked[1]["lowest"]  # false for NaN
-    sure = clear and not ranked[0]["doubtful"] and ranked[0].get(column, 0) > 0
+    by_name = group.groupby("algorithm", sort=False)
+    doubtful = by_name["doubtful"].all()
+    unsure = [str(name) for name in doubtful.index[doubtful]]
+    values = by_name[metric].median().to_dict()
+    shares = by_name[column].min().to_dict() if column in group else {}
+    known = {name: dataset.plain(column, shares.get(name)) for name in values}
+    best = ahead.name if ahead else ""
+    fit = ahead is not None and best not in unsure and (known[best] or 0) > 0
+    sure = ahead is not None and fit and ahead.sure
+    once = ahead is not None and fit and not sure and ahead.visits < verdicts.VISITS
     return {
-        metric: {record["algorithm"]: record[metric] for record in group},
-        "coverage_pct": {
-            record["algorithm"]: dataset.plain(column, record.get(column)) for record in group
-        },
-        "fastest": ranked[0]["algorithm"] if sure else "",
-        "doubtful": [record["algorithm"] for record in group if record["doubtful"]],
+        metric: values,
+        "coverage_pct": known,
+        "visits": int(by_name.size().min()),
+        "fastest": best if sure else "",
+        "fastest_here": best if once else "",
+        "ahead_pct": 100 * ahead.ahead if ahead else None,
+        "doubtful": unsure,
     }
 
 
@@ -163,6 +201,6 @@ def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> s
     share = dataset.share(row["coverage_pct"].get(name)) if with_share else ""
     if value is None:
         return f"-{share}"
-    mark = "*" if row["fastest"] == name else " "
+    mark = "*" if row["fastest"] == name else "'" if row["fastest_here"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
     return f"{value:{'.3f' if columns.is_time(metric) else '.5g'}}{mark}{doubt}{share}"

@@ -60,6 +60,16 @@ class Axis(Entry):
     """One axis of a sweep; the column of the same name holds its values."""
 
 
+VISIT: Final = "visit"
+# axes whose values are repetitions of one thing: points that differ in them alone are comparable
+REPETITIONS: Final = ("seed", VISIT)
+
+# axes that make another network, which a worker has to build
+NETWORK: Final = (
+    "model", "input_channels", "weights", "dtype", "memory_format", "seed", "dataset",
+    "num_classes", "stem",
+)  # fmt: skip
+
 # the data sets that have a name; any other is package.module:factory
 DATASETS: Final = ("synthetic", "cifar10", "cifar100", "imagefolder")
 
@@ -91,6 +101,8 @@ _AXES: Final = (
         doc="CPU threads of one operator; unset: torch's choice"),
     Axis("input_fill", "str", "randn", "contents of inputs", choices=("randn", "uniform", "zeros")),
     Axis("seed", "int", 0, "seed of weights, inputs and the order of data", minimum=0),
+    Axis(VISIT, "int", 1, minimum=1,
+        doc="number of the visit: `measure: {repeats: N}` visits each point so often"),
     _training("dataset", "dataset", "synthetic",
         doc="synthetic, cifar10, cifar100, imagefolder, or package.module:factory"),
     _training("num_classes", "int", None, minimum=2,
@@ -147,6 +159,8 @@ _SETTINGS: Final = (
     Setting("warmup", "int", 10, "warm-up passes, which are not counted", minimum=0),
     Setting("iterations", "int", 20, minimum=1,
         doc="timed passes when `stop` is fixed; in training, steps of the phase and layer passes"),
+    Setting("repeats", "int", 1, minimum=1, workloads=WORKLOADS,
+        doc="visits of each point, each in another process and at another time; a row each"),
     _inference_setting("stop", "str", "fixed", choices=("fixed", "adaptive"),
         doc="fixed: `iterations` passes; adaptive: until the noise is small or stable"),
     _inference_setting("target", "float", 0.01, minimum=1e-6,

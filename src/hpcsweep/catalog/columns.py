@@ -35,6 +35,8 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "throttled": "the driver slowed the GPU down for heat, power brake or hardware; where it tells "
     "no reasons: the clock was 10 % below that of earlier points",
     "shared_gpu": "another process was on the same GPU",
+    "contended": "others took the CPU away 25 times a second, or for 10 % of the control, or the "
+    "hypervisor took it for 2 %; or the control took 1.5 times its best in this worker",
     "clock_drift": "the SM clock moved by more than 5 % during the measurement; single looks apart",
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
     "compiling": "torch compiled while passes or steps were timed",
@@ -49,6 +51,8 @@ FLAGS: Final[Mapping[str, str]] = {
     **_DOUBTS,
     "noisy": "relative IQR above 10 %",
     "unchecked": "`numerics: false`: nothing was compared with float64",
+    "machine_shift": "the control took longer or shorter than usual in this worker: by more than "
+    "5 %, and more than controls usually differ; `control_shift_pct` says how much",
     "few_samples": "fewer than 10 samples",
     "recompiled": "torch compiled again after the first pass; nothing of that is in the times, but "
     "after eight times it runs without compiling",
@@ -131,6 +135,8 @@ _IDENTITY = _group(
     ("submission", "str", "id of the submission"),
     ("chunk", "int", "number of the chunk in the submission, from 0"),
     ("attempt", "int", "number of the attempt of that chunk, from 0"),
+    ("place", "int", "place of the point in the order of its chunk, from 0"),
+    ("order_seed", "int", "seed of that order"),
     ("status_reason", "str", "the reason, if `status` is not ok"),
     ("valid", "bool", "`status` is ok and no flag makes the times unreliable"),
     ("flags", "str", "flags, separated by semicolons; see the list of flags"),
@@ -279,6 +285,16 @@ _STATE = _group(
     ("temp_c_start", "float", "GPU temperature before the point"),
     ("temp_c_end", "float", "GPU temperature after the point"),
     ("load_avg_1min", "float", "load average of the node before the point"),
+    ("control_ms", "float", "a fixed convolution on the device after the point; median of 7"),
+    ("control_host_ms", "float", "a fixed loop on the host after the point; median of 7"),
+    (
+        "control_shift_pct",
+        "float",
+        "control over the median of those before, in this worker; minus 1",
+    ),
+    ("switches_per_s", "float", "how often the kernel took a CPU from the worker, per second"),
+    ("waited_pct", "float", "share of the control's loop in which it waited for a CPU"),
+    ("stolen_pct", "float", "share of the time that the hypervisor took from a CPU"),
 )
 
 _PROVENANCE = _group(

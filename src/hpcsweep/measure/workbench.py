@@ -29,6 +29,7 @@ from hpcsweep.measure import convolutions, coverage, numerics, profilers, roundi
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
+from hpcsweep.measure.machine.control import Control
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
 from hpcsweep.measure.rounding import Verdict
@@ -95,6 +96,7 @@ class Workbench:
         self._telemetry = telemetry or Telemetry()
         self._memory = memory.watch(self.device.torch_device)
         self._wait = lanes.synchronizer(self.device.torch_device)
+        self._control = Control(self.device.torch_device)
         self._backend = backends.choose(self.device.type)
         self.tunes = framework.has_autotuner(self.device.type)
         self.rest()
@@ -116,6 +118,7 @@ class Workbench:
         `cannot` are further texts that mean `Unsupported`. `give_back` frees memory when it ran
         out.
         """
+        self._control.begin()
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -222,10 +225,13 @@ class Workbench:
         table = found.table
         first, last = flags
         covered = self._coverage_cells(ready, found)
-        raised = [*first, *self._telemetry.flags(), *self._doubts(ready, found, covered), *last]
+        watched, disturbed = self._control.row()
+        raised = [*first, *self._telemetry.flags(), *self._doubts(ready, found, covered)]
+        raised += [*disturbed, *last]
         row: Row = {
             **cells,
             **covered,
+            **watched,
             **(table.overall_cells() if table else {}),
             **work.amount_cells(ready.model, ready.shapes),
             "algorithm_setup_ms": ready.setup_ms,

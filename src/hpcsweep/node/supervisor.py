@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
+from hpcsweep.catalog import VISIT
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
 from hpcsweep.node import point_row, reports
 from hpcsweep.node.dominance import OutOfMemoryPoints
@@ -79,6 +80,8 @@ class Attempt:
         self._chunk = chunk_file.read_chunk(submission.chunks, chunk_index)
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         self._too_large = OutOfMemoryPoints(self._manifest.run.known_oom)
+        self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
+        self._visit: object = None  # of the point before
         self._slowest, self._measured, self._fenced_off = 0.0, 0, False
         self._deadly: Point | None = None  # took earlier attempts down
         self._began, self._ready = time.time(), float("inf")  # when a worker was ready
@@ -199,6 +202,7 @@ class Attempt:
         for number, point in enumerate(todo):
             if self._stop.wanted() or not self._fits(point):
                 return len(todo) - number
+            self._begin_visit(point, care)
             began, started_at = time.monotonic(), reports.now()
             label, place = self._label(point), f"{number + 1}/{len(todo)}"
             self._reports.begins(f"{place} begins {label} {point.point_id}", label)
@@ -212,6 +216,12 @@ class Attempt:
                 tally.doubts_of(row),
             )
         return 0
+
+    def _begin_visit(self, point: Point, care: WorkerCare) -> None:
+        """Give each visit a worker of its own: what sticks to a process differs between visits."""
+        before, self._visit = self._visit, point.axes.get(VISIT)
+        if before not in {None, self._visit}:
+            care.end()
 
     def _fits(self, point: Point) -> bool:
         """Say whether a point fits the time left; refuse where it can never fit."""
@@ -278,7 +288,11 @@ class Attempt:
         self._slowest = max(self._slowest, wall)
         if outcome.status is PointStatus.OOM:
             self._too_large.add(point.axes)
-        row = point_row.of_point(point, outcome, started_at, wall)
+        row = {
+            **point_row.of_point(point, outcome, started_at, wall),
+            "place": self._places[point.point_id],
+            "order_seed": self._chunk.order_seed,
+        }
         if "own_files" not in row:  # the worker, who knew, is gone
             row["own_files"] = self._sources.cell(point)
         if self._wrapper:

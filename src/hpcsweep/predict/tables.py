@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset
-from hpcsweep.catalog import AXES
+from hpcsweep.catalog import AXES, REPETITIONS
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OTHER: Final = "__other__"
 # What is modelled as work, or only changes numbers; the other axes are the setting of a point.
 _MODELLED: Final = frozenset(
-    {"model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "weights", "seed"}
+    {"model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "weights", *REPETITIONS}
 )
 SETTINGS: Final = tuple(
     name

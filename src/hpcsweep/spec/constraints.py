@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import axis_defaults
+from hpcsweep.catalog import VISIT, axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
@@ -52,6 +52,8 @@ class Reader:
         axes = self._given(file.axes, ("axes",))
         self._check_zips(axes)
         zips = tuple(map(tuple, file.zip))
+        if axes and file.measure.repeats > 1:
+            axes[VISIT] = range(1, file.measure.repeats + 1)
         # an `if` may name values of the axes, but none that only a rule brings
         self.space = Space(axes, defaults)
         whens = self._whens(axes)

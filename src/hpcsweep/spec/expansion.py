@@ -15,7 +15,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import axis_defaults, setting_defaults
+from hpcsweep.catalog import VISIT, axis_defaults, setting_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
@@ -79,7 +79,7 @@ class Expansion:
         self._grid = Grid(sweep.space, gpu=gpu, rehearse=rehearse)
         self._sample = None if sample is None else Sample(self._grid, SAMPLED, sample)
         self._added = self._included(gpu)
-        included = list(self._added.values())
+        included = [axes for of_rule in self._added.values() for axes in of_rule]
         self._include = included if sample is None else _thinned(included, sample)
         self._count = (self._sample or self._grid).count
 
@@ -103,7 +103,7 @@ class Expansion:
             "exclude": self._grid.excluded_by,
             "when": self._grid.set_by,
             "zip": lambda _: self._grid.count,
-            "include": lambda index: int(index in self._added),
+            "include": lambda index: len(self._added.get(index, ())),
         }
         return [Touched(rule, counted[rule.kind](rule.index)) for rule in self.sweep.rules]
 
@@ -143,9 +143,10 @@ class Expansion:
         why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
         return [f"{why}; --cluster NAME shows the ids for that profile"]
 
-    def _included(self, gpu: str | None) -> dict[int, dict[str, Any]]:
+    def _included(self, gpu: str | None) -> dict[int, list[dict[str, Any]]]:
         """Return the included points of the selection by the number of their rule, each once."""
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[int, list[dict[str, Any]]] = {}
+        visits = range(1, self.sweep.repeats + 1)
         seen: set[str] = set()
         for index, given in enumerate(self.sweep.include):
             axes = {**given, "gpu": self._device or given["gpu"]}
@@ -153,7 +154,7 @@ class Expansion:
             taken = gpu is None or given["gpu"] in {gpu, None}
             if taken and key not in seen and not self._grid.holds(axes):
                 seen.add(key)
-                found[index] = axes
+                found[index] = [{**axes, VISIT: visit} for visit in visits]
         return found
 
     def _made(self) -> Iterator[Point]:

@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+from hpcsweep.catalog import VISIT
 from hpcsweep.point import algorithm_name, canonical_json
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
@@ -83,9 +84,13 @@ class Space:
         return list(dict.fromkeys(name for rule in self.whens for name in rule.axes))
 
     def groups(self) -> list[tuple[str, ...]]:
-        """Return the groups of axes that move together; the slowest, the model's, comes first."""
+        """Return the groups of axes that move together, the slowest first.
+
+        The model comes first, since a worker keeps its network; the algorithms and the visits of a
+        configuration come last, so that what will be compared is measured by one task.
+        """
         group_of = {name: group for group in self.zips for name in group}
-        ordered = sorted(self.names(), key=lambda name: name != "model")
+        ordered = sorted(self.names(), key=_pace)
         return list(dict.fromkeys(group_of.get(name, (name,)) for name in ordered))
 
     def size(self) -> int:
@@ -93,6 +98,11 @@ class Space:
         if not self.names():
             return 0
         return prod(max(1, sum(map(len, self.sources(group[0])))) for group in self.groups())
+
+
+def _pace(name: str) -> int:
+    """Return how fast an axis moves: a sort key."""
+    return {"model": 0, "algorithm": 2, VISIT: 3}.get(name, 1)
 
 
 @dataclass(frozen=True)
@@ -113,13 +123,14 @@ class Sweep:
     workload: str
     space: Space
     include: tuple[Mapping[str, Any], ...]  # all axes of each
-    measure: Mapping[str, Any]  # all settings
+    measure: Mapping[str, Any]  # all settings of a point
     point_timeout: float  # seconds
     description: str
     rules: tuple[Rule, ...]
     path: Path
     text: str  # as it was read
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
+    repeats: int = 1  # visits of each point
 
     def named(self, algorithm: Any) -> str:  # noqa: ANN401 - a name, or a map
         """Return the name of an algorithm, or the short name of a map."""

@@ -15,7 +15,16 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import Field, ValidationError, create_model
 
 from hpcsweep import files
-from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, WORKLOADS, Setting, axes_of, settings_of
+from hpcsweep.catalog import (
+    AXES,
+    INJECTIONS,
+    SETTINGS,
+    VISIT,
+    WORKLOADS,
+    Setting,
+    axes_of,
+    settings_of,
+)
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import document, json_schema, lookup, map_names
 from hpcsweep.spec.axis_values import LAYERS, asked_of, axis_map, named_of, value_of, values_of
@@ -75,7 +84,8 @@ def model(workload: str = "", names: frozenset[str] | None = None) -> type[Sweep
 
     With `names` it knows these axes and `model` only, and is made in a fraction of the time.
     """
-    known = axes_of(workload) if workload else AXES
+    known = {**(axes_of(workload) if workload else AXES)}
+    del known[VISIT]  # a file says how many: `measure: {repeats: N}`
     axes = [axis for axis in known.values() if names is None or axis.name in {"model", *names}]
     # a no-op runs no model, so any name will do
     real = [replace(a, kind="str") if a.kind == "model" else a for a in axes]
@@ -137,6 +147,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         space=reader.space,
         include=reader.include,
         measure=_settings(doc, file),
+        repeats=file.measure.repeats,
         point_timeout=file.point_timeout,
         description=file.description,
         rules=reader.rules(),
@@ -187,8 +198,8 @@ def _name(doc: Document, name: str, *, given: bool) -> str:
 
 
 def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
-    """Return all settings of the workload, defaults filled in."""
-    settings = dict(file.measure)
+    """Return all settings of a point of the workload, defaults filled in."""
+    settings = {name: value for name, value in file.measure if name != "repeats"}
     if "fail" in settings:
         settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # as it was written
     return settings

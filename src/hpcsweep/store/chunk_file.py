@@ -31,11 +31,16 @@ _SEALED: Final = re.compile(rb'(\{"chunk":\d+,)"crc":"([0-9a-f]{8})",')
 
 @dataclass(frozen=True)
 class Chunk:
-    """The points that one task measures, and the seconds that they are expected to take."""
+    """The points that one task measures, in order, and the seconds that they should take."""
 
     index: int
     points: tuple[Point, ...]
     seconds: float
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the order; it follows from the points, so that it can be told again."""
+        return int(min(point.point_id for point in self.points)[:8], 16)
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.store import rundir
-from hpcsweep.submit import estimate, prepare
+from hpcsweep.submit import estimate, packing, prepare
 from hpcsweep.submit.estimate import Basis
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
@@ -82,13 +82,13 @@ def of(results: Path, asked: Request) -> Cost:
     limit = TimeLimit(run, asked)
     # all points would fill the memory; their seconds do not
     points = limit.watch(prepare.unmeasured(asked, known, settled))
-    each = [seconds_of(point) for point in points]
-    packed = limit.measure(prepare.chunks(asked, each, float, seconds_of.start))
+    blocks = [[seconds_of(point) for point in block] for block in packing.blocks(points)]
+    packed = limit.measure(prepare.chunks(asked, blocks, float, seconds_of.start))
     chunks = [chunk.seconds for chunk in packed]
     return Cost(
         sweep=asked.sweep.name,
         profile=asked.profile.name,
-        points=len(each),
+        points=sum(map(len, blocks)),
         chunks=len(chunks),
         settled=sum(settled.values()),
         seconds={asked.device: sum(chunks)} if chunks else {},

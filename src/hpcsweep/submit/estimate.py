@@ -67,6 +67,7 @@ class Estimates:
     workload: str
     measure: Mapping[str, Any]
     learnt: Learnt
+    repeats: int = 1  # visits, of which each builds the networks anew
     counts: Counter[Basis] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -90,7 +91,7 @@ class Estimates:
         self.counts[kind.basis] += 1
         before, self._model = self._model, axes["model"]
         if before is not None and before != self._model:
-            seconds += beside.network
+            seconds += self.repeats * beside.network
         return seconds + self._number(axes) * one
 
     @property
@@ -185,4 +186,5 @@ def estimator(run: RunDir, asked: Request) -> Estimates:
     workload, device = asked.sweep.workload, asked.device
     rows = took.measured(run, workload, device) if workload != "noop" else []
     predicted = took.predicted(run, workload, device)
-    return Estimates(workload, asked.sweep.measure, learnt.learn(rows, predicted))
+    known = learnt.learn(rows, predicted)
+    return Estimates(workload, asked.sweep.measure, known, asked.sweep.repeats)

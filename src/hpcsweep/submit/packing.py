@@ -1,20 +1,35 @@
-"""Packs points into chunks.
+"""Packs points into chunks, and says in which order a chunk measures them.
 
-One Slurm task measures one chunk, so many points share the cost of a Python and CUDA start. Points
-keep their order (the model changes slowest), so that a worker keeps its model. A chunk ends where
-the next point would exceed its limit.
+One Slurm task measures one chunk, so many points share the cost of a Python and CUDA start. What
+will be compared, the algorithms and the visits of one configuration, is a *block*: it stays in one
+chunk unless it alone exceeds the limit. A chunk ends where the next block would exceed its limit.
+
+Inside a chunk one visit follows the other, each in a worker of its own, so that the visits of a
+point lie as far apart as the chunk allows. A visit takes the networks in random order, of each the
+configurations, of each the algorithms: so a drift of the machine meets all alike, a worker still
+builds a network once, and what will be compared lies side by side.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+import random
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.catalog import NETWORK, VISIT
+from hpcsweep.point import canonical_json
 from hpcsweep.store.chunk_file import Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hpcsweep.point import Point
+
+    Block = Sequence[Any]  # of points, or of what stands for them
+
+_COMPARED: Final = frozenset({"algorithm", VISIT})
 
 
 @dataclass(frozen=True)
@@ -29,50 +44,102 @@ class Limits:
     start: float = 0.0
 
 
+def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
+    """Cut a stream of points where the configuration changes."""
+
+    def configuration(point: Point) -> list[Any]:
+        return [value for name, value in point.axes.items() if name not in _COMPARED]
+
+    for _, block in groupby(points, configuration):
+        yield list(block)
+
+
 def pack(
-    points: Iterable[Any], seconds_of: Callable[[Any], float], limits: Limits
+    blocks: Iterable[Block], seconds_of: Callable[[Any], float], limits: Limits
 ) -> Iterator[Chunk]:
-    """Cut a stream of points into chunks, in order; a point over the limit gets its own chunk."""
+    """Pack a stream of blocks into chunks, in order; a point over the limit gets its own chunk."""
     index, total = 0, limits.start
     batch: list[Any] = []
-    for point in points:
-        seconds = seconds_of(point)
-        if batch and (total + seconds > limits.seconds or len(batch) >= limits.points):
-            yield Chunk(index, tuple(batch), total)
-            index, batch, total = index + 1, [], limits.start
-        batch.append(point)
-        total += seconds
+    for block in blocks:
+        costs = [seconds_of(point) for point in block]
+        fits = limits.start + sum(costs) <= limits.seconds and len(block) <= limits.points
+        parts: list[Block] = [block] if fits else [[point] for point in block]
+        for part, seconds in zip(parts, [sum(costs)] if fits else costs, strict=True):
+            full = total + seconds > limits.seconds or len(batch) + len(part) > limits.points
+            if batch and full:
+                yield Chunk(index, tuple(batch), total)
+                index, batch, total = index + 1, [], limits.start
+            batch += part
+            total += seconds
     if batch:
         yield Chunk(index, tuple(batch), total)
 
 
 def spread(
-    points: Iterable[Any], seconds_of: Callable[[Any], float], limits: Limits, tasks: int
+    blocks: Iterable[Block], seconds_of: Callable[[Any], float], limits: Limits, tasks: int
 ) -> Iterator[Chunk]:
-    """Split points over so many tasks, of about equal time; more where one would be too large."""
-    listed = [(point, seconds_of(point)) for point in points]
-    cost = itemgetter(1)
+    """Split blocks over so many tasks, of about equal time; more where one would be too large."""
+    listed = list(blocks)
+    costs = {id(point): seconds_of(point) for block in listed for point in block}
     index = 0
-    for part in share(listed, cost, tasks):
-        for chunk in pack(part.points, cost, limits):
-            pairs: tuple[Any, ...] = chunk.points
-            yield Chunk(index, tuple(point for point, _ in pairs), chunk.seconds)
+    for part in _shared(listed, [sum(costs[id(p)] for p in block) for block in listed], tasks):
+        for chunk in pack(part, lambda point: costs[id(point)], limits):
+            yield Chunk(index, chunk.points, chunk.seconds)
             index += 1
 
 
 def share(
-    points: Iterable[Any], seconds_of: Callable[[Any], float], workers: int, start: float = 0.0
+    blocks: Iterable[Block], seconds_of: Callable[[Any], float], workers: int, start: float = 0.0
 ) -> list[Chunk]:
-    """Split points over `workers` of one machine: contiguous runs of about equal time."""
-    listed = list(points)
-    costs = [seconds_of(point) for point in listed]
-    target = sum(costs) / max(workers, 1)
-    chunks: list[Chunk] = []
-    begin, total, passed = 0, 0.0, 0.0
+    """Split blocks over `workers` of one machine: contiguous runs of about equal time."""
+    listed = list(blocks)
+    costs = [sum(map(seconds_of, block)) for block in listed]
+    found = []
+    for index, part in enumerate(_shared(listed, costs, workers)):
+        seconds, costs = sum(costs[: len(part)]), costs[len(part) :]
+        found.append(Chunk(index, tuple(chain.from_iterable(part)), start + seconds))
+    return found
+
+
+def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Block]]:
+    """Cut a list into at most so many runs of about equal cost, none of them empty."""
+    target = sum(costs) / max(parts, 1)
+    found: list[list[Block]] = []
+    begin, passed = 0, 0.0
     for end, cost in enumerate(costs, start=1):
-        total, passed = total + cost, passed + cost
-        left_workers = workers - len(chunks) - 1
-        if end == len(costs) or (left_workers > 0 and passed >= target * (len(chunks) + 1)):
-            chunks.append(Chunk(len(chunks), tuple(listed[begin:end]), start + total))
-            begin, total = end, 0.0
-    return chunks
+        passed += cost
+        left = parts - len(found) - 1
+        if end == len(costs) or (left > 0 and passed >= target * (len(found) + 1)):
+            found.append(blocks[begin:end])
+            begin = end
+    return found
+
+
+def arranged(chunk: Chunk) -> Chunk:
+    """Return a chunk with its points in the order in which they are measured."""
+    dice = random.Random(chunk.order_seed)  # noqa: S311 - an order, no secret
+
+    def shuffled(some: list[Point], *levels: Callable[[Point], str]) -> Iterator[Point]:
+        """Yield points in random order at each level; those with equal keys stay together."""
+        if not levels:
+            yield from dice.sample(some, len(some))
+            return
+        groups: dict[str, list[Point]] = {}
+        for point in some:
+            groups.setdefault(levels[0](point), []).append(point)
+        for key in dice.sample(list(groups), len(groups)):
+            yield from shuffled(groups[key], *levels[1:])
+
+    visits: dict[int, list[Point]] = {}
+    for point in sorted(chunk.points, key=attrgetter("point_id")):
+        visits.setdefault(point.axes.get(VISIT, 1), []).append(point)
+    order = (shuffled(visits[visit], _network, _configuration) for visit in sorted(visits))
+    return replace(chunk, points=tuple(chain.from_iterable(order)))
+
+
+def _network(point: Point) -> str:
+    return canonical_json([point.axes.get(name) for name in NETWORK])
+
+
+def _configuration(point: Point) -> str:
+    return canonical_json({k: v for k, v in point.axes.items() if k not in _COMPARED})

@@ -82,7 +82,10 @@ def prepare(
     number, seconds_of = run.next_round(), estimate.estimator(run, request)
     submission = rundir.new_submission(into or run, request.profile.name)
     with _discarded_on_failure(submission):
-        packed = chunks(request, chain([first], left), seconds_of, seconds_of.start)
+        blocks = packing.blocks(chain([first], left))
+        packed = chunks(request, blocks, seconds_of, seconds_of.start)
+        if not request.options.skip_dominated:  # which finds the smallest that is too large first
+            packed = map(packing.arranged, packed)
         count, points, seconds = chunk_file.write_chunks(submission.chunks, limit.measure(packed))
         check_budget(seconds, request.options.max_gpu_hours)
         manifest = Manifest(
@@ -219,22 +222,25 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
 
 
 def chunks(
-    request: Request, points: Iterable[Any], seconds_of: Callable[[Any], float], start: float
+    request: Request,
+    blocks: Iterable[Sequence[Any]],
+    seconds_of: Callable[[Any], float],
+    start: float,
 ) -> Iterable[chunk_file.Chunk]:
-    """Return points in chunks: one for each worker here, or within the profile's limits.
+    """Return blocks in chunks: one for each worker here, or within the profile's limits.
 
-    Each has `start` seconds before its first point. An estimate gives seconds that stand for
-    points.
+    Each has `start` seconds before the first point of each visit. An estimate gives seconds that
+    stand for points.
     """
-    profile = request.profile
+    profile, start = request.profile, start * request.sweep.repeats
     if not profile.in_slurm:
-        return packing.share(points, seconds_of, request.workers, start)
+        return packing.share(blocks, seconds_of, request.workers, start)
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
     limits = packing.Limits(seconds, profile.max_points_per_chunk, start)
     if request.options.nodes:
-        return packing.spread(points, seconds_of, limits, request.options.nodes)
-    return packing.pack(points, seconds_of, limits)
+        return packing.spread(blocks, seconds_of, limits, request.options.nodes)
+    return packing.pack(blocks, seconds_of, limits)
 
 
 def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:

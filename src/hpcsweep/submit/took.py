@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import AXES, axis_defaults
+from hpcsweep.catalog import AXES, VISIT, axis_defaults
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import rundir, shards
@@ -32,8 +32,8 @@ Kind = tuple[str, ...]
 # Axes that say how much is done, or only change numbers; the others make the kind of a point.
 AMOUNTS: Final = ("input_size", "input_width", "batch_size", "dataset", "epochs", "steps_per_epoch")
 _NUMBERS: Final = {
-    "gpu", "seed", "weights", "input_fill", "lr", "weight_decay", "lr_schedule", "lr_warmup_steps",
-    "label_smoothing", "num_classes",
+    "gpu", "seed", VISIT, "weights", "input_fill", "lr", "weight_decay", "lr_schedule",
+    "lr_warmup_steps", "label_smoothing", "num_classes",
 }  # fmt: skip
 _MOST: Final = 5_000  # rows that are read, which takes about a second
 _MOST_OF_OTHERS: Final = 2_000
@@ -104,8 +104,10 @@ def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[Took]:
         before = None
         for row in shards.read(shard).rows:
             read += 1
-            fresh = "worker" if before is None else "" if before == row.get("model") else "network"
-            before = row.get("model")
+            now = row.get(VISIT), row.get("model")
+            other_visit = before is None or before[0] != now[0]
+            fresh = "worker" if other_visit else "" if before == now else "network"
+            before = now
             mine = row.get("gpu") == device and row.get("workload") == workload
             if mine and row["status"] == PointStatus.OK:
                 found += _took(run.name, names, workload, row, fresh)

@@ -51,10 +51,9 @@ def test_kinds_and_slowest_layers_add_up_the_calls_of_a_point(data, seen):
 
 
 def test_the_map_has_the_fastest_algorithm_of_each_convolution(data, seen):
-    """As `best` finds it, with the default's time; layers that do not convolve have none."""
+    """As `best` finds it, with the default's time: of single visits, a few percent are nothing."""
     best = frames.best(data, data.rows, seen)
-    assert set(best["algorithm"]) <= {"auto", "winograd"}
-    assert (best["algorithm"] == "winograd").mean() > 0.3  # the others are within the noise
+    assert set(best["algorithm"]) == {"auto"}
     assert (best["gain_pct"] >= 0).all()
     assert len(best) == 2 * 2 * 3 * 4  # GPUs, models, sizes, convolutions
 

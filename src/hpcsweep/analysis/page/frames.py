@@ -49,7 +49,7 @@ class Layout:
 
 def layout(rows: pd.DataFrame) -> Layout:
     """Choose what stands on x, what tells colours apart, and what is left to filters."""
-    varying = [axis for axis in dataset.varying_axes(rows) if axis != dataset.REPEATS]
+    varying = [axis for axis in dataset.varying_axes(rows) if axis not in dataset.REPEATS]
     numbers = [axis for axis in varying if catalog.AXES[axis].kind in {"int", "float"}]
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
     colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
@@ -78,7 +78,7 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     if base := baseline(rows, seen):
         times = rows[[n for n in rows if n in {*catalog.AXES, "median_ms"}]]
         times = times.assign(doubtful=found["doubtful"])
-        compared, _ = speedup.compare(times, "median_ms", {seen.colour: base}, {dataset.REPEATS})
+        compared, _ = speedup.compare(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
         found = found.assign(speedup=compared["speedup"].to_numpy())
     return _texts(found, seen)
 

@@ -26,7 +26,7 @@ from hpcsweep.text import count
 Row = Mapping[Any, Any]
 
 _NUMERIC: Final = (
-    "input_size", "input_width", "input_channels", "batch_size", "num_threads", "seed",
+    "input_size", "input_width", "input_channels", "batch_size", "num_threads", "seed", "visit",
 )  # fmt: skip
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _WORK: Final = ["flops", "bytes_min", "median_ms"]

@@ -1,0 +1,137 @@
+"""A fixed piece of work, measured between points: by its time the machine itself is watched.
+
+It is a convolution on the device and a loop of Python on the host, some milliseconds together, with
+the same settings whatever the point before asked for. A point's own time may change with its
+algorithm; that of the control changes with the machine alone: its clock, its load, its neighbours.
+
+Contention shows in the process, too: the loop takes longer than the CPU time that it gets, the
+kernel takes the CPU away during the point (involuntary context switches), or the hypervisor does
+(stolen time).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import statistics
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
+
+from hpcsweep.measure.machine import framework
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcsweep.catalog.columns import Row
+
+_RUNS: Final = 7  # of which the median counts
+_LOOP: Final = 20_000  # about a millisecond of Python
+_CHANNELS, _SIDE = 32, 56  # 29 million multiply-adds an image: a millisecond of two CPU cores
+_IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
+_KNOWN: Final = 5  # controls before which nothing is called a shift
+_SHIFT: Final = 0.05  # of the time; and of more than four times what controls usually differ by
+_CROWDED: Final = math.log(1.5)  # above the worker's best: no clock of a device varies so much
+_WAITED: Final = 0.1  # of the loop's time
+_SWITCHES: Final = 25.0  # a second: each costs some 4 ms of a CPU, so a tenth of the time
+_STOLEN: Final = 0.02  # of the time
+_STEAL: Final = 8  # proc(5): cpu user nice system idle iowait irq softirq steal
+_USUAL: Final = 4 * 1.4826  # of the median deviation
+
+
+class Control:
+    """Watches one device: measures the control, and remembers how long it took before."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Make the operands; the first measurement warms up."""
+        images = _IMAGES.get(device.type, 1)
+        self._x = torch.ones(images, _CHANNELS, _SIDE, _SIDE, device=device)
+        self._weight = torch.ones(_CHANNELS, _CHANNELS, 3, 3, device=device)
+        self._before: list[float] = []  # logarithms
+        self._convolve()
+        self._begun = _taken_away()
+
+    def begin(self) -> None:
+        """Begin a point."""
+        self._begun = _taken_away()
+
+    def row(self) -> tuple[Row, list[str]]:
+        """End a point; return what the machine did meanwhile, the control's times, and flags."""
+        gone = (b - a for a, b in zip(self._begun, _taken_away(), strict=True))
+        seconds, switches, stolen = gone
+        seconds = max(seconds, 1e-9)
+        host_ms, waited = _host()
+        ms = _median_ms(self._convolve)
+        shift = self._shift(math.log(ms))
+        cells: Row = {
+            "control_ms": ms,
+            "control_host_ms": host_ms,
+            "control_shift_pct": None if shift is None else 100 * math.expm1(shift[0]),
+            "switches_per_s": switches / seconds,
+            "stolen_pct": 100 * stolen / seconds,
+            "waited_pct": 100 * waited,
+        }
+        slow = math.log(ms) - min(self._before, default=math.inf) > _CROWDED
+        often = switches > _SWITCHES * seconds or stolen > _STOLEN * seconds
+        contended = waited > _WAITED or often or slow
+        raised = {"contended": contended, "machine_shift": shift is not None and shift[1]}
+        self._before.append(math.log(ms))
+        return cells, [name for name, is_raised in raised.items() if is_raised]
+
+    def _shift(self, log: float) -> tuple[float, bool] | None:
+        """Return how far a control is from those of the worker before, and if that is unusual."""
+        if len(self._before) < _KNOWN:
+            return None
+        middle = statistics.median(self._before)
+        usual = statistics.median(abs(one - middle) for one in self._before)
+        far = abs(log - middle) > max(math.log1p(_SHIFT), _USUAL * usual)
+        return log - middle, far
+
+    def _convolve(self) -> None:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(framework.default_threads())
+        try:
+            with torch.inference_mode(), torch.backends.cudnn.flags(
+                enabled=True, benchmark=False, deterministic=False, allow_tf32=False
+            ):  # fmt: skip
+                F.conv2d(self._x, self._weight, padding=1)[0, 0, 0, 0].item()  # waits
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _taken_away() -> tuple[float, ...]:
+    """Return the time, involuntary switches of this process, and seconds stolen from a CPU."""
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    stolen = 0.0
+    with suppress(OSError, IndexError, ValueError):
+        cells = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        stolen = int(cells[_STEAL]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
+    return time.monotonic(), float(switches), stolen
+
+
+def _host() -> tuple[float, float]:
+    """Return the milliseconds of the loop, and the share of them in which it waited for a CPU."""
+    began, used = time.perf_counter(), time.thread_time()
+    ms = _median_ms(_loop)
+    used, took = time.thread_time() - used, time.perf_counter() - began
+    return ms, max(0.0, 1 - used / took)
+
+
+def _loop() -> None:
+    sum(range(_LOOP))
+    for _ in range(_LOOP):
+        pass
+
+
+def _median_ms(work: Callable[[], None]) -> float:
+    times = []
+    for _ in range(_RUNS):
+        begin = time.perf_counter_ns()
+        work()
+        times.append(time.perf_counter_ns() - begin)
+    return statistics.median(times) / 1e6

@@ -1,0 +1,82 @@
+"""The machine is watched by a piece of work that is always the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hpcsweep.measure.machine import control
+from hpcsweep.measure.machine.control import Control
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Return a control whose convolution takes the milliseconds that a test says."""
+    times: list[float] = []
+    found = Control(torch.device("cpu"))
+    monkeypatch.setattr(control, "_median_ms", lambda _work: times.pop(0))
+    monkeypatch.setattr(control, "_host", lambda: (1.0, 0.0))
+    monkeypatch.setattr(control, "_taken_away", lambda: (0.0, 0.0, 0.0))
+    found.begin()
+    return found, times
+
+
+def test_the_control_is_measured_whatever_the_point_asked_for():
+    """Threads of the point stay as they were, and so does the framework."""
+    found = Control(torch.device("cpu"))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        cells, _ = found.row()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    assert cells["control_ms"] > 0 < cells["control_host_ms"]
+    assert cells["control_shift_pct"] is None
+
+
+def test_a_shift_is_flagged_with_its_size(scripted):
+    """A tenth where controls usually differ by a percent; not before there are five."""
+    found, times = scripted
+    times += [1.0, 1.01, 1.0, 0.99, 1.0, 1.1]
+    flags = [found.row() for _ in range(6)]
+    assert [raised for _, raised in flags] == [[]] * 5 + [["machine_shift"]]
+    assert flags[-1][0]["control_shift_pct"] == pytest.approx(10.0)
+
+
+def test_a_machine_that_always_varies_has_no_shift(scripted):
+    """Ten percent up and down is what is usual here."""
+    found, times = scripted
+    times += [1.0, 1.1, 0.9, 1.05, 0.95, 1.12]
+    assert [found.row()[1] for _ in range(6)] == [[]] * 6
+
+
+def test_a_control_far_above_its_best_is_contention(scripted):
+    """Half as long again: others compute here, too."""
+    found, times = scripted
+    times += [1.0, 1.6]
+    assert [found.row()[1] for _ in range(2)] == [[], ["contended"]]
+
+
+def test_waiting_for_a_cpu_is_contention():
+    """Four processes that never wait, on each CPU that this one may use."""
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(4 * len(os.sched_getaffinity(0)))
+    ]
+    try:
+        found = Control(torch.device("cpu"))
+        found.begin()
+        sum(range(20_000_000))
+        cells, flags = found.row()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert cells["switches_per_s"] > 0
+    assert cells["waited_pct"] > 10
+    assert "contended" in flags
