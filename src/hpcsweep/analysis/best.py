@@ -139,7 +139,7 @@ def read(
     }
     own = points[points["algorithm"] == over]
     off = _off(data, points, over)
-    table = _predicted(calls, _times(own), _sums(data, own), off).reindex(first["config"])
+    table = predicted(calls, _times(own), _sums(data, own), off).reindex(first["config"])
     table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
     several = len(set(first["gpu"])) > 1
     axes = {
@@ -184,7 +184,7 @@ def _sums(data: Dataset, points: pd.DataFrame) -> pd.Series[float]:
     return sums.groupby(points.set_index("point_id")["config"]).median()
 
 
-def _predicted(
+def predicted(
     calls: pd.DataFrame, times: pd.Series[float], layers: pd.Series[float], off: pd.Series[float]
 ) -> pd.DataFrame:
     """Return what each map is predicted to gain, with a 95 % interval.

@@ -56,14 +56,18 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     rows = _with_logs(rows[~backward & rows["algorithm"].isin(catalog.ALGORITHMS)])
     conv, rest = rows["op"] == "conv2d", rows["layer"] == "__other__"
     times = _as_requested(rows[conv])
-    base = times[times["algorithm"] == default]
-    if base.empty:
+    if default not in set(times["algorithm"]):
         raise UsageError(
             f"{data.run.layers}: no convolution under `{default}`, which every layer would keep; "
             "--over names another algorithm"
         )
-    gaps = _gaps(times, _machines(rows[~conv & ~rest], default), default)
-    return _chosen(base, _shrunk(gaps), default)
+    return choose(times, _machines(rows[~conv & ~rest], default), default)
+
+
+def choose(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str) -> pd.DataFrame:
+    """Return the choice of each call from the times of all visits (see `per_layer`)."""
+    gaps = _shrunk(_gaps(times, machines, default))
+    return _chosen(times[times["algorithm"] == default], gaps, default)
 
 
 def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:

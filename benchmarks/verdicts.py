@@ -1,0 +1,193 @@
+"""How often verdicts are wrong, and what they find, under noise that the code does not assume.
+
+::
+
+    python -m benchmarks.verdicts [--repetitions 400]
+
+Everything here is drawn: passes with 1 % of noise inside a visit, and one of several models of what
+lies between visits. The times go through the program's own functions. It prints, for each model,
+
+* how often one of 2, 4 or 8 equal algorithms has a star after 3 visits (of 12 configurations),
+* how often `compare` calls any of 12 equal rows different, with 2, 3 and 5 runs on a side,
+* how often `best` changes any of 53 layers for one of 6 equal rivals, and how often the interval of
+  the gain holds the truth where every third layer has a rival that is 20 % faster,
+
+and what 1, 3 and 5 visits find of a true difference of 2, 5 and 10 %. The exit code is 1 where more
+than 5 % are wrong, give or take what so few repetitions can tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from hpcsweep.analysis import best, best_layers, verdicts
+
+PASSES: Final = 20
+INSIDE: Final = 0.01
+ROWS: Final = 12
+LAYERS, RIVALS = 53, 6
+_RANK: Final = 6  # of 20 passes: the interval of the median is from the 6th to the 15th
+
+Floats = np.ndarray
+# from a source and a shape (rows, candidates, visits), in the order of time: noise of each pass
+Model = Callable[[np.random.Generator, tuple[int, int, int]], Floats]
+
+
+def _between(scale: float) -> Model:
+    return lambda source, shape: source.normal(0, scale, (*shape, 1))
+
+
+def _autocorrelated(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw passes each of which keeps nine tenths of what the one before was off."""
+    steps = source.normal(0, INSIDE * math.sqrt(1 - 0.9**2), (math.prod(shape) * PASSES))
+    off = np.empty_like(steps)
+    last = 0.0
+    for place, step in enumerate(steps):
+        last = 0.9 * last + step
+        off[place] = last
+    return off.reshape(*shape, PASSES)
+
+
+def _drift(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw a machine that gets 5 % slower, or faster, from the first point to the last."""
+    rows, names, visits = shape
+    order = np.argsort(source.random((visits, rows, names)), axis=-1)  # at random in each block
+    place = (np.arange(visits)[:, None, None] * rows + np.arange(rows)[:, None]) * names + order
+    slope = source.choice([-0.05, 0.05])
+    return (slope * place / (visits * rows * names)).transpose(1, 2, 0)[..., None]
+
+
+def _sticking(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw times that stick to one of two values, 3 % apart, for some hundred passes."""
+    flips = source.random(math.prod(shape) * PASSES) < 1 / 200
+    return 0.03 * (np.cumsum(flips) % 2).reshape(*shape, PASSES)
+
+
+def _uneven(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw rows of which a sixth is ten times noisier."""
+    scale = np.where(np.arange(shape[0]) < max(1, shape[0] // 6), 0.1, 0.01)
+    return source.normal(0, 1, (*shape, 1)) * scale[:, None, None, None]
+
+
+def _disturbed(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw visits of which one in ten takes up to some times as long."""
+    hit = source.random((*shape, 1)) < 0.1
+    return source.normal(0, 0.01, (*shape, 1)) + hit * source.exponential(0.5, (*shape, 1))
+
+
+MODELS: Final[Mapping[str, Model]] = {
+    "0.5 % between points": _between(0.005),
+    "1 % between points": _between(0.01),
+    "3 % between points": _between(0.03),
+    "passes autocorrelated 0.9": _autocorrelated,
+    "drift of 5 %": _drift,
+    "two values that stick": _sticking,
+    "heavy tails (t of 2)": lambda s, shape: 0.01 * s.standard_t(2, (*shape, 1)),
+    "a sixth of the rows 10x": _uneven,
+    "one visit in ten disturbed": _disturbed,
+}
+
+
+def main() -> int:
+    """Print the tables; return 1 where verdicts are wrong too often."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=400)
+    repetitions = parser.parse_args().repetitions
+    most = 0.05 + 2 * math.sqrt(0.05 * 0.95 / repetitions)
+    wrong = [_false_verdicts(name, MODELS[name], repetitions, most) for name in MODELS]
+    for visits in (1, 3, 5):
+        found = [f"{_power(visits, by, repetitions):.0%}" for by in (0.02, 0.05, 0.1)]
+        print(f"{visits} visits, 1 % between points: of 2, 5, 10 % found\t" + "\t".join(found))
+    return int(any(wrong))
+
+
+def _false_verdicts(name: str, model: Model, repetitions: int, most: float) -> bool:
+    """Print the shares of a model; return whether one is too large."""
+    source = np.random.default_rng(1)
+    stars = [_starred(source, model, names, repetitions) for names in (2, 4, 8)]
+    rows = [_differing(source, model, runs, repetitions) for runs in (2, 3, 5)]
+    changed, _ = _layers(source, model, 0.0, repetitions)
+    _, held = _layers(source, model, 0.2, repetitions)
+    shares = [*stars, *rows, changed]
+    print("\t".join([name, *(f"{share:.1%}" for share in shares), f"{held:.0%}"]), flush=True)
+    return max(shares) > most
+
+
+def _visits(source: np.random.Generator, model: Model, shape: tuple[int, int, int]) -> pd.DataFrame:
+    """Return rows, candidates and visits with the logarithm of the median, and its variance."""
+    passes = model(source, shape) + source.normal(0, INSIDE, (*shape, PASSES))
+    ordered = np.sort(passes, axis=-1)
+    width = ordered[..., PASSES - _RANK] - ordered[..., _RANK - 1]
+    index = pd.MultiIndex.from_product(map(range, shape), names=["group", "name", "visit"])
+    return index.to_frame(index=False).assign(
+        log=np.median(passes, axis=-1).ravel(), within=(width.ravel() / (2 * 1.96)) ** 2
+    )
+
+
+def _starred(source: np.random.Generator, model: Model, names: int, repetitions: int) -> float:
+    found: list[bool] = []
+    while len(found) < repetitions:
+        stars = verdicts.fastest(_visits(source, model, (ROWS, names, 3)))
+        found += [one.sure for one in stars.values()]
+    return float(np.mean(found))
+
+
+def _differing(source: np.random.Generator, model: Model, runs: int, repetitions: int) -> float:
+    wrong = 0
+    for _ in range(repetitions):
+        rows = _visits(source, model, (ROWS, 2, runs))
+        judged = verdicts.judge(
+            rows.rename(columns={"group": "key", "name": "side", "visit": "run"})
+        )
+        wrong += judged is not None and bool(judged.differs.any())
+    return wrong / repetitions
+
+
+def _layers(
+    source: np.random.Generator, model: Model, gain: float, repetitions: int
+) -> tuple[float, float]:
+    """Return how often a layer changes, and how often the interval holds the gain of the map.
+
+    Every third layer has a rival that takes so much less than the default; layers differ in size.
+    """
+    changed = held = 0
+    size = np.exp(np.linspace(0, 3, LAYERS))
+    for _ in range(repetitions):
+        rows = _visits(source, model, (LAYERS, RIVALS + 1, 3))
+        faster = (rows["group"] % 3 == 0) & (rows["name"] == 1)
+        log = rows["log"] + np.log(size)[rows["group"]] + np.where(faster, np.log1p(-gain), 0.0)
+        names = np.array(["auto", *(f"rival {number}" for number in range(RIVALS))])
+        times = pd.DataFrame({
+            "config": 0, "call_index": rows["group"], "algorithm": names[rows["name"]],
+            "visit": rows["visit"], "log": log, "within": rows["within"], "ms": np.exp(log),
+            "layer": rows["group"].astype(str), "unique_key": "",
+        })  # fmt: skip
+        calls = best_layers.choose(times, {}, "auto")
+        none = pd.Series(dtype=float)
+        predicted = best.predicted(calls, none, none, none).iloc[0]
+        taken = np.where(calls["algorithm"] == names[1], gain * (calls["call_index"] % 3 == 0), 0.0)
+        truth = 100 * float((size[calls["call_index"]] * taken).sum() / size.sum())
+        changed += bool(predicted["changed"])
+        held += bool(predicted["gain_lo_pct"] - 1e-9 <= truth <= predicted["gain_hi_pct"] + 1e-9)
+    return changed / repetitions, held / repetitions
+
+
+def _power(visits: int, by: float, repetitions: int) -> float:
+    """Return how many of the configurations with one faster of four algorithms have its star."""
+    source, found = np.random.default_rng(2), list[bool]()
+    while len(found) < repetitions:
+        rows = _visits(source, MODELS["1 % between points"], (ROWS, 4, visits))
+        rows["log"] += np.where(rows["name"] == 0, np.log1p(-by), 0.0)
+        found += [one.sure and one.name == 0 for one in verdicts.fastest(rows).values()]
+    return float(np.mean(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
