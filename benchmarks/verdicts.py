@@ -52,22 +52,32 @@ def _autocorrelated(source: np.random.Generator, shape: tuple[int, int, int]) ->
     for place, step in enumerate(steps):
         last = 0.9 * last + step
         off[place] = last
-    return off.reshape(*shape, PASSES)
+    return _in_order(source, shape, off.reshape(-1, PASSES))
+
+
+def _in_order(source: np.random.Generator, shape: tuple[int, int, int], off: Floats) -> Floats:
+    """Return what lies one after the other as rows, candidates and visits.
+
+    As a chunk measures them: a visit after the other, of each the rows at random, of each row the
+    candidates at random.
+    """
+    rows, names, visits = shape
+    row = np.argsort(source.random((visits, rows)), axis=-1)
+    name = np.argsort(source.random((visits, rows, names)), axis=-1)
+    place = (np.arange(visits)[:, None, None] * rows + row[..., None]) * names + name
+    return off[place].transpose(1, 2, 0, 3)
 
 
 def _drift(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
     """Draw a machine that gets 5 % slower, or faster, from the first point to the last."""
-    rows, names, visits = shape
-    order = np.argsort(source.random((visits, rows, names)), axis=-1)  # at random in each block
-    place = (np.arange(visits)[:, None, None] * rows + np.arange(rows)[:, None]) * names + order
     slope = source.choice([-0.05, 0.05])
-    return (slope * place / (visits * rows * names)).transpose(1, 2, 0)[..., None]
+    return _in_order(source, shape, slope * np.linspace(0, 1, math.prod(shape))[:, None])
 
 
 def _sticking(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
     """Draw times that stick to one of two values, 3 % apart, for some hundred passes."""
     flips = source.random(math.prod(shape) * PASSES) < 1 / 200
-    return 0.03 * (np.cumsum(flips) % 2).reshape(*shape, PASSES)
+    return _in_order(source, shape, 0.03 * (np.cumsum(flips) % 2).reshape(-1, PASSES))
 
 
 def _uneven(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:

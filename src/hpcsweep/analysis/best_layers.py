@@ -3,8 +3,7 @@
 A layer keeps the default algorithm unless another one is faster by more than what varies between
 visits: the two are compared visit by visit, what a visit did to all layers of an algorithm counts
 as noise that these share, and the numbers of rivals and of layers are taken into account. The
-winner of many is partly lucky, so what it saves is drawn towards nothing by as much as all gaps
-together are noise (James and Stein's estimate).
+winner of many is partly lucky, so what it saves is told by the visits that did not choose it.
 
 Of single visits nothing varies. Then the layers that do not convolve tell how much does: they do
 the same work under every algorithm.
@@ -12,7 +11,7 @@ the same work under every algorithm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 _CALL: Final = ["config", "call_index"]
 _PAIR: Final = ["config", "algorithm"]
+_GAP: Final = [*_CALL, "algorithm", "gap", "own", "shared", "chance", "visit", "by_visit"]
 # half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
 _OF_MEDIAN: Final = 1.82
 _OF_MEAN: Final = 1.96
@@ -66,7 +66,7 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
 
 def choose(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str) -> pd.DataFrame:
     """Return the choice of each call from the times of all visits (see `per_layer`)."""
-    gaps = _shrunk(_gaps(times, machines, default))
+    gaps = _gaps(times, machines, default)
     return _chosen(times[times["algorithm"] == default], gaps, default)
 
 
@@ -124,8 +124,11 @@ def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, noise.Machine]:
 
 
 def _gaps(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str) -> pd.DataFrame:
-    """Return a row per call and rival: `gap`, its variances, and `chance` that it is none."""
-    found = [pd.DataFrame(columns=[*_CALL, "algorithm", "gap", "own", "shared", "chance"])]
+    """Return a row per call and rival: `gap`, its variances, and `chance` that it is none.
+
+    `visit` and `by_visit` are the visits and their gaps.
+    """
+    found = [pd.DataFrame(columns=_GAP)]
     for pair, gaps, inside in _paired(times, default):
         logs, within = gaps.to_numpy(), inside.to_numpy()
         visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get(pair)
@@ -135,20 +138,31 @@ def _gaps(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str
         own = np.where(once, within + lone, own)
         df = np.where(once, machine.df if machine else 1.0, df)
         mean = np.nanmean(logs, axis=1)
+        of_each: list[Any] = [list(gaps.columns)] * len(gaps)
         found.append(gaps.index.to_frame(index=False).assign(
             config=pair[0], algorithm=pair[1], gap=mean, own=own, shared=np.where(once, 0, shared),
             chance=stdtr(df, -mean / np.sqrt(own + shared)),
+            visit=of_each, by_visit=list(logs),
         ))  # fmt: skip
     return pd.concat(found[1:] or found)
 
 
-def _shrunk(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return the gaps with `share`: how much of a gap is none of chance, by all of its network."""
-    total = (gaps["own"] + gaps["shared"]).astype(float)
-    known = np.isfinite(total)
-    excess = (gaps["gap"].astype(float) ** 2 - total).where(known)
-    real = excess.groupby(gaps["config"]).transform("mean").clip(lower=0.0)
-    return gaps.assign(share=(real / (real + total)).where(known, 0.0).fillna(0.0))
+def _without_luck(passed: pd.DataFrame) -> pd.Series[float]:
+    """Return the gap of each call's winner without the luck that made it win.
+
+    Each visit tells the gap of the rival that the other visits would choose. Of a single visit the
+    gap is drawn towards nothing by as much as it may be noise (James and Stein's estimate).
+    """
+    both: Any = ["visit", "by_visit"]
+    by_visit = passed.explode(both).dropna(subset="by_visit")
+    by_visit = by_visit.reset_index(drop=True)
+    gap = by_visit["by_visit"].astype(float)
+    grouped = gap.groupby([by_visit[name] for name in (*_CALL, "algorithm")])
+    others = (grouped.transform("sum") - gap) / (grouped.transform("size") - 1)
+    total = (by_visit["own"] + by_visit["shared"]).astype(float)
+    told = gap.where(others.notna(), gap * (1 - total / gap**2).clip(lower=0.0))
+    ranked = by_visit.assign(told=told, others=others.fillna(gap)).sort_values("others")
+    return ranked.groupby([*_CALL, "visit"])["told"].last().groupby(_CALL).mean()
 
 
 def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFrame:
@@ -167,12 +181,13 @@ def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFram
     levels = least.groupby(level=0).agg(lambda of: verdicts.threshold(of.to_numpy()))
     passed = gaps[chance <= levels.reindex(gaps["config"]).to_numpy(float)]
     best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
-    ms = rows["default_ms"] * np.exp(-(best["gap"] * best["share"]).astype(float).fillna(0.0))
+    gap = _without_luck(passed).reindex(rows.index).astype(float)
+    ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
     return rows.assign(
         algorithm=best["algorithm"].fillna(default),
         ms=ms,
         saving_ms=rows["default_ms"] - ms,
-        own=(best["share"] * ms) ** 2 * best["own"].fillna(0.0),
-        shared=(best["share"] * ms) ** 2 * best["shared"].fillna(0.0),
+        own=ms**2 * best["own"].astype(float).fillna(0.0),
+        shared=ms**2 * best["shared"].astype(float).fillna(0.0),
         tried=tried,
-    ).fillna({"own": 0.0, "shared": 0.0}).sort_index().reset_index()  # fmt: skip
+    ).sort_index().reset_index()  # fmt: skip
