@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layeredsweep import layered
+from layeredsweep import REPEATED, layered
 from localruns import Desk
 
 
@@ -12,5 +12,5 @@ from localruns import Desk
 def layered_desk(tmp_path_factory) -> Desk:
     """Return the folder of a collected sweep with layers, `demo`."""
     folder = tmp_path_factory.mktemp("layered")
-    layered(folder)
+    layered(folder, REPEATED)
     return Desk(folder)

@@ -36,9 +36,11 @@ def test_best_writes_the_maps_and_names_the_file(layered_desk):
 
 def test_compare_fails_where_it_is_told_to(tmp_path):
     """Exit code 3 and the rows, for continuous integration."""
-    runs = [repeatedruns.run(tmp_path, 1)]
-    runs += [repeatedruns.run(tmp_path, 2, factor=lambda _axes: 1.1)]
-    desk, names = Desk(tmp_path), [str(run.path) for run in runs]
+    sides = [
+        [repeatedruns.run(tmp_path, seed, factor=lambda _axes, by=by: by) for seed in seeds]
+        for by, seeds in ((1.0, (1, 2, 3)), (1.1, (4, 5, 6)))
+    ]
+    desk, names = Desk(tmp_path), ["+".join(str(run.path) for run in runs) for runs in sides]
     done = desk.run("compare", *names, "--fail-on", "slower:5%")
     assert done.returncode == 3
     assert "SLOWER by at least 5 %: resnet18 input_size 32 auto (1.1" in done.stderr

@@ -57,6 +57,7 @@ def good():
             }
         },
         "points": {key: dict(of_point) for key in points.plan(("eager", "graph"))},
+        "tuning": {"in turns": {"auto_ms": 2.0, "after_auto_ms": 2.0, "alone_ms": 1.5}},
         "sizes": {f"{i}: {200 + i}": {"seconds": 1.5, "median_ms": 2.0} for i in range(100)},
     }
     assert set(found) | {"device"} == set(runner.STEPS)

@@ -24,7 +24,7 @@ workload: noop
 axes: {model: [a], input_size: {start: 1, stop: 60, num: 60}}
 measure:
   sleep_ms: 100
-  fail: [{when: {input_size: 2}, how: oom}]
+  fail: [{when: {input_size: [2, 12, 22, 32, 42, 52]}, how: oom}]
 """
 
 
@@ -38,7 +38,7 @@ def live_run(desk: Desk):
     desk.spec(SLOW)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
     until = time.monotonic() + 30
-    while rows(desk) < 4:
+    while rows(desk) < 4 or "oom" not in {row["status"] for row in desk.rows()}:
         assert time.monotonic() < until
         time.sleep(0.02)
     return running
@@ -51,7 +51,7 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     (profile,) = found.profiles
     counts = profile.tally().counts()
     assert len(profile.planned) == 60
-    assert counts["oom"] == 1
+    assert counts["oom"] >= 1
     assert sum(counts.values()) + profile.remaining == 60
     assert profile.live == profile.remaining > 0
     assert profile.running == 1
