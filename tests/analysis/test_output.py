@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from matplotlib.figure import Figure
@@ -139,6 +140,15 @@ def test_nothing_is_written_among_results(folder, tmp_path, monkeypatch):
             write(path)
     write(folder.path / "summary.csv")
     assert sorted(path.name for path in folder.shards_dir.rglob("*.*")) == ["0.0.overall.csv"]
+
+
+def test_a_picture_of_hostile_labels_is_one_that_browsers_read(tmp_path):
+    """SVG is XML, which has no control characters; what turns the direction is shown."""
+    with output.picture(tmp_path / "x.svg", output.LOOK, 3.0) as figure:
+        figure.subplots().set_title("a\x1b[31m\u202eb")
+    text = (tmp_path / "x.svg").read_text()
+    assert ET.fromstring(text).tag.endswith("svg")
+    assert "a\\x1b[31m\\u202eb" in text
 
 
 def test_devices_and_pipes_are_written_and_folders_are_not(tmp_path):

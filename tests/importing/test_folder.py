@@ -184,5 +184,6 @@ def test_results_of_a_newer_layout_are_not_imported(sites):
     """Their shards may mean something else."""
     here, there = sites
     (there.path / "layout.json").write_text('{"layout": 2}')
-    with pytest.raises(ResultsError, match="newer hpcsweep"):
+    with pytest.raises(ResultsError, match="newer hpcsweep") as told:
         workflow.bring(here.path.parent, there.path)
+    assert str(told.value).startswith(f"{there.path / 'layout.json'}: ")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import rundir
-from hpcsweep.text import harmless
+from hpcsweep.text import harmless, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -153,9 +153,13 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
         try:
             yield figure
             kind = path.suffix.lower()
+            drawn, about = io.BytesIO(), {_KINDS[kind][1]: _MARK}
+            figure.savefig(drawn, dpi=110, format=kind[1:], metadata=about)
+            data = drawn.getvalue()
+            if kind == ".svg":  # which is XML: no control characters, and browsers obey some
+                data = printable(data.decode()).encode()
             with writing(path, _is_picture(path)) as file:
-                about = {_KINDS[kind][1]: _MARK}
-                figure.savefig(file, dpi=110, format=kind[1:], metadata=about)
+                file.write(data)
         except UserWarning as warning:
             raise UsageError(
                 f"{path}: {look.width:g} x {height:g} inches leave no room beside labels and "

@@ -158,6 +158,7 @@ def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest
 
 def _records(root: Path, every: Sequence[Names], safe: RunDir) -> RunDir:
     """Copy the sweep and the manifests, so that they are read where nobody changes them."""
+    manifest.check_layout(root)  # names the file where it lies
     for names in every:
         if _most(names) == _SMALL:
             to = safe.path.joinpath(*names)
