@@ -124,6 +124,33 @@ def test_the_default_is_measured_once_per_input(bench: Inference) -> None:
     assert screen.endswith("proven: 6 of 6 points")
 
 
+def test_autotune_after_the_default_is_not_timed_where_torch_tunes(bench: Inference) -> None:
+    """Torch answers it from the default's plans in the same process, so its times say nothing."""
+
+    class Tuning:
+        """Runs autotune as the default, as torch does then."""
+
+        def __init__(self, *, tunes: bool) -> None:
+            """Be a device that tunes, or not."""
+            self.tunes = tunes
+
+        def measure(self, asked, tries=0) -> Measured:
+            """Measure the default."""
+            return bench.measure(replace(asked, axes={**asked.axes, "algorithm": "auto"}), tries)
+
+    for tunes in (True, False):
+        default, tuned = found(
+            Tuning(tunes=tunes), *(point(NET, algorithm=name) for name in ("auto", "autotune"))
+        )
+        assert tuned.proven
+        assert default.row["median_ms"] > 0
+        assert (tuned.row["median_ms"] is None) == tunes
+        assert all((row["median_ms"] is None) == tunes for row in tuned.layers)
+        screen = verify.text([default, tuned], layers=True)
+        assert ("no times: in this process" in screen) == tunes
+        assert screen.count("1.00x") >= 1
+
+
 def test_every_check_is_on_whatever_the_sweep_says(bench: Inference) -> None:
     """A sweep may leave the evidence out of its points; verification may not."""
     off = {"evidence": False, "numerics": False, "layers": False, "iterations": 100}

@@ -421,3 +421,30 @@ class ConvolvesLast(nn.Module):
         """Run a pass."""
         x = self.first(x)
         return self.last(x * torch.sigmoid(self.gate(x.mean((2, 3))))[..., None, None]).mean((2, 3))
+
+
+class NoGradients(Plain):
+    """Builds no graph, whoever trains it."""
+
+    @torch.no_grad()
+    def forward(self, x):
+        """Run a pass."""
+        return super().forward(x)
+
+
+class Product(nn.Module):
+    """A product with a matrix of its own."""
+
+    def __init__(self):
+        """Draw the matrix."""
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(10, 10))
+
+    def forward(self, x):
+        """Multiply."""
+        return x.mean((2, 3)) @ self.matrix
+
+
+def goes_on():
+    """Two convolutions, and what is none after them."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 10, 3), Product())

@@ -24,6 +24,7 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.node.worker_care import process_key
 from hpcsweep.point import NO_MAPS, algorithm_name, canonical_json
 from hpcsweep.spec import map_names
 from hpcsweep.text import aligned, count
@@ -65,6 +66,7 @@ class Finding:
     default: Row = field(default_factory=dict)
     default_layers: Sequence[Row] = ()
     refusal: str | None = None
+    untimed: bool = False
 
     @property
     def convolutions(self) -> list[Row]:
@@ -174,7 +176,18 @@ def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:
     default = _look(twin, bench)
     for point in points:
         found = default if point.axes["algorithm"] == catalog.AUTO else _look(point, bench)
+        if process_key(point) and bench.tunes:
+            found = _untimed(found)
         yield replace(found, point=point, default=default.row, default_layers=default.layers)
+
+
+def _untimed(found: Finding) -> Finding:
+    """Take the times from a point that torch ran by the plans of the default, in one process."""
+    rows = [
+        {n: None if n in columns.CLOCKED else value for n, value in row.items()}
+        for row in (found.row, *found.layers)
+    ]
+    return replace(found, row=rows[0], layers=rows[1:], untimed=found.refusal is None)
 
 
 def _look(point: Point, bench: Bench) -> Finding:
@@ -224,7 +237,7 @@ def _cells(finding: Finding, maps: Mapping[str, str]) -> tuple[str, ...]:
         f"{finding.seen} of {len(finding.convolutions)}",
         _short(finding.row["max_rel_error"]),
         _short(finding.default.get("max_rel_error")),
-        f"{finding.row['median_ms']:.4g}",
+        _ms(finding.row["median_ms"]),
         _ratio(finding.row["median_ms"], finding.default.get("median_ms")),
     )
 
@@ -245,6 +258,8 @@ def _notes(finding: Finding) -> list[str]:
         reasons = [f"{n}x {why}" for why, n in finding.reasons.most_common(_SHOWN)]
         rest = len(finding.reasons) - _SHOWN
         notes.append(f"auto because: {'; '.join(reasons)}{f'; {rest} more' if rest > 0 else ''}")
+    if finding.untimed:
+        notes.append("no times: in this process torch has the plans of auto; a sweep has its own")
     noise = [f"{whose} {flag}" for whose, row in _compared(finding) for flag in _doubts(row)]
     if noise:
         notes.append(f"times are in doubt: {', '.join(noise)}")
@@ -279,7 +294,7 @@ def _layer_table(finding: Finding) -> list[str]:
                 "" if workspace is None else f"{workspace / _MIB:.1f}",
                 _short(row.get("max_rel_error")),
                 _short(row.get("error_over_bound")),
-                f"{row['median_ms']:.4g}",
+                _ms(row["median_ms"]),
                 _ratio(row["median_ms"], default),
                 cell(evidence),
             )
@@ -303,5 +318,9 @@ def _short(error: float | None) -> str:
     return "" if error is None else f"{error:.1e}"
 
 
-def _ratio(value: float, reference: float | None) -> str:
-    return f"{value / reference:.2f}x" if reference else ""
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _ratio(value: float | None, reference: float | None) -> str:
+    return f"{value / reference:.2f}x" if value is not None and reference else ""

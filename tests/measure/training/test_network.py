@@ -40,6 +40,13 @@ def test_the_head_of_an_own_network_is_what_its_pass_calls_last(name):
     assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
 
 
+def test_a_network_that_goes_on_after_its_last_layer_is_unsupported():
+    """Its own filters of 10 inputs are no layer that could be replaced."""
+    with pytest.raises(Unsupported, match=r"calls last, 1, is not .* with 7 outputs a pass fails"):
+        network.build(training("tinynets:goes_on"), 7, CPU)
+    assert network.build(training("tinynets:goes_on"), 10, CPU)
+
+
 def test_a_network_without_a_last_layer_is_unsupported():
     """There is nothing that could make the right number of answers."""
     with pytest.raises(Unsupported, match="no last layer"):

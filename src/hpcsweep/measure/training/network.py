@@ -41,7 +41,15 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
         torch.manual_seed(axes["seed"])
         if axes["stem"] == "cifar":
             give_cifar_stem(model)
-        give_classes(model, num_classes, called)
+        replaced = give_classes(model, num_classes, called)
+    if called is not None and replaced:
+        try:
+            _called(model, point, device)
+        except RuntimeError as error:
+            raise Unsupported(
+                f"the layer that a pass calls last, {replaced[0]}, is not the network's last step: "
+                f"with {num_classes} outputs a pass fails ({first_line(error)})"
+            ) from error
     if file is not None and not as_published:
         models.load_weights(model, file)  # those of a training: stem and last layer are replaced
     for parameter in model.train().parameters():
@@ -85,11 +93,14 @@ def give_cifar_stem(model: nn.Module) -> None:
     model.maxpool = nn.Identity()
 
 
-def give_classes(model: nn.Module, num_classes: int, called: Sequence[str] | None = None) -> None:
+def give_classes(
+    model: nn.Module, num_classes: int, called: Sequence[str] | None = None
+) -> list[str]:
     """Replace the last layer, and those of auxiliary heads, if they have other numbers of outputs.
 
     In torchvision's networks these are the layers with 1000 outputs; in a network of your own, of
-    which a pass has `called` layers, the linear layer or convolution that it calls last.
+    which a pass has `called` layers, the linear layer or convolution that it calls last. Returns
+    the names of what was replaced.
     """
     names = [name for name, _ in model.named_modules()] if called is None else called
     named = [(name, model.get_submodule(name)) for name in names]
@@ -100,9 +111,10 @@ def give_classes(model: nn.Module, num_classes: int, called: Sequence[str] | Non
         heads = heads[-1:]
     if not heads:
         raise Unsupported(f"{type(model).__name__} has no last layer that could be replaced")
-    for name, layer in heads:
-        if _outputs(layer) != num_classes:
-            models.put(model, name, _like(layer, num_classes))
+    others = [(name, layer) for name, layer in heads if _outputs(layer) != num_classes]
+    for name, layer in others:
+        models.put(model, name, _like(layer, num_classes))
+    return [name for name, _ in others]
 
 
 def _outputs(layer: nn.Module) -> int:

@@ -49,6 +49,7 @@ _CANNOT: Final = (
     "does not have a deterministic implementation",
     "No working C++ compiler found",
     "Cannot find a working triton installation",
+    "does not require grad and does not have a grad_fn",
 )
 REPEATED_MOST_S: Final = 60.0  # a throttled training that was longer is not taken again
 
