@@ -349,14 +349,6 @@ class Renewing(Plain):
         return super().body(x)
 
 
-class Halving(Plain):
-    """Changes its input, so that the next pass has another one."""
-
-    def forward(self, x):
-        """Run a pass."""
-        return super().forward(x.mul_(0.5))
-
-
 class Switching(Plain):
     """Takes another number of threads than its point has."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
 from typing import Any, Final
@@ -38,7 +38,6 @@ from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.point import Point
 
-_CHANGED: Final = "gave another output; does the network change its input, or remember passes?"
 _REDUCED: Final = {"bf16": "bfloat16", "fp16": "float16"}  # mixed precision
 COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
 
@@ -178,12 +177,11 @@ class Workbench:
         reference: numerics.Reference,
         run: Callable[[], object],
         missing: str | None,
-        timed: Sequence[object] = (),
     ) -> tuple[list[Verdict] | None, list[Verdict]]:
         """Compare the outputs and convolution calls of a pass with float64; leaves them plain.
 
         `run` takes the point's first input, drawn anew. `missing` is told of calls that do not
-        come; None: they need not. `timed` are outputs of timed passes on that input.
+        come; None: they need not.
         """
         wanted, axes = ready.point.measure["numerics"], ready.point.axes
         if not wanted:
@@ -199,10 +197,6 @@ class Workbench:
         outputs = reference.verdicts(ready.point, ready.model, output, limit)
         if any(map(rounding.is_wrong, outputs)):
             outputs = numerics.told_random(run, outputs, limit)
-        elif not any(map(rounding.is_open, outputs)):
-            found = [reference.verdicts(ready.point, ready.model, one, limit) for one in timed]
-            wrong = [one for several in found for one in several if rounding.is_wrong(one)]
-            outputs += [replace(one, of="timed passes", reason=_CHANGED) for one in wrong]
         return outputs, calls.verdicts(missing)
 
     def _was_throttled(self) -> bool:

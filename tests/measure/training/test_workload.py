@@ -196,6 +196,12 @@ def test_a_compiled_network_has_no_layer_rows(bench):
 
 
 @pytest.mark.slow
+def test_a_network_without_gradients_is_unsupported(bench):
+    """Its own code switches them off."""
+    with pytest.raises(Unsupported, match="does not require grad"):
+        bench.measure(training("tinynets:NoGradients"))
+
+
 def test_inductor_without_a_compiler_is_unsupported(bench, monkeypatch, tmp_path):
     """A node without g++ says so, and the sweep goes on."""
     from torch._inductor import config
