@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof import replay, witness
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers, work
 from hpcsweep.measure.bench_api import Measured, Unsupported
@@ -295,7 +295,10 @@ class Inference(Workbench):
         run, outputs = ready.run, [timed.lane(), *ready.run.outputs]
         if run.image is timed.image:
             outputs.append(timed.output)
-        return self._prove(ready, run.again, run.mirrored, outputs)
+        proof = self._prove(ready, run.again, run.mirrored, outputs)
+        if ready.point.axes["launch"] != "graph" or not ready.point.measure["evidence"]:
+            return proof
+        return replay.held_against(proof, replay.kernels(timed.lane, self.device.torch_device))
 
     def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
         """Return the energy of a pass, unless the GPU would mostly wait for the host meanwhile."""

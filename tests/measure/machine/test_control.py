@@ -13,6 +13,11 @@ from hpcsweep.measure.machine import control
 from hpcsweep.measure.machine.control import Control
 
 
+@pytest.fixture(autouse=True)
+def quiet_machine():
+    """Let the control say what it finds: here it is what is tested."""
+
+
 @pytest.fixture
 def scripted(monkeypatch):
     """Return a control whose convolution takes the milliseconds that a test says."""

@@ -1,0 +1,66 @@
+"""Proof that a graph's replay runs the kernels that each convolution call ran eagerly.
+
+A replay has no operators, so nothing says which call a kernel belongs to. But the call that was
+profiled eagerly says which kernels it needs: each has to be among those of the replay, as often as
+all calls together ran it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from hpcsweep.conv.proof import profiler_events
+from hpcsweep.conv.proof.evidence import kernel_word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hpcsweep.conv.proof.evidence import Evidence, Proof
+
+
+def kernels(run: Callable[[], object], device: torch.device, sessions: int = 3) -> Counter[str]:
+    """Return the kernels of one replay; of several sessions, which may lose some, the most of each.
+
+    `run` is one replay.
+    """
+    found = Counter[str]()
+    for _ in range(sessions):
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            profiler_events.sacrifice(torch.zeros(8, device=device))
+            run()
+            torch.cuda.synchronize()
+        found |= Counter(_on_gpu(profiler.events()))
+    return found
+
+
+def held_against(proof: Proof, ran: Counter[str]) -> Proof:
+    """Return a proof whose calls are contradicted where the replay lacks kernels of theirs.
+
+    A profiler that recorded none at all has not seen that one is missing.
+    """
+    if not ran:
+        return proof
+    needed = Counter(name for call in proof.calls for name in _of(call))
+    lacking = {name for name, number in needed.items() if ran[name] < number}
+    return replace(proof, calls=tuple(_judged(call, lacking) for call in proof.calls))
+
+
+def _of(call: Evidence) -> list[str]:
+    return call.seen.computing if call.seen else []
+
+
+def _judged(call: Evidence, lacking: set[str]) -> Evidence:
+    missing = next((name for name in _of(call) if name in lacking), None)
+    if missing is None or call.problem:
+        return call
+    return replace(call, problem=f"the replay lacks {kernel_word(missing)}")
+
+
+def _on_gpu(events: Iterable[object]) -> Iterable[str]:
+    cuda = torch.autograd.DeviceType.CUDA
+    return (str(e.name) for e in events if e.device_type == cuda)  # type: ignore[attr-defined]
