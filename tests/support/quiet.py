@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+from unittest import mock
+
 import pytest
 
 from hpcsweep.measure.machine.control import Control
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 @pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet_machine() -> Iterator[None]:
     """Let benches of this process measure the control, and find it undisturbed."""
     row = Control.row
-    monkeypatch.setattr(Control, "row", lambda self: (row(self)[0], []))
+    with mock.patch.object(Control, "row", lambda self: (row(self)[0], [])):
+        yield
