@@ -99,12 +99,14 @@ def give_classes(
     """Replace the last layer, and those of auxiliary heads, if they have other numbers of outputs.
 
     In torchvision's networks these are the layers with 1000 outputs; in a network of your own, of
-    which a pass has `called` layers, the linear layer or convolution that it calls last. Returns
-    the names of what was replaced.
+    which a pass has `called` layers, the linear layer or convolution that it calls last; where its
+    layers are inside of compiled code, which shows no calls, the one that was defined last.
+    Returns the names of what was replaced.
     """
-    names = [name for name, _ in model.named_modules()] if called is None else called
-    named = [(name, model.get_submodule(name)) for name in names]
-    heads = [(name, layer) for name, layer in named if isinstance(layer, nn.Linear | nn.Conv2d)]
+    named = dict(model.named_modules())
+    fitting = {n: layer for n, layer in named.items() if isinstance(layer, nn.Linear | nn.Conv2d)}
+    seen = [name for name in called or () if name in fitting]
+    heads = [(name, fitting[name]) for name in seen or fitting]
     if called is None:
         heads = [pair for pair in heads if _outputs(pair[1]) == _IMAGENET_CLASSES]
     else:
