@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import zipfile
@@ -131,12 +132,14 @@ def test_the_doctor_names_each_extra_and_what_stays_empty(light, desk):
 
 def test_a_worker_without_torch_refuses_the_chunk_and_names_the_extra(light, desk):
     """A job may have another Python than the one that submitted it."""
-    code = "import sys; from hpcsweep.node import worker; sys.exit(worker.main())"
+    code = "import sys; from hpcsweep.node import worker; sys.exit(worker.main(sys.argv[1:]))"
     wanted = {"HPCSWEEP_WORKLOAD": "inference", "HPCSWEEP_RUN": "{}", "PATH": os.environ["PATH"]}
-    command = [light.python, "-c", code]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # it ends with its stdin
-    with subprocess.Popen(command, cwd=desk, env=wanted, text=True, **pipes) as worker:
-        hello = json.loads(worker.stdout.readline())
+    mine, its = socket.socketpair()
+    command = [light.python, "-c", code, str(its.fileno())]
+    with mine, its:
+        worker = subprocess.Popen(command, cwd=desk, env=wanted, pass_fds=[its.fileno()])
+        its.close()  # only the worker holds it
+        hello = json.loads(mine.makefile().readline())
         assert worker.wait(60) == MissingDependency.exit_code
     assert "pip install 'hpcsweep[measure]'" in hello["refused"]
 

@@ -74,9 +74,11 @@ def test_report_layers_compare_and_best_work_on_them(run):
     assert slowest["layer"][0] == "conv3"
     root = run.path.parent
     two = [sides.read(root, f"published:gpu={gpu}") for gpu in ("v100", "l40s")]
-    assert compare.compare(*two).verdicts == {"FASTER": 9}
+    compared = compare.compare(*two)
+    assert compared.verdicts == {"UNDECIDED": 9}  # one run on each side, and no controls
+    assert (compared.table["ratio"] < 1).all()
     found = best.read(run, where="input_size=224,gpu=v100")
-    assert set(found.maps[found.table["map"][0]]) == {"conv0", "conv2"}
+    assert found.maps[found.table["map"][0]] == {}  # one visit, and no other layers
 
 
 def test_more_tables_join_those_that_are_there(run):

@@ -56,6 +56,7 @@ def test_nothing_recorded_is_nothing_seen():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 def test_a_graph_runs_the_kernels_of_its_eager_pass():
     """And not those of another network."""
     conv = torch.nn.Conv2d(64, 64, 3, padding=1, device="cuda")

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+import numpy as np  # isort: skip - torch first: the extra that lacks is the one with both
 
 from hpcsweep import environment
 from hpcsweep import files as regular
