@@ -94,11 +94,10 @@ def test_each_point_compiles_for_its_own_shapes(blocks):
     bench = Inference("cpu")
     graphs = []
     for size in (16, 20, 24):
-        before = compiling.compilations()
         bench.measure(
             point("compilednets:Part", input_size=size, measure=PLAIN | {"layers": False})
         )
-        graphs.append(compiling.compilations() - before)
+        graphs.append(compiling.compilations())  # each point begins at none
     assert graphs[0] == graphs[1] == graphs[2] > 0
 
 
@@ -160,3 +159,14 @@ def test_a_training_of_a_part_that_is_compiled_has_no_layer_rows():
     done = Training("cpu").measure(training("compilednets:Part", measure={"layers": True}))
     assert not done.layers
     assert "layers_compiled" in done.row["flags"].split(";")
+
+
+def test_a_point_that_compiles_nothing_does_not_wait_for_what_others_compiled(monkeypatch):
+    """The counters of torch are the process's; each point begins at none."""
+    _measured("Part")
+    seen, settle = [], compiling.settle
+    monkeypatch.setattr(
+        compiling, "settle", lambda *call: seen.append(compiling.compilations()) or settle(*call)
+    )
+    Inference("cpu").measure(point("tinynets:TinyNet", measure=PLAIN))
+    assert seen == [0]

@@ -33,10 +33,14 @@ def compilations() -> int:
 
 
 def forget() -> None:
-    """Drop compiled code, so that a point does not depend on the shapes of those before it."""
+    """Drop compiled code, so that a point does not depend on the shapes of those before it.
+
+    Its counters, too: a point that compiles nothing has not to wait for calm.
+    """
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
         dynamo.reset()
+        dynamo.utils.counters.clear()
 
 
 @dataclass
