@@ -84,7 +84,7 @@ def test_a_network_that_compiles_again_is_timed_when_torch_has_given_up(blocks):
 def test_a_network_that_never_stops_is_flagged_and_not_valid(blocks):
     """No number of passes is enough, so its times hold compilations."""
     done = _measured("Always", layers=False, iterations=20)
-    assert {"compiling", "recompiled"} <= set(done.row["flags"].split(";"))
+    assert "compiling" in done.row["flags"].split(";")
     assert not done.row["valid"]
     assert any(blocks)
 
@@ -168,5 +168,5 @@ def test_a_point_that_compiles_nothing_does_not_wait_for_what_others_compiled(mo
     monkeypatch.setattr(
         compiling, "settle", lambda *call: seen.append(compiling.compilations()) or settle(*call)
     )
-    Inference("cpu").measure(point("tinynets:TinyNet", measure=PLAIN))
+    Inference("cpu").measure(point("tinynets:Residual", measure=PLAIN))
     assert seen == [0]
