@@ -19,7 +19,8 @@ The tree (exit code in brackets)::
     |   `-- Busy                  another process holds the lock
     |-- SchedulerError [7]        Slurm refused, or could not be asked
     |   `-- PartlySubmitted [8]   Slurm took a part of the chunks; the same command sends the rest
-    `-- MissingDependency [9]     a library or program that this command needs is missing
+    |-- MissingDependency [9]     a library or program that this command needs is missing
+    `-- TargetMissed [10]         the command worked, the rest is not known as well as was asked
 
 Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue the job.
 130 is Ctrl-C.
@@ -134,6 +135,12 @@ class MissingDependency(HpcsweepError):
     """A library or program is missing."""
 
     exit_code = 9
+
+
+class TargetMissed(HpcsweepError):
+    """Done, but `--until-error` did not reach its target for some group of points."""
+
+    exit_code = 10
 
 
 def nearest(found: str, allowed: Iterable[str]) -> str | None:

@@ -100,8 +100,9 @@ def test_the_budget_ends_it_and_the_same_command_measures_nothing_more(desk: Des
     desk.spec(spec + "measure: {sleep_ms: 300}\n")
     for _ in range(2):
         told = until(desk, "--max-gpu-hours", str(2.0 / 3600), target="0.0001%")
-        assert told.returncode == 4, told.stderr
+        assert told.returncode == 10, told.stderr
         assert "the budget is gone" in told.stdout
+        assert "larger --max-gpu-hours goes on" in told.stdout
         assert 1 <= len(desk.rows()) <= 6
     assert "the budget is gone" in desk.run("status").stdout
 
@@ -110,13 +111,42 @@ def test_some_points_are_measured_twice_where_the_target_is_missed(desk: Desk):
     """No time can be foretold so well; the second rows tell the noise, and it ends by itself."""
     desk.spec(SLEEPING.replace("40}", "4}"))
     told = until(desk, target="0.0001%")
-    assert told.returncode == 0, told.stderr
+    assert told.returncode == 10, told.stderr
+    assert "target missed in 2 of 2 groups; a larger target can be reached" in told.stdout
     rows = Counter(row["point_id"] for row in desk.rows())
     known = rounds.read(desk.sweep())["cpu"].rounds
     asked = Counter(point_id for one in known for point_id in (*one.points, *one.again))
     assert rows == asked
     assert set(rows.values()) == {1, 2}
     assert not any(one.again for one in known[:2])
+
+
+def test_a_round_without_a_valid_row_ends_it_and_a_retry_lets_it_go_on(desk: Desk):
+    """It says why and what to do; the other network goes on, and nothing is measured in vain."""
+    how = "[{when: {model: a}, how: contended, attempts: 1}]"
+    desk.spec(SLEEPING.replace("40}", f"4, fail: {how}}}"))
+    for _ in range(2):
+        told = until(desk)
+        assert told.returncode == 10, told.stderr
+        assert "none of its last points is valid" in told.stdout
+        assert "these 3 points again: hpcsweep retry sweep --invalid" in told.stdout
+        assert "target missed in 1 of 2 groups" in told.stdout
+        assert Counter(row["model"] for row in desk.rows()) == {"a": 3, "b": 7}
+        assert {row["model"] for row in table(desk)} == {"b"}
+        assert "none to predict it from: 39 points" in told.stdout
+    assert desk.run("retry", "sweep", "--invalid").returncode == 0
+    told = until(desk)
+    assert told.returncode == 0, told.stdout
+    assert Counter(row["model"] for row in desk.rows()) == {"a": 10, "b": 7}
+    assert len(table(desk)) == 78
+
+
+def test_failed_points_are_not_rows_in_doubt(desk: Desk):
+    """Points at the ends cannot be measured at all: others are, as ever."""
+    desk.spec(SLEEPING.replace("40}", "4, fail: [{when: {input_size: [10, 200]}, how: oom}]}"))
+    told = until(desk)
+    assert told.returncode == 0, told.stdout
+    assert "not valid" not in told.stdout
 
 
 def test_a_first_round_beyond_the_budget_measures_nothing(desk: Desk):

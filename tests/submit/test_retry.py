@@ -21,6 +21,40 @@ def test_nothing_to_take_again_is_no_error(desk):
     assert len(desk.sweep().submissions()) == 1
 
 
+def test_points_that_are_not_valid_are_measured_again(desk):
+    """Every summary names the command; earlier rows stay, and then there is nothing to do."""
+    how = "measure: {fail: [{when: {model: b}, how: contended, attempts: 1}]}\n"
+    desk.spec(NOOP + how)
+    again = "these 2 points again: hpcsweep retry sweep --invalid"
+    shown = [desk.run(*words.split()).stdout for words in (
+        "submit sweep.yaml", "status", "collect sweep", "report sweep", "submit sweep.yaml"
+    )]  # fmt: skip
+    for text in shown:
+        assert "2 of them not valid: contended 2" in text
+        assert text.count(again) == 1
+    told = desk.run("retry", "sweep", "--invalid", "--dry-run").stdout
+    assert "2 points to measure again on local" in told
+    assert len(desk.rows()) == 4
+    assert desk.run("retry", "sweep").stdout.count("nothing to measure again") == 1
+    done = desk.run("retry", "sweep", "--invalid")
+    assert done.returncode == 0, done.stderr
+    assert Counter(row["model"] for row in desk.rows()) == {"a": 2, "b": 4}
+    assert "not valid" not in desk.run("collect", "sweep").stdout
+    told = desk.run("retry", "sweep", "--invalid")
+    assert (told.returncode, "no point is not valid (4 ok)" in told.stdout) == (0, True)
+
+
+def test_only_those_of_the_named_points_that_are_not_valid(desk):
+    """And with several reasons, those that meet one."""
+    desk.spec(NOOP + "measure: {fail: [{when: {model: b}, how: contended}]}\n")
+    desk.run("submit", "sweep.yaml")
+    by_model = {row["model"]: row["point_id"] for row in desk.rows()}
+    named = ("--point", by_model["a"], "--point", by_model["b"])
+    assert desk.run("retry", "sweep", "--invalid", "--changed", *named).returncode == 0
+    rows = Counter(row["point_id"] for row in desk.rows())
+    assert (rows[by_model["a"]], rows[by_model["b"]], len(rows)) == (1, 2, 4)
+
+
 def test_names_that_do_not_exist_are_bad_input(desk):
     """A status, a point, a profile: each with what there is."""
     desk.spec(NOOP)

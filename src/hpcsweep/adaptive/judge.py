@@ -46,6 +46,7 @@ class Why(Word):
     STUCK = "stuck", "more points did not lower it"
     COMPLETE = "complete", "no point is left that would tell more"
     BUDGET = "budget", "the budget is gone"
+    INVALID = "invalid", "none of its last points is valid"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Known:
     rows: Mapping[str, int]  # how many, of any status
     failed: Collection[str] = frozenset()  # no row is ok
     seconds: float = 0.0  # that all rows of the rounds took
+    doubtful: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # no ok row is valid
 
     @cached_property
     def ms(self) -> Mapping[str, float]:
@@ -44,7 +45,7 @@ class Known:
 class _Read:
     times: dict[str, list[float]] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)
-    ok: set[str] = field(default_factory=set)
+    ok: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the last one
     seconds: float = 0.0
 
 
@@ -63,10 +64,12 @@ def read(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known
             found.rows[name] += 1
             found.seconds += float(row.get("wall_s") or 0) if name in rounds else 0.0
             if row["status"] == PointStatus.OK:
-                found.ok.add(name)
+                found.ok[name] = row
                 if _is_valid(row):
                     found.times.setdefault(name, []).append(float(row["median_ms"]))
-    return Known(found.times, found.rows, found.rows.keys() - found.ok, found.seconds)
+    failed = found.rows.keys() - found.ok.keys()
+    doubtful = {name: row for name, row in found.ok.items() if name not in found.times}
+    return Known(found.times, found.rows, failed, found.seconds, doubtful)
 
 
 def _is_valid(row: Mapping[str, Any]) -> bool:

@@ -65,7 +65,8 @@ def plan(  # noqa: PLR0913 - what decides
 
     The first round takes the ends and the middle of each group. Each further one takes a few points
     of every group that is not good enough, the worthiest of all groups if not all can be afforded,
-    and measures some points of such groups again, since their error may be the noise.
+    and measures some points of such groups again, since their error may be the noise. A group whose
+    last points brought no valid row ends: what disturbed these would disturb the next ones.
     """
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):
         return Plan(missing=left)
@@ -76,7 +77,7 @@ def plan(  # noqa: PLR0913 - what decides
     again: list[Chosen] = []
     why: dict[str, Why] = {}
     for one in judged if not new else ():
-        found = one.why(target)
+        found = Why.INVALID if _fruitless(one.group, known, rounds) else one.why(target)
         chosen = [] if found else _following(one, known, seconds)
         if not chosen:
             why[one.group.name] = found or Why.COMPLETE
@@ -91,6 +92,13 @@ def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
     here = {point_id for group in groups for point_id in group.ids}
     wanted = dict.fromkeys(last.points, 1) | dict.fromkeys(last.again, 2)
     return [p for p, rows in wanted.items() if p in here and known.rows.get(p, 0) < rows]
+
+
+def _fruitless(group: Group, known: Known, rounds: Sequence[Round]) -> bool:
+    """Say whether a group's points of its last round have rows that are not valid, and no other."""
+    mine = {*group.ids}
+    last = next((found for one in reversed(rounds) if (found := mine & {*one.points})), set())
+    return bool(last & known.doubtful.keys()) and last.isdisjoint(known.times)
 
 
 def _following(one: Judged, known: Known, seconds: Seconds) -> list[Chosen]:

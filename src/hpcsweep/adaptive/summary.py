@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.adaptive.judge import Why
+from hpcsweep.store import disturbed
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -15,9 +16,17 @@ if TYPE_CHECKING:
     from hpcsweep.adaptive.measured import Known
     from hpcsweep.adaptive.planning import Plan
     from hpcsweep.store.rounds import Until
+    from hpcsweep.store.rundir import RunDir
 
 _SHOWN: Final = 20  # groups
-_WORST: Final = (Why.BUDGET, Why.STUCK, Why.NOISE, Why.REACHED, Why.COMPLETE)
+_NEXT: Final = {
+    Why.INVALID: "when these are measured again, the same command goes on",
+    Why.BUDGET: "the same command with a larger --max-gpu-hours goes on",
+    Why.NOISE: "a larger target can be reached, or this one with less noise (more `iterations`)",
+    Why.STUCK: "a larger target can be reached; without --until-error every point is measured",
+    Why.COMPLETE: "points without a valid time cannot be measured in rounds: see `hpcsweep show`",
+}
+_WORST: Final = (Why.INVALID, Why.BUDGET, Why.STUCK, Why.NOISE, Why.REACHED, Why.COMPLETE)
 
 
 def outcome(plan: Plan) -> str:
@@ -26,8 +35,19 @@ def outcome(plan: Plan) -> str:
     return next((why.says for why in _WORST if why in found), Why.COMPLETE.says)
 
 
-def lines(name: str, plan: Plan, known: Known, until: Until) -> Iterator[str]:
+def missed(plan: Plan, known: Known) -> list[Judged]:
+    """Return the groups whose points are predicted worse than was asked, or nobody knows how."""
+    return [
+        one
+        for one in plan.judged
+        if plan.why.get(one.group.name) is not Why.REACHED
+        and not known.done.issuperset(one.group.ids)
+    ]
+
+
+def lines(run: RunDir, plan: Plan, known: Known, until: Until, predicted: int) -> Iterator[str]:
     """Yield the summary: the whole sweep, then each group, then what was not measured."""
+    name = run.name
     hours = known.seconds / 3600
     yield (
         f"{name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
@@ -38,13 +58,18 @@ def lines(name: str, plan: Plan, known: Known, until: Until) -> Iterator[str]:
     yield from (f"  {line}" for line in aligned(rows))
     if len(plan.judged) > _SHOWN:
         yield f"  and {count(len(plan.judged) - _SHOWN, 'group')} more"
-    doubtful = len(known.rows) - len(known.done)
-    if doubtful:
-        yield f"  measured, but not valid, so not used: {count(doubtful, 'point')}"
+    if known.doubtful:
+        yield f"  measured, but not valid, so not used: {count(len(known.doubtful), 'point')}"
+        yield f"  {disturbed.advice(run, known.doubtful.values())}"
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
-    rest = until.of - len(known.done)
-    yield f"  {count(rest, 'point')} predicted, the others as measured:"
+    if groups := missed(plan, known):
+        why = plan.why.get(groups[0].group.name, Why.COMPLETE)
+        of = count(len(plan.judged), "group")
+        yield f"  target missed in {len(groups):,} of {of}; {_NEXT[why]}"
+    if rest := until.of - len(known.done) - predicted:
+        yield f"  without a time, and with none to predict it from: {count(rest, 'point')}"
+    yield f"  {count(predicted, 'point')} predicted, the others as measured:"
 
 
 def _row(one: Judged, plan: Plan) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from hpcsweep.adaptive import fill, groups, measured, planning, summary
 from hpcsweep.adaptive.judge import Why
 from hpcsweep.adaptive.measured import Known
 from hpcsweep.collect import workflow as collecting
-from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, UsageError
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
+from hpcsweep.predict import sweep
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until
@@ -66,8 +67,8 @@ class _Job:
 def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
     """Measure in rounds until the median error at held-out points is at most `target`.
 
-    Returns 0, or the exit code for points that failed, are missing, or were too expensive. Without
-    `watch` a round in Slurm's queue is not waited for.
+    Returns 0, or the exit code for points that failed or are missing, or for a target that was
+    missed. Without `watch` a round in Slurm's queue is not waited for.
 
     Raises:
         Refused: the first round would cost more than `max_gpu_hours`.
@@ -227,8 +228,9 @@ def _finish(job: _Job, plan: Plan, known: Known, until: Until, layers: Layers | 
     """Fill in the rest, and tell how it went."""
     found = fill.filled(job.run.name, plan.judged, known, layers)
     overall, *_ = found.write(job.run.path)
-    for line in summary.lines(job.run.name, plan, known, until):
+    predicted = sum(row["status"] == sweep.PREDICTED for row in found.rows)
+    for line in summary.lines(job.run, plan, known, until, predicted):
         job.say(line)
     job.say(f"   {overall}")
     job.say(f"next: {job.run.command('collect')}")
-    return Incomplete.exit_code if Why.BUDGET in plan.why.values() else 0
+    return TargetMissed.exit_code if summary.missed(plan, known) else 0

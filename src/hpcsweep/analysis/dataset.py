@@ -23,7 +23,7 @@ from hpcsweep.analysis.where import parse, select
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import map_names, sweep_file
-from hpcsweep.store import failures
+from hpcsweep.store import disturbed, failures
 from hpcsweep.store.failures import Failure
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import Tally, doubts_of
@@ -107,7 +107,9 @@ class Dataset:
         """Return the lines below a report: maps of algorithms, failures, and the tables."""
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
         legend = map_names.legend(self.maps)
-        return [*legend, *self.of_earlier_files(), *self.why_failed(), *files]
+        doubtful: list[Any] = self.rows[~valid(self.rows)].to_dict("records")
+        advice = filter(None, [disturbed.advice(self.run, doubtful)])
+        return [*legend, *self.of_earlier_files(), *advice, *self.why_failed(), *files]
 
     def of_earlier_files(self) -> list[str]:
         """Return a line on the points that an earlier version of own files was measured at."""

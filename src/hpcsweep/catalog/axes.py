@@ -209,6 +209,7 @@ INJECTIONS: Final[Mapping[str, str]] = {
     "hang": "never ends; `timeout`",
     "oom": "runs out of memory; `oom`",
     "unsupported": "cannot be done here; `unsupported`",
+    "contended": "is measured, with the flag `contended`; `ok`, but not valid",
 }
 
 

@@ -71,6 +71,11 @@ FLAGS: Final[Mapping[str, str]] = {
     "version_mix": "measured with other library versions than most rows of this sweep",
 }
 DOUBTFUL: Final = frozenset(_DOUBTS)
+# doubts of what a point is, not of what disturbed it: measured again, it would have them again
+LASTING: Final = frozenset({
+    "algorithm_mismatch", "algorithm_absent", "launch_bound", "compiling", "switched", "inaccurate",
+    "unverified", "profiled", "old_files",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -259,6 +259,10 @@ def _ran(run: RunDir, code: int) -> Answer:
     help="Measure points again that were measured with another version of your own network, data "
     "set or weights file, whatever their status.",
 )
+@click.option(
+    "--invalid", is_flag=True, help="Measure points again whose newest times are not valid."
+)
+@click.option("--dry-run", "dry", is_flag=True, help="Say how many points; measure nothing.")
 @cluster_option
 @workers_option
 @check_option
@@ -274,10 +278,12 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     workers: int | None,
     *,
     changed: bool,
+    invalid: bool,
+    dry: bool,
     check: bool,
     break_lock: bool,
 ) -> Answer:
-    """Measure failed points again, or those whose own files changed."""
+    """Measure failed points again, or those that are not valid, or whose own files changed."""
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
 
@@ -287,7 +293,15 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     wanted = [name.strip() for name in statuses.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
     code = measure_again(
-        one, wanted, say, point_ids=point_ids, changed=changed, clusters=clusters, options=options
+        one,
+        wanted,
+        say,
+        point_ids=point_ids,
+        changed=changed,
+        invalid=invalid,
+        dry=dry,
+        clusters=clusters,
+        options=options,
     )
     return _ran(one, code)
 

@@ -73,6 +73,10 @@ class Entry:
         """Return the row's cells, in the order of `columns`."""
         return shards.split(self.line)
 
+    def cells(self) -> dict[str, str]:
+        """Return the row's cells by column."""
+        return dict(zip(self.columns, self.values(), strict=False))
+
     def rank(self) -> tuple[int, Origin]:
         """Return what decides between rows of one point; the largest counts."""
         return state.rank(self.status), self.origin

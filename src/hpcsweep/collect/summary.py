@@ -42,6 +42,7 @@ class Report:
     damaged: list[str] = field(default_factory=list)  # files of submissions that are
     not_valid: int = 0  # of the points that are ok
     doubts: dict[str, int] = field(default_factory=dict)  # of those, by flag
+    disturbed: str = ""  # what disturbed these, and how to measure them again
     nothing: bool = False  # no point has a row yet, and there are no tables
     unread: int = 0  # shards with files that cannot be read now, and perhaps the next time
 
@@ -53,7 +54,8 @@ class Report:
 
     def text(self) -> str:
         """Return the text that `collect` prints."""
-        return "\n  ".join([self._head(), *self._findings(), *self._left_out(), self._done()])
+        told = [self._head(), self.disturbed, *self._findings(), *self._left_out(), self._done()]
+        return "\n  ".join(filter(None, told))
 
     def error(self) -> DamagedResults | None:
         """Return the error to raise where measured points are missing from the tables."""

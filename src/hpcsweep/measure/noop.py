@@ -17,6 +17,7 @@ from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hpcsweep.catalog.columns import Row
     from hpcsweep.point import Point
 
 _GIB = 1 << 30
@@ -39,15 +40,18 @@ class Noop:
 
     def measure(self, point: Point, tries: int = 0) -> Measured:
         """Sleep once and report the time that it took."""
-        for rule in point.measure.get("fail") or ():
-            if _applies(rule, point, tries):
+        rules = point.measure.get("fail") or ()
+        for rule in rules:
+            if rule["how"] != "contended" and _applies(rule, point, tries):
                 _fail(rule["how"])
         begin = time.perf_counter_ns()
         if sleep_ms := point.measure.get("sleep_ms"):
             time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
         row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
-        told = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
+        told: Row = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
+        if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
+            told |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
         return Measured(told, [], [ms], timed_s=ms / 1000)
 
     def rest(self) -> None:

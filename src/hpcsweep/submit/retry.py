@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
-from hpcsweep.store import ledger
+from hpcsweep.store import ledger, tally
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import own_files, request, workflow
 from hpcsweep.submit.request import DEFAULT
-from hpcsweep.text import tally
+from hpcsweep.text import count
+from hpcsweep.text import tally as counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,26 +32,31 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     *,
     point_ids: Sequence[str] = (),
     changed: bool = False,
+    invalid: bool = False,
+    dry: bool = False,
     clusters: Sequence[str] = (),
     options: Options = DEFAULT,
 ) -> int:
     """Measure points again, on the profiles that they were sent to; return the exit code.
 
-    `point_ids` (or their beginnings) replace `statuses`, if there are any, and so does `changed`:
-    the points that were measured with other own files than there are now. It is no error if there
-    is nothing to measure again.
+    `point_ids` (or their beginnings) replace `statuses`, if there are any, and so do `changed`: the
+    points that were measured with other own files than there are now, and `invalid`: those whose
+    newest times are in doubt. It is no error if there is nothing to measure again. A `dry` run says
+    how many there are.
 
     Raises:
         UsageError: an unknown status, no such point, or no submission to one of `clusters`.
     """
     known = ledger.statuses(run)
-    if changed and not point_ids:
+    if (changed or invalid) and not point_ids:
         point_ids = ("",)
     wanted = _named(run, known, point_ids) if point_ids and known else _of_status(known, statuses)
-    if changed:
-        wanted &= _changed(run, wanted, clusters)
+    if changed or invalid:
+        some = _changed(run, wanted, clusters) if changed else frozenset()
+        wanted &= some | (_invalid(run) if invalid else frozenset())
     if not wanted:
-        why = "was measured with other own files than now" if changed else ""
+        whys = {"was measured with other own files than now": changed, "is not valid": invalid}
+        why = " or ".join(words for words, is_asked in whys.items() if is_asked)
         told = f"no point {why or 'is ' + ' or '.join(statuses)} ({_tally(known)})"
         say(f"{run.name}: {told}; nothing to measure again")
         return 0
@@ -62,12 +68,23 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     if not requests:
         where = f" on {', '.join(clusters)}" if clusters else ""
         say(f"{run.name}: the sweep no longer has these points{where} ({len(wanted):,})")
+    for asked in requests if dry else ():
+        points = count(sum(1 for _point in asked.points()), "point")
+        say(f"{run.name}: {points} to measure again on {asked.profile.name} (--dry-run: none was)")
+    if dry:
+        return 0
     return max((workflow.submit(run.path.parent, one, say) for one in requests), default=0)
 
 
-def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> set[str]:
+def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> frozenset[str]:
     every = (own_files.changed(run, asked) for asked in _requests(run, wanted, clusters))
-    return {point_id for found in every for point_id in found}
+    return frozenset(point_id for found in every for point_id in found)
+
+
+def _invalid(run: RunDir) -> frozenset[str]:
+    return frozenset(
+        point_id for point_id, doubts in tally.doubts_in(run.shards()).items() if doubts
+    )
 
 
 def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
@@ -126,4 +143,4 @@ def _profile(name: str, manifest: Manifest) -> Profile:
 
 
 def _tally(known: Mapping[str, str]) -> str:
-    return tally(Counter(known.values()), PointStatus) or "no point has a row"
+    return counted(Counter(known.values()), PointStatus) or "no point has a row"

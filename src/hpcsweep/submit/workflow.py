@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
-from hpcsweep.store import failures, ledger, locks, rundir, tally
+from hpcsweep.store import disturbed, failures, ledger, locks, rundir, tally
 from hpcsweep.store.state import FAILED
 from hpcsweep.store.tally import Tally
 from hpcsweep.submit import launchers, own_files, prepare, progress
@@ -70,6 +70,8 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     done = f" ({told})" if (told := _measured_before(job, settled)) else ""
     if not live:
         job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
+        if "not valid" in done:
+            _tell_disturbed(job, failures.rows_of(job.run.shards()))
         return _exit_code(job)
     verb = "is" if live == 1 else "are"
     where = f"{count(live, 'point')} {verb} already queued or running in"
@@ -111,6 +113,8 @@ def _run_here(job: Submit) -> int:
     hint = _hint(job.run, result.tally.statuses)
     then = "" if job.asked.options.goes_on else f"; next: {job.run.command('collect')}"
     job.say(f"{measured}{then}{hint}")
+    if result.tally.not_valid:
+        _tell_disturbed(job, failures.rows_of(job.run.shards_of(job.submission.id)))
     return result.exit_code or _exit_code(job)
 
 
@@ -144,6 +148,12 @@ def _measured_before(job: Submit, settled: dict[str, int]) -> str:
     found = Tally(Counter(settled))
     found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
     return str(found)
+
+
+def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    asked = {point.point_id for point in job.asked.points()}
+    if told := disturbed.advice(job.run, (row for name, row in rows.items() if name in asked)):
+        job.say(f"  {told}")
 
 
 def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:

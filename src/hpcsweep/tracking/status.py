@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, damage, failures, ledger, rounds, rundir, shards, tally
+from hpcsweep.store import (
+    chunk_file,
+    damage,
+    disturbed,
+    failures,
+    ledger,
+    rounds,
+    rundir,
+    shards,
+    tally,
+)
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
@@ -138,7 +148,7 @@ def _sweep(
     groups: dict[str, list[_Submission]] = {}
     for one in found:
         groups.setdefault(one.label, []).append(one)
-    profiles = [_profile(label, group, answer) for label, group in groups.items()]
+    profiles = [_profile(run, label, group, answer) for label, group in groups.items()]
     try:
         avoided = bad_nodes.current(run, answer, [shard for one in found for shard in one.rowless])
     except ResultsError as error:
@@ -161,7 +171,9 @@ def _sweep(
     )
 
 
-def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> ProfileStatus:
+def _profile(
+    run: RunDir, label: str, group: Sequence[_Submission], answer: Answer
+) -> ProfileStatus:
     """Return the status of the submissions to one profile, given oldest first."""
     rows = chain.from_iterable(one.taken() for one in group)
     doubts = dict(chain.from_iterable(one.doubts.items() for one in group))
@@ -171,6 +183,10 @@ def _profile(label: str, group: Sequence[_Submission], answer: Answer) -> Profil
             maps = {text: name for one in group for text, name in one.manifest.maps.items()}
             attempts = (shard for one in group for shard in one.attempts)
             profile.failures = failures.of(attempts, maps)
+    if any(doubts.values()):
+        with suppress(ResultsError):
+            found = failures.rows_of(shard for one in group for shard in one.attempts)
+            profile.disturbed = disturbed.advice(run, found.values())
     for one in reversed(group):
         _add(profile, one, answer, newer=profile.planned)
         profile.planned.update(*one.ids.values())

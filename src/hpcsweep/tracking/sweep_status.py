@@ -53,6 +53,7 @@ class ProfileStatus:
     troubles: list[Trouble] = field(default_factory=list)
     at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
     failures: list[Failure] = field(default_factory=list)  # why points were not measured
+    disturbed: str = ""  # what disturbed points that are not valid, and what to do
 
     def tally(self) -> Tally:
         """Return points by status, and how many of those that are ok are not valid."""
@@ -104,6 +105,7 @@ class ProfileStatus:
         """Return the lines below the table: points that are not valid, chunks, what is wrong."""
         chunks, found = self._chunks(), self.tally()
         doubts = [f"{self.profile}: {found}"] if found.not_valid else []
+        doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
         doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
         if not chunks.keys() - {ChunkState.DONE}:
             return doubts
