@@ -144,15 +144,27 @@ def end_orphans() -> None:
 
 def offspring(pid: int) -> list[str]:
     """Return what runs below a process, and beside it if this process adopts; without helpers."""
-    beside = [one for one in _children(os.getpid()) if one != pid] if any(_adopts) else []
-    left, found = [*_children(pid), *beside], []
-    while left:
+    left, seen, found = _children(pid), {pid}, list[str]()
+    while left or (left := [one for one in _beside() if one not in seen]):  # adopted meanwhile
         one = left.pop()
-        command = _read(f"/proc/{one}/cmdline").replace(b"\0", b" ").strip()  # a zombie has none
+        seen.add(one)
+        command = _command(one)
         if not any(helper in command for helper in _HELPERS):
             left += _children(one)
             found += [f"process {one}: {command.decode(errors='replace'):.100}"] if command else []
     return found
+
+
+def _beside() -> list[int]:
+    return _children(os.getpid()) if any(_adopts) else []
+
+
+def _command(pid: int) -> bytes:
+    """Return what a process runs: its name while it starts a program; nothing of a zombie."""
+    if command := _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").strip():
+        return command
+    name, _, state = _read(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
+    return b"" if state[:1] in b"ZX" else name
 
 
 def _children(pid: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from multiprocessing import resource_tracker
+from multiprocessing import Pipe, resource_tracker
 
 import pytest
 
@@ -55,10 +55,16 @@ def test_a_network_that_tunes_has_its_turns_in_a_process_of_its_own(monkeypatch)
     )
     default = point(algorithm="auto")
     mixed = replace(default, axes={**default.axes, "algorithm": {"default": "gemm"}})
-    with pytest.raises(Unsupported, match="on cpu there is none"):  # it says so from over there
-        pairs.measure(default, mixed, {"gpu": "cpu"})
-    monkeypatch.setattr(pairs.catalog, "AUTOTUNE", "direct")
+    monkeypatch.setattr(pairs.catalog, "AUTOTUNE", "implicit_gemm")
     found = pairs.measure(default, mixed, {"gpu": "cpu"})
     resource_tracker._resource_tracker._stop()  # else it stays as long as the tests
-    assert set(found.ratios) == {"itself", "mixed", "direct"}
+    assert set(found.ratios) == {"itself", "mixed", "implicit_gemm"}
     assert all(ratio > 0 for ratio, _low, _high in found.ratios.values())
+
+
+def test_what_is_raised_where_a_network_tunes_is_raised_here():
+    """A CPU has no autotuner."""
+    ours, theirs = Pipe()
+    pairs._serve(theirs, point(algorithm="autotune"), "cpu")
+    with pytest.raises(Unsupported, match="on cpu there is none"):
+        pairs._answer(ours)
