@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-all prepare check docs slurm browser clean
+.PHONY: demo test test-all prepare check lint types docs slurm browser clean
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -18,18 +18,22 @@ demo: $(STAMP)
 	$(BIN)/hpcsweep report quickstart
 	$(BIN)/hpcsweep report quickstart --html results/quickstart/report.html
 
-# Several processes share the tests (tests/support/lanes.py); pytest's summary is the last line.
-test: prepare check
-	$(BIN)/python -m pytest -n auto $(PYTEST)
-
-test-all: prepare check
-	$(BIN)/python -m pytest -n auto --all $(PYTEST)
+# Several processes share the tests (tests/support/lanes.py), which often wait: types are checked
+# beside them. pytest's summary is the last line, unless a check fails.
+test test-all: prepare lint
+	@$(MAKE) --no-print-directory types >.stamps/types.log 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n auto $(if $(filter test-all,$@),--all) $(PYTEST); tests=$$?; \
+	wait $$types || { cat .stamps/types.log; exit 1; }; exit $$tests
 
 prepare: $(STAMP) slurm browser
 
-check: $(STAMP)
+check: lint types
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
@@ -50,7 +54,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hpcsweep needs Python 3.10")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	$(BIN)/python -m pip install --quiet $(PIP_OPTIONS) --editable '.[all]' --group dev
 	@mkdir -p $(@D) && touch $@
 
 # The tests start their own Slurm on localhost; where it cannot be installed they skip with a reason.

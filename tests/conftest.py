@@ -91,8 +91,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return a worker per core, and one per lane of Slurm's tests, which mostly wait."""
-    return min(os.cpu_count() or 1, 6) + len(lanes.LANES)
+    """Return a worker per core, one for when they wait, and one per lane of Slurm's tests."""
+    return min(os.cpu_count() or 1, 6) + 1 + len(lanes.LANES)
 
 
 @pytest.hookimpl(optionalhook=True)

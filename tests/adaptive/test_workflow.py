@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hpcsweep.store import rounds
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def test_it_runs_through_and_fills_in_the_rest(desk: Desk):
     assert counts == [(6, 0), (8, 8)]
 
 
+@pytest.mark.slow
 def test_a_second_command_measures_nothing_twice_and_ctrl_c_is_resumed(desk: Desk):
     """The second one says where the points are; the point in work is finished."""
     desk.spec(SLEEPING.replace("40}", "400}"))
@@ -158,6 +161,7 @@ def test_a_first_round_beyond_the_budget_measures_nothing(desk: Desk):
     assert not desk.rows()
 
 
+@pytest.mark.slow
 def test_points_of_a_sample_that_was_measured_before_are_used(desk: Desk):
     """They are rows as any others; only the middle of each network was not among them."""
     desk.spec(SLEEPING)
@@ -167,6 +171,7 @@ def test_points_of_a_sample_that_was_measured_before_are_used(desk: Desk):
     assert len(desk.rows()) == 16
 
 
+@pytest.mark.slow
 def test_without_the_file_of_rounds_the_rows_count_as_one_round(desk: Desk):
     """Nothing that was measured is lost; a damaged file is named."""
     desk.spec(SLEEPING)

@@ -41,6 +41,7 @@ def test_a_verdict_is_what_the_two_counts_and_the_output_say(verdict, expected):
     assert verdict.startswith(expected)
 
 
+@pytest.mark.slow
 def test_results_are_kept_and_not_measured_again(tmp_path, monkeypatch, capsys):
     """A second run prints the same line; a false one there ends with 1."""
     path = tmp_path / "odd.jsonl"

@@ -28,6 +28,7 @@ def _rows(done):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_killed_study_goes_on_with_hpcsweep(tmp_path):
     """All rows are there in the end, and none was measured twice."""
     done = _study(tmp_path, "kill", "--points", "8")

@@ -45,7 +45,13 @@ def test_building_leaves_the_callers_random_numbers_alone():
     assert torch.equal(torch.randn(3), expected)
 
 
-@pytest.mark.parametrize("name", ["resnet101", "mobilenet_v2", "efficientnet_b0", "vit_b_16"])
+LARGE = ("resnet101", "efficientnet_b0", "vit_b_16")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mobilenet_v2", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)],
+)
 def test_untrained_networks_stay_in_the_range_of_half_precision(name):
     """Outputs are neither 1e7 nor 1e-9 nor all zero, as torchvision's own would be."""
     with torch.inference_mode():

@@ -64,7 +64,8 @@ def written(desk: Desk, old: str = "", new: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("retry", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("retry", [False, True])
 def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk, *, retry: bool):
     """From another working directory; what lies in that comes second. A retry finds the same.
 

@@ -91,6 +91,7 @@ def test_every_figure_is_drawn_and_nothing_complains(small):
     check_figures(small)
 
 
+@pytest.mark.slow
 def test_every_figure_of_many_points_is_drawn_and_nothing_complains(large):
     """The same."""
     check_figures(large)
@@ -202,6 +203,7 @@ def test_print_shows_whole_tables_on_white(small):
     small.emulate_media(media="screen", color_scheme="light")
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_x_is_no_quantity_has_a_page(tmp_path, chromium):
     """Algorithms alone vary: they stand on x."""
     text = "name: demo\nworkload: inference\naxes: {model: [resnet18], algorithm: [auto, gemm]}\n"

@@ -15,7 +15,14 @@ from ncufiles import Launch
 PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        "png",
+        pytest.param("svg", marks=pytest.mark.slow),
+        pytest.param("pdf", marks=pytest.mark.slow),
+    ],
+)
 def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
     """By suffix."""
     found = model.read([step], label="a step", **PEAKS)

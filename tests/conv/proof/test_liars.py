@@ -91,7 +91,10 @@ def _drawn(draw: random.Random) -> tuple[nn.Conv2d, torch.Tensor, bool]:
     return layer.to(dtype), x[0] if draw.random() < 0.1 else x, autocast
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))],
+)
 @pytest.mark.parametrize("algorithm", [name for name in FAMILIES if name != "direct"])
 def test_all_work_of_an_algorithm_is_accounted_for(algorithm: str, seed: int) -> None:
     """Drawn shapes: strides, dilations, groups, padding of all kinds, types, layouts, autocast."""

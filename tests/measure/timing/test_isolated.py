@@ -37,6 +37,7 @@ def _isolated(wanted):
     return model, isolated.measure(model, shapes.calls, choices, wanted)
 
 
+@pytest.mark.slow
 def test_resnet50_has_53_convolutions_of_23_kinds(bench):
     """Each kind is timed once, and told for every call of equal work."""
     done = bench.measure(point("resnet50", measure=ONCE))

@@ -77,7 +77,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, o
     assert (whole["steps"], resumed["steps"]) == (20, 10), "times are of this attempt alone"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tmp_path, workers):
     """Crops and flips depend on seed, epoch and image, not on who loads it, nor since when."""
     diskdata.cifar10(tmp_path)
@@ -210,6 +210,7 @@ def test_a_damaged_checkpoint_is_told_and_not_used(folder, capfd, content):
     assert f"not resumed: {path}: is no checkpoint" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_named_checkpoint_has_to_fit(folder, tmp_path):
     """One that does not is the point's error, not a silent start from nothing."""
     with pytest.raises(UsageError, match=r"nowhere\.pt: No such file"):

@@ -50,7 +50,7 @@ def test_a_network_learns(bench):
     assert row["val_loss_after"] < row["val_loss_before"]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_point_learns_the_same(bench, workers):
     """Weights, order of data and losses depend on the seed, and on no earlier point."""
     point = training(epochs=2, num_workers=workers, deterministic=True)
@@ -202,6 +202,7 @@ def test_a_network_without_gradients_is_unsupported(bench):
         bench.measure(training("tinynets:NoGradients"))
 
 
+@pytest.mark.slow
 def test_inductor_without_a_compiler_is_unsupported(bench, monkeypatch, tmp_path):
     """A node without g++ says so, and the sweep goes on."""
     from torch._inductor import config

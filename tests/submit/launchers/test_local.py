@@ -81,7 +81,7 @@ def _await(condition) -> None:
     ("roles", "signals"),
     [
         (("supervisor", "worker"), [signal.SIGTERM]),
-        (("supervisor",), [signal.SIGINT, signal.SIGINT]),
+        pytest.param(("supervisor",), [signal.SIGINT, signal.SIGINT], marks=pytest.mark.slow),
     ],
 )
 def test_a_run_whose_processes_do_not_react_can_be_ended(desk, monkeypatch, roles, signals):
@@ -116,6 +116,7 @@ def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(des
         assert sorted(row["point_id"] for row in desk.rows()) == before
 
 
+@pytest.mark.slow
 def test_when_its_time_is_over_a_run_ends_with_the_current_point(desk):
     """The clock starts with the first point; what is left can be submitted again."""
     spec = sweep_file.load(desk.spec(FORTY_SLOW))

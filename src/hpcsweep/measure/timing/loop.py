@@ -16,6 +16,7 @@ import math
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcsweep.measure.timing import stats
@@ -138,9 +139,13 @@ def settle() -> None:
     anew. What is left must not be dropped in a circle later: call this before a network is built.
     """
     gc.collect()
-    if not gc.get_freeze_count():
-        atexit.register(gc.unfreeze)  # else libraries complain of what they cannot give back
+    _give_back_at_end()
     gc.freeze()
+
+
+@cache
+def _give_back_at_end() -> None:
+    atexit.register(gc.unfreeze)  # else libraries complain of what they cannot give back
 
 
 @dataclass
