@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -106,8 +108,30 @@ def test_when_no_more_points_are_measured(errors, noise, why):
     assert Judged(GROUP, rounds(*errors), differences).why(0.03) is why
 
 
-def test_an_interval_is_as_wide_as_the_errors_of_the_last_nine_points():
-    """Fewer have no 90 % quantile, so their largest error counts."""
+def test_an_interval_counts_the_places_of_the_last_nine_points():
+    """The first round does not count; four places make a guess, and a wide one."""
     judged = Judged(GROUP, rounds(5.0, 0.3, 0.1, 0.05))
-    assert judged.factor == pytest.approx(1.3)
-    assert Judged(GROUP, rounds(0.05)).factor == pytest.approx(1.05)
+    assert 1.3 < judged.factor < 1.5
+    assert (judged.width.parts, judged.width.is_guess) == (12, False)
+    few = Judged(GROUP, rounds(0.05))
+    assert few.width.is_guess
+    assert few.factor > 1.1
+
+
+def test_several_visits_of_one_place_count_once():
+    """They are wrong together, in whichever rounds they were held out."""
+    places = np.array([[1.0], [2.0], [2.0], [2.0]])
+    true = np.full(4, 10.0)
+    held = HeldOut(true, {Basis.LINES: true * np.array([1.3, 1.1, 1.1, 1.1])}, places)
+    assert Judged(GROUP, [held, held]).width.parts == 2
+    at_once = HeldOut(true, held.said, np.zeros((4, 1)))
+    assert Judged(GROUP, [at_once]).factor == intervals.UNKNOWN
+
+
+def test_the_interval_is_wider_where_the_machine_has_changed():
+    """As the newest controls show."""
+    one = known()
+    ids = [[point] for point in GROUP.ids[:1]] + [GROUP.ids[1:]]
+    before = judge(GROUP, one, ids)
+    after = judge(GROUP, replace(one, controls=[1.0] * 20 + [1.2] * 9), ids)
+    assert after.factor == pytest.approx(1.2 * before.factor)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
 import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
-from hpcsweep.predict import sweep
+from hpcsweep.predict import intervals, leaving_out, sweep
 from hpcsweep.predict.sweep import Basis
 from knownphysics import NAMED, TEXT
 
@@ -59,6 +61,41 @@ def test_times_lie_in_their_intervals_and_say_what_they_are(tmp_path):
         assert set(table["status"]) == {"predicted"}
         assert set(table["source"]) == {"predicted"}
     assert set(overall["input_size"]) == {32, 48}
+
+
+@pytest.mark.parametrize("networks", [2, 5])
+def test_the_text_says_how_many_networks_an_interval_counts(tmp_path, networks):
+    """Of fewer than five it is a guess; the table and the record say how many."""
+    some = dict([*knownphysics.NETWORKS.items()][:networks])
+    left = leaving_out.leave_out(knownphysics.measured(networks=some, sizes=(32, 64)), "network")
+    width = intervals.calibrate(left)
+    rows = [sweep.row(p, Basis.NETWORKS, 1.0, width, "demo") for p in points(tmp_path)]
+    found = sweep.Predicted("demo", rows, pd.DataFrame(), {Basis.NETWORKS: width})
+    told = "a guess: from 2 networks)" if networks == 2 else ", from 5 networks)"
+    assert told in found.text()
+    assert ("a guess" in found.text()) == (networks == 2)
+    assert found.to_json()["interval_from"] == {"networks": networks}
+    assert {row["interval_from"] for row in found.rows} == {networks}
+
+
+def test_another_state_of_the_machine_widens_all_intervals(tmp_path):
+    """By as much as the controls of this sweep differ from those of what was learnt."""
+    controls = pd.DataFrame(
+        {"gpu": "cpu", "started_at": "2026-01-01T00:00:00Z", "control_ms": [1.0] * 9}
+    )
+    seen = dataclasses.replace(measured(sizes=(32, 64)), controls=controls)
+    same, other = (
+        sweep.predict("demo", points(tmp_path), seen, fill=False, controls=[ms] * 3)
+        for ms in (1.0, 1.25)
+    )
+    for before, after in zip(same.rows, other.rows, strict=True):
+        assert after["median_ms"] == before["median_ms"]
+        assert after["predicted_hi_ms"] == pytest.approx(1.25 * before["predicted_hi_ms"])
+        assert after["predicted_lo_ms"] == pytest.approx(before["predicted_lo_ms"] / 1.25)
+    calls = [one.layers["predicted_hi_ms"].to_numpy() for one in (same, other)]
+    assert calls[1] == pytest.approx(1.25 * calls[0])
+    assert "wider by 25 %, since the controls show another state" in other.text()
+    assert "wider" not in same.text()
 
 
 def test_measured_times_stay_only_if_they_are_asked_for(tmp_path):

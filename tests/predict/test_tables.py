@@ -43,6 +43,21 @@ def test_energies_are_read_where_a_table_has_them(tmp_path):
     assert found.points.loc[found.points["algorithm"] != "gemm", "energy_j"].isna().all()
 
 
+def test_controls_of_all_valid_rows_are_read_in_the_order_of_time(tmp_path):
+    """Those of points in doubt tell nothing, nor do those of another GPU."""
+    cells = {
+        "auto": {"control_ms": 2.0, "started_at": "2026-01-01T00:00:02Z"},
+        "gemm": {"control_ms": 1.0, "started_at": "2026-01-01T00:00:01Z"},
+        "winograd": {"control_ms": 9.0, "valid": False, "flags": "contended"},
+    }
+    run = layered(tmp_path, SWEEP + "  seed: [0, 1]\n", changes=cells)
+    found = tables.read([run])
+    assert found.controls_of({"cpu"}) == [1.0] * 4 + [2.0] * 4
+    assert found.controls_of({"a100"}) == []
+    assert sorted(tables.controls(run, "cpu")) == [1.0] * 4 + [2.0] * 4
+    assert tables.controls(run, "a100") == []
+
+
 def test_the_same_sweep_twice_is_the_same_sweep(run):
     """Ids of points tell."""
     once, twice = tables.read([run]), tables.read([run, run])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpcsweep.adaptive.judge import Judged
     from hpcsweep.adaptive.measured import Known
     from hpcsweep.point import Point
+    from hpcsweep.predict.intervals import Widths
     from hpcsweep.predict.tables import Measured
     from hpcsweep.store.rundir import RunDir
 
@@ -52,7 +53,7 @@ def filled(
     name: str, judged: Sequence[Judged], known: Known, layers: Layers | None = None
 ) -> Predicted:
     """Return the points of all groups, measured or predicted; those that failed are left out."""
-    widths = {one.basis: one.factor for one in judged}
+    widths = {one.basis: one.width for one in judged}
     by_layers = _by_layers(name, judged, known, layers)
     said = {row["point_id"]: row for row in by_layers.rows} if by_layers else {}
     rows = [row for one in judged for row in _rows(name, one, known, said)]
@@ -82,18 +83,18 @@ def _rows(
     lined = _lined(one, known, left)
     for point in points:
         if (ms := known.ms.get(point.point_id)) is not None:
-            yield sweep.row(point, Basis.MEASURED, ms, 1.0, name)
+            yield sweep.row(point, Basis.MEASURED, ms, intervals.Widths(1.0), name)
         elif one.basis != Basis.LINES and point.point_id in by_layers:
             row = by_layers[point.point_id]
-            low, high = row["median_ms"] / one.factor, row["median_ms"] * one.factor
-            yield {**row, "predicted_lo_ms": low, "predicted_hi_ms": high}
+            ms = row["median_ms"]
+            yield {**row, **sweep.row(point, Basis(row["basis"]), ms, one.width, row["source"])}
         elif point.point_id in lined:
-            ms, factor = lined[point.point_id]
-            yield sweep.row(point, Basis.LINES, ms, factor, sweep.PREDICTED)
+            ms, width = lined[point.point_id]
+            yield sweep.row(point, Basis.LINES, ms, width, sweep.PREDICTED)
 
 
-def _lined(one: Judged, known: Known, left: Sequence[Point]) -> Mapping[str, tuple[float, float]]:
-    """Return the time of each point and its interval's factor; wide beyond all measured points."""
+def _lined(one: Judged, known: Known, left: Sequence[Point]) -> Mapping[str, tuple[float, Widths]]:
+    """Return the time of each point and its interval's width; wide beyond all measured points."""
     group = one.group
     seen = [point_id for point_id in group.ids if point_id in known.ms]
     if not seen or not left:
@@ -101,9 +102,10 @@ def _lined(one: Judged, known: Known, left: Sequence[Point]) -> Mapping[str, tup
     ids = [point.point_id for point in left]
     places, wanted = group.places_of(seen), group.places_of(ids)
     ms = lines.between(places, np.array([known.ms[point_id] for point_id in seen]), wanted)
-    factor = one.factor if one.basis == Basis.LINES else intervals.UNKNOWN
-    wide = np.where(lines.outside(places, wanted), max(factor, intervals.UNKNOWN), factor)
+    unknown = intervals.Widths().shifted(one.width.shift)
+    width = one.width if one.basis == Basis.LINES else unknown
+    wide = max(width, unknown, key=lambda each: each.total)
     return {
-        point_id: (float(time), float(width))
-        for point_id, time, width in zip(ids, ms, wide, strict=True)
+        point_id: (float(time), wide if is_outside else width)
+        for point_id, time, is_outside in zip(ids, ms, lines.outside(places, wanted), strict=True)
     }

@@ -16,6 +16,7 @@ from scipy.stats import mannwhitneyu
 
 from hpcsweep.adaptive import lines
 from hpcsweep.predict import intervals
+from hpcsweep.predict.intervals import Widths
 from hpcsweep.predict.sweep import Basis
 from hpcsweep.text import Word
 
@@ -55,6 +56,7 @@ class HeldOut:
 
     true: Floats
     said: Mapping[Basis, Floats]
+    places: Floats | None = None  # several rows at one place, such as visits, are wrong together
 
     def errors(self, basis: Basis) -> Floats:
         """Return the errors as shares of the measured times."""
@@ -69,6 +71,7 @@ class Judged:
     rounds: Sequence[HeldOut]
     differences: Sequence[float] = ()  # of two times of the same point, of any group
     measured: int = 0
+    shift: float = 0.0  # of the machine's state now, by the controls
 
     @cached_property
     def basis(self) -> Basis:
@@ -91,14 +94,21 @@ class Judged:
         return self._errors(self.basis)
 
     @cached_property
-    def factor(self) -> float:
-        """The factor of an interval that held nine times in ten."""
+    def width(self) -> Widths:
+        """The width of an interval that holds nine times in ten, from places that were held out."""
         rounds = self._newest(_FOR_INTERVALS)
         known = [one for one in rounds if self.basis in one.said]
-        if sum(len(one.true) for one in known) < ENOUGH:
-            return intervals.UNKNOWN
-        true = np.concatenate([one.true for one in known])
-        return intervals.factor(true, np.concatenate([one.said[self.basis] for one in known]))
+        found = Widths()
+        if sum(len(one.true) for one in known) >= ENOUGH:
+            true = np.concatenate([one.true for one in known])
+            said = np.concatenate([one.said[self.basis] for one in known])
+            parts = _parts(known)
+            found = Widths(intervals.factor(true, said, parts), parts=len({*parts}))
+        return found.shifted(self.shift)
+
+    @property
+    def factor(self) -> float:
+        return self.width.total
 
     def why(self, target: float) -> Why | None:
         """Return why no more points are needed; None where they are."""
@@ -150,7 +160,15 @@ def judge(
         if test and before:
             held = sum(len(one.true) for one in found)
             found.append(_held_out(group, known, before, test, layers if held < ENOUGH else None))
-    return Judged(group, found[::-1], known.differences, len(mine))
+    return Judged(group, found[::-1], known.differences, len(mine), intervals.shift(known.controls))
+
+
+def _parts(rounds: Sequence[HeldOut]) -> NDArray[np.int_]:
+    """Return the number of its place for each held-out point; each has its own if none is known."""
+    places = [one.places for one in rounds if one.places is not None]
+    if len(places) < len(rounds):
+        return np.arange(sum(len(one.true) for one in rounds))
+    return np.unique(np.concatenate(places), axis=0, return_inverse=True)[1].ravel()
 
 
 def _held_out(
@@ -162,4 +180,5 @@ def _held_out(
     by_layers = layers(before, test) if layers else {}
     if by_layers.keys() >= set(test):
         said[Basis.SIZES] = np.array([by_layers[point_id] for point_id in test])
-    return HeldOut(np.array([known.times[point_id][0] for point_id in test]), said)
+    true = np.array([known.times[point_id][0] for point_id in test])
+    return HeldOut(true, said, group.places_of(test))

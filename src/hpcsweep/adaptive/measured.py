@@ -24,6 +24,7 @@ class Known:
     failed: Collection[str] = frozenset()  # no row is ok
     seconds: float = 0.0  # that all rows of the rounds took
     doubtful: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # no ok row is valid
+    controls: Sequence[float] = ()  # of valid rows, ms, the oldest first
 
     @cached_property
     def ms(self) -> Mapping[str, float]:
@@ -47,6 +48,7 @@ class _Read:
     rows: Counter[str] = field(default_factory=Counter)
     ok: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the last one
     seconds: float = 0.0
+    controls: list[tuple[str, float]] = field(default_factory=list)  # begin of the row, ms
 
 
 def read(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known:
@@ -67,9 +69,12 @@ def read(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known
                 found.ok[name] = row
                 if _is_valid(row):
                     found.times.setdefault(name, []).append(float(row["median_ms"]))
+                    if control := float(row.get("control_ms") or 0):
+                        found.controls.append((row["started_at"], control))
     failed = found.rows.keys() - found.ok.keys()
     doubtful = {name: row for name, row in found.ok.items() if name not in found.times}
-    return Known(found.times, found.rows, failed, found.seconds, doubtful)
+    controls = [ms for _, ms in sorted(found.controls)]
+    return Known(found.times, found.rows, failed, found.seconds, doubtful, controls)
 
 
 def _is_valid(row: Mapping[str, Any]) -> bool:

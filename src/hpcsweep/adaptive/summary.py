@@ -81,7 +81,7 @@ def _row(one: Judged, plan: Plan) -> tuple[str, ...]:
         error,
         count(len(one.errors), "point"),
         str(one.basis),
-        f"a factor of {one.factor:.2f}",
+        f"a factor of {one.factor:.2f}{', a guess' if one.width.is_guess else ''}",
         _why(one, plan),
     )
 

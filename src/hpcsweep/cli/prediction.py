@@ -68,6 +68,7 @@ def predict(  # noqa: PLR0913 - one argument per option
 def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> Answer:
     from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
+    from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit import own_files
 
     known = runs(results, [name for name in sources if name])
@@ -75,8 +76,10 @@ def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -
     if other := own_files.other_than(learnt.own_files, asked):
         named = ", ".join(other)
         note(f"note: predicts {named} as it was measured, with other own files than there are now")
-    found = predicting.predict(asked.sweep.name, list(asked.points()), learnt, fill=fill)
-    paths = found.write(results / asked.sweep.name)
+    run = RunDir(results / asked.sweep.name)
+    points, controls = list(asked.points()), tables.controls(run, asked.device)
+    found = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
+    paths = found.write(run.path)
     return Answer(record=found.to_json, text=found.text, files=paths)
 
 

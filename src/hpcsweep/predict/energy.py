@@ -64,7 +64,7 @@ def width(left: Left | None) -> float:
     """Return the factor of the 90 % interval of energies, from what was left out."""
     if left is None:
         return intervals.UNKNOWN
-    true, said = [], []
+    true, said, parts = [], [], []
     for fold in left.folds:
         out = left.points["fold"] == fold
         learnt = fit(left.points[~out], left.calls[left.calls["fold"] != fold])
@@ -73,19 +73,26 @@ def width(left: Left | None) -> float:
         answered = ~np.isnan(found)
         true.append(asked["energy_j"].to_numpy(float)[answered])
         said.append(found[answered])
-    both = np.concatenate(true), np.concatenate(said)
-    return intervals.factor(*both) if len(both[0]) else intervals.UNKNOWN
+        parts.append(asked[answered])
+    of = intervals.parts_of(pd.concat(parts), left.kind)
+    return intervals.factor(np.concatenate(true), np.concatenate(said), of)
 
 
 def cells(
-    table: pd.DataFrame, calls: pd.DataFrame, learnt: Energy, left: Mapping[Any, Left | None]
+    table: pd.DataFrame,
+    calls: pd.DataFrame,
+    learnt: Energy,
+    left: Mapping[Any, Left | None],
+    shift: float = 0.0,
 ) -> dict[Hashable, dict[str, Any]]:
     """Return the cells of points for which something is known, by id.
 
-    `left` has what was left out for each `basis`; points of another basis were measured.
+    `left` has what was left out for each `basis`; points of another basis were measured. `shift` is
+    that of the machine.
     """
     joules = pd.Series(learnt.of(table, calls), table.index).dropna()
-    widths = {basis: width(one) for basis, one in left.items()} if len(joules) else {}
+    more = np.exp(shift)
+    widths = {basis: width(one) * more for basis, one in left.items()} if len(joules) else {}
     bases = table["basis"].to_dict()
     found: dict[Hashable, dict[str, Any]] = {}
     for point_id, value in joules.items():

@@ -1,20 +1,25 @@
 """Intervals that hold nine times in ten, by what predictions were wrong by when left out.
 
-Conformal: the width is a quantile of the errors of parts (networks, sizes) that a model had not
-seen, never of random rows. It is a factor: a time between `said / w` and `said * w`.
+What is new is a network (or a size, or an algorithm), not a row: the rows of one network are wrong
+together, however many they are. So the width counts networks. It is Student's quantile times the
+root mean square of their errors, with the degrees of freedom of what varies between networks and
+inside them (Satterthwaite), and no less than the conformal quantile of the networks' medians. Of
+fewer than five networks it is a guess. It is a factor: a time between `said / w` and `said * w`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.special import stdtrit
 
-from hpcsweep.predict.leaving_out import OWN
+from hpcsweep.predict.leaving_out import KINDS, OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -22,22 +27,43 @@ if TYPE_CHECKING:
     from hpcsweep.predict.leaving_out import Left
 
     Floats = NDArray[np.float64]
+    Parts = NDArray[np.int_]
 
 LEVEL: Final = 0.9
 UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
+FEWEST: Final = 5  # parts: of fewer, a width is a guess
+_SPENT: Final = 2  # degrees of freedom: the fit knows the mean, and errors have heavy tails
+_NEWEST: Final = 9  # controls that tell the state of the machine now
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The factor of an interval for networks, and for layers with and without products."""
+    """The factor of an interval for networks, and for layers with and without products.
+
+    `parts` is how many networks (sizes, algorithms) they come from; a `shift` of the machine, which
+    is a logarithm, is in them.
+    """
 
     total: float = UNKNOWN
     layers: Mapping[bool, float] = field(default_factory=dict)
+    parts: int = 0
+    shift: float = 0.0
+
+    @property
+    def is_guess(self) -> bool:
+        return self.parts < FEWEST
 
     def of_layers(self, calls: pd.DataFrame) -> Floats:
         """Return the factor of each call."""
-        found = calls["multiplies"].map(dict(self.layers)).fillna(UNKNOWN)
+        unknown = UNKNOWN * math.exp(self.shift)
+        found = calls["multiplies"].map(dict(self.layers)).fillna(unknown)
         return np.asarray(found.to_numpy(float))
+
+    def shifted(self, by: float) -> Widths:
+        """Return them wider, as for a machine whose state is by so much another one now."""
+        more = math.exp(by)
+        layers = {kind: width * more for kind, width in self.layers.items()}
+        return replace(self, total=self.total * more, layers=layers, shift=self.shift + by)
 
 
 def calibrate(left: Left | None, without: str | None = None) -> Widths:
@@ -48,21 +74,54 @@ def calibrate(left: Left | None, without: str | None = None) -> Widths:
     calls = left.calls[left.calls["fold"] != without]
     if points.empty:
         return Widths()
-    kinds = calls.groupby("multiplies")
+    parts = parts_of(points, left.kind)
     return Widths(
-        factor(points["total_ms"].to_numpy(float), points[OWN].to_numpy(float)),
+        factor(points["total_ms"].to_numpy(float), points[OWN].to_numpy(float), parts),
         {
-            bool(kind): factor(rows["ms"].to_numpy(float), rows[OWN].to_numpy(float))
-            for kind, rows in kinds
+            bool(kind): factor(
+                rows["ms"].to_numpy(float), rows[OWN].to_numpy(float), parts_of(rows, left.kind)
+            )
+            for kind, rows in calls.groupby("multiplies")
         },
+        len({*parts}),
     )
 
 
-def factor(true: Floats, said: Floats) -> float:
-    """Return the quantile of the errors, as conformal prediction takes it."""
-    errors = np.abs(np.log(true / said))
-    level = min(1.0, LEVEL * (1.0 + 1.0 / len(errors)))
-    return float(np.exp(np.quantile(errors, level)))
+def parts_of(rows: pd.DataFrame, kind: str) -> Parts:
+    """Return a number for each row: those of one network (or size of one, ...) have the same."""
+    columns = [KINDS[kind], *(["model"] if kind == "size" else [])]
+    return rows.groupby(columns, observed=True).ngroup().to_numpy(int)
+
+
+def factor(true: Floats, said: Floats, parts: Parts) -> float:
+    """Return the factor that holds for rows of a part that is not among these."""
+    errors = np.log(true / said)
+    _, part, rows = np.unique(parts, return_inverse=True, return_counts=True)
+    known = len(rows)
+    if known < 2:
+        return UNKNOWN
+    means = np.bincount(part, errors) / rows
+    square = float((np.bincount(part, errors**2) / rows).mean())
+    rest = max(len(errors) - known, 1)
+    inside = float(((errors - means[part]) ** 2).sum()) / rest
+    between = max(float((means**2).mean()), inside * float((1 / rows).mean()))
+    spread = between**2 / max(known - _SPENT, 1) + inside**2 / rest
+    df = max(square**2 / spread, 1.0) if spread else 1.0
+    width = float(stdtrit(df, (1 + LEVEL) / 2)) * math.sqrt(square)
+    medians = sorted(float(np.median(np.abs(errors[part == one]))) for one in range(known))
+    return math.exp(max(width, medians[min(math.ceil(LEVEL * (known + 1)), known) - 1]))
+
+
+def shift(learnt: Sequence[float], asked: Sequence[float] = ()) -> float:
+    """Return the logarithm by which the machine's state differs from when it was learnt from.
+
+    These are times of the control, the oldest first: of all that was learnt from, and of what there
+    is of the sweep that is asked for. The newest ones tell what the machine is like now.
+    """
+    if not learnt:
+        return 0.0
+    usual = np.median(learnt)
+    return max(abs(math.log(np.median(one) / usual)) for one in (learnt[-_NEWEST:], asked) if one)
 
 
 def held(true: Floats, said: Floats, factor: Floats | float) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.point import Point
+    from hpcsweep.predict.intervals import Widths
     from hpcsweep.predict.leaving_out import Left
     from hpcsweep.predict.tables import Measured
 
 PREDICTED: Final = "predicted"
-_ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "basis", "source")
+_ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis", "source")
 _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
-_FOLDS: Final = 6
+_TOLD: Final = 0.02  # a shift of the machine
+_FOLDS: Final = 12
 
 
 class Basis(Word):
@@ -54,7 +57,7 @@ class Predicted:
     name: str
     rows: Sequence[Mapping[str, Any]]
     layers: pd.DataFrame
-    widths: Mapping[Basis, float]
+    widths: Mapping[Basis, Widths]
 
     def write(self, folder: Path) -> list[Path]:
         """Write both tables beside those of measured points, and return their paths."""
@@ -69,7 +72,14 @@ class Predicted:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
-        return {"sweep": self.name, "interval_factors": dict(self.widths), "rows": list(self.rows)}
+        widths = self.widths.items()
+        return {
+            "sweep": self.name,
+            "interval_factors": {basis: width.total for basis, width in widths},
+            "interval_from": {basis: width.parts for basis, width in widths},
+            "machine_shift_pct": 100 * math.expm1(max((w.shift for _, w in widths), default=0.0)),
+            "rows": list(self.rows),
+        }
 
     def text(self) -> str:
         """Return how many points rest on what, and the first points."""
@@ -89,15 +99,29 @@ class Predicted:
         )
 
     def _width(self, basis: Basis) -> str:
-        factor = self.widths.get(basis)
-        if factor is None:
+        width = self.widths.get(basis)
+        if width is None or basis is Basis.MEASURED:
             return ""
-        untried = "" if basis in _TRIED and factor != intervals.UNKNOWN else ", a guess"
-        return f" (interval: a factor of {factor:.2f}{untried})"
+        parts = count(width.parts, _TRIED[basis]) if width.parts else "nothing"
+        guess = f"a guess: from {parts}" if width.is_guess else f"from {parts}"
+        told = f" (interval: a factor of {width.total:.2f}, {guess})"
+        if width.shift < _TOLD:
+            return told
+        by = f"{100 * math.expm1(width.shift):.0f} %"
+        return f"{told[:-1]}; wider by {by}, since the controls show another state of the machine)"
 
 
-def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: bool) -> Predicted:
+def predict(
+    name: str,
+    points: Sequence[Point],
+    measured: Measured,
+    *,
+    fill: bool,
+    controls: Sequence[float] = (),
+) -> Predicted:
     """Predict the points of a sweep; with `fill`, keep the times of points that were measured.
+
+    `controls` are those of what there is of this sweep.
 
     Raises:
         UsageError: a point cannot be predicted from these measurements.
@@ -116,7 +140,8 @@ def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: boo
     known = _measured(table, measured) if fill else pd.DataFrame()
     table.loc[known.index, list(known.columns)] = known
     left = _left_out(set(table["basis"]), measured)
-    widths = {basis: intervals.calibrate(one) for basis, one in left.items()}
+    shift = intervals.shift(measured.controls_of({*table["gpu"]}), controls)
+    widths = {basis: intervals.calibrate(one).shifted(shift) for basis, one in left.items()}
     if Basis.MEASURED in set(table["basis"]):
         widths[Basis.MEASURED] = intervals.Widths(1.0)
     of_layers = table["basis"].reindex(said["point_id"]).to_numpy()
@@ -125,11 +150,10 @@ def predict(name: str, points: Sequence[Point], measured: Measured, *, fill: boo
         chosen = of_layers == basis
         factor[chosen] = width.of_layers(said[chosen])
     layers = _layers(said[of_layers != Basis.MEASURED], factor[of_layers != Basis.MEASURED])
-    totals = {basis: width.total for basis, width in widths.items()}
     flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
-    joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left)
-    rows = [_row(p, table, totals, flops) | joules.get(p.point_id, {}) for p in points]
-    return Predicted(name, rows, layers, totals)
+    joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left, shift)
+    rows = [_row(p, table, widths, flops) | joules.get(p.point_id, {}) for p in points]
+    return Predicted(name, rows, layers, widths)
 
 
 def _refuse(points: Sequence[Point], measured: Measured) -> None:
@@ -222,7 +246,7 @@ def _layers(said: pd.DataFrame, factor: Any) -> pd.DataFrame:  # noqa: ANN401 - 
 
 
 def _row(
-    point: Point, table: pd.DataFrame, widths: Mapping[Basis, float], work: pd.DataFrame
+    point: Point, table: pd.DataFrame, widths: Mapping[Basis, Widths], work: pd.DataFrame
 ) -> dict[str, Any]:
     found, amount = table.loc[point.point_id], work.loc[point.point_id]
     basis = found["basis"]
@@ -232,7 +256,7 @@ def _row(
     return cells | {name: int(amount[name]) for name in ("flops", "bytes_min", "params")}
 
 
-def row(point: Point, basis: Basis, ms: float, factor: float, source: str) -> dict[str, Any]:
+def row(point: Point, basis: Basis, ms: float, width: Widths, source: str) -> dict[str, Any]:
     """Return the row of a point, in the columns of measured ones."""
     return {
         **columns.axis_cells(point.axes),
@@ -241,8 +265,9 @@ def row(point: Point, basis: Basis, ms: float, factor: float, source: str) -> di
         "status": "ok" if basis == Basis.MEASURED else PREDICTED,
         "median_ms": ms,
         "throughput_ips": 1000 * point.axes["batch_size"] / ms,
-        "predicted_lo_ms": ms / factor,
-        "predicted_hi_ms": ms * factor,
+        "predicted_lo_ms": ms / width.total,
+        "predicted_hi_ms": ms * width.total,
+        "interval_from": None if basis == Basis.MEASURED else width.parts,
         "basis": str(basis),
         "source": source,
     }

@@ -6,7 +6,7 @@ Only inference is modelled. Points whose times are in doubt (`valid` is false) t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +16,10 @@ from hpcsweep.analysis import dataset
 from hpcsweep.catalog import AXES, REPETITIONS
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
+from hpcsweep.store import shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from hpcsweep.store.rundir import RunDir
 
@@ -39,6 +40,7 @@ WORK: Final = (
     "kernel_w", "stride_h", "dilation_h", "groups", "params", "flops", "bytes_min",
 )  # fmt: skip
 _TEXTS: Final = ("layer", "op", "unique_key", "algorithm_used", "direction")
+CONTROLS: Final = ("gpu", "started_at", "control_ms")
 _REPEATED: Final = ["model", "algorithm", "gpu", "dtype", "setting", *_TEXTS]
 
 
@@ -53,6 +55,12 @@ class Measured:
     layers: pd.DataFrame
     doubtful: int = 0
     notes: tuple[str, ...] = ()
+    controls: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=CONTROLS))
+
+    def controls_of(self, gpus: Collection[str]) -> list[float]:
+        """Return the times of the control on some GPUs, the oldest first."""
+        rows = self.controls[self.controls["gpu"].isin(gpus)].sort_values("started_at")
+        return [float(ms) for ms in rows["control_ms"]]
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -86,7 +94,8 @@ def read(runs: Iterable[RunDir]) -> Measured:
         layers = layers.drop_duplicates(["point_id", "call_index"])
     layers[_REPEATED] = layers[_REPEATED].astype("category")
     notes = (*(note for part in parts for note in part.notes), *_mixed(parts))
-    return _once(Measured(points, layers, sum(part.doubtful for part in parts), notes))
+    controls = pd.concat([part.controls for part in parts])
+    return _once(Measured(points, layers, sum(part.doubtful for part in parts), notes, controls))
 
 
 def _mixed(parts: Iterable[Measured]) -> list[str]:
@@ -111,7 +120,7 @@ def _once(measured: Measured) -> Measured:
     groups = layers.groupby(["point_id", "call_index"], sort=False)
     ms = groups["ms"].median()
     layers = groups.first().assign(ms=ms).reset_index()
-    return Measured(points, layers, measured.doubtful, measured.notes)
+    return replace(measured, points=points, layers=layers)
 
 
 def _read(run: RunDir) -> Measured:
@@ -137,7 +146,9 @@ def _read(run: RunDir) -> Measured:
     joined = layers.join(
         table[["model", "input_size", "algorithm", "gpu", "dtype", "setting"]], on="point_id"
     )
-    return Measured(table, joined, len(inference) - len(good), tuple(data.of_earlier_files()))
+    controls = good.reindex(columns=CONTROLS).astype({"control_ms": float})
+    doubtful, notes = len(inference) - len(good), tuple(data.of_earlier_files())
+    return Measured(table, joined, doubtful, notes, controls.dropna())
 
 
 def setting(points: pd.DataFrame) -> pd.Series[str]:
@@ -171,3 +182,10 @@ def _layers(run: RunDir) -> pd.DataFrame:
     names = {*kinds, *numbers}
     table = pd.read_csv(run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers})
     return table.rename(columns={"median_ms": "ms"})
+
+
+def controls(run: RunDir, gpu: str) -> list[float]:
+    """Return the times of the control at the valid points that a sweep has on a GPU so far."""
+    rows = (row for shard in run.shards() for row in shards.read(shard).rows)
+    known = (row.get("control_ms") for row in rows if row["gpu"] == gpu and row["valid"] == "true")
+    return [float(ms) for ms in known if ms]
