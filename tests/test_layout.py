@@ -27,7 +27,6 @@ TESTED_WITH = {
     "preflight/findings": "preflight/test_checks",
     "predict/baselines": "predict/test_check",
     "predict/fallbacks": "predict/test_model",
-    "predict/intervals": "predict/test_check",
     "predict/leaving_out": "predict/test_check",
     "predict/shapes": "predict/test_sweep",
     "predict/terms": "predict/test_physics",
