@@ -1,4 +1,4 @@
-"""Records what a terminal of 80 columns shows, for docs/screens.md.
+"""Records what a terminal of 80 columns shows, for docs/tutorial.md.
 
 ::
 
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PAGE = Path(__file__).parent / "screens.md"
+PAGE = Path(__file__).parent / "tutorial.md"
 BLOCK = re.compile(r"(<!-- (\w+): recorded -->\n).*?(<!-- end -->)", re.DOTALL)
 WIDTH, HEIGHT = 80, 60
 SWEEP = """\

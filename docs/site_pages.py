@@ -1,7 +1,8 @@
 """Adds pages to the site that are not files in docs/; mkdocs calls the functions `on_...`.
 
-The pages are README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md with adapted links, and a
-page that lists every module with the first line of its docstring, in the order of README's map.
+The pages are README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and benchmarks/README.md with
+adapted links, and a page that lists every module with the first line of its docstring, in the order
+of CONTRIBUTING's map.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
+    "benchmarks/README.md": "figures.md",
 }
 CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)]*)?\))")
@@ -32,7 +34,7 @@ ROW = re.compile(r"^\| `([\w/]+/)` \| ([^|]+) \| ((?:`\w+`(?:, )?)+) \|$", re.MU
 
 
 class MapRow(NamedTuple):
-    """A row of README's map: a folder below the package, what it does, its modules."""
+    """A row of the map: a folder below the package, what it does, its modules."""
 
     folder: str
     meaning: str
@@ -50,7 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Remove the backslash before a bar in code, which GitHub needs and Python-Markdown shows."""
-    return CODE.sub(lambda found: found[0].replace(r"\|", "|"), markdown)
+    plain = CODE.sub(lambda found: found[0].replace(r"\|", "|"), markdown)
+    return LINK.sub(_relinked, plain)
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -61,13 +64,17 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _relinked(link: re.Match[str]) -> str:
-    target = PAGES.get(link[2], link[2].removeprefix("docs/"))
+    path = link[2].removeprefix("../")
+    target = PAGES.get(path) or (
+        path.removeprefix("docs/") if path.startswith("docs/") else link[2]
+    )
     return f"{link[1]}{target}{link[3]}"
 
 
 def map_rows() -> list[MapRow]:
-    """Return the rows of README's map of the code."""
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map of the code")[2]
+    """Return the rows of CONTRIBUTING's map of the code."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## The map of the code")[2]
     return [
         MapRow("" if folder == "hpcsweep/" else folder, meaning, re.findall(r"\w+", names))
         for folder, meaning, names in ROW.findall(table)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-
-from paths import ROOT
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -144,12 +141,9 @@ def test_no_command_shows_the_help_and_is_no_error(desk, command):
 
 
 def test_help_cuts_no_description_of_a_command(desk):
-    """Each fits into a line of 80 columns, in the order of the README's table."""
+    """Each fits into a line of 80 columns."""
     lines = desk.run_process("--help", COLUMNS="80").stdout.partition("Commands:\n")[2].splitlines()
     assert [line for line in lines if "..." in line] == []
-    readme = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| `hpcsweep (\w+)", readme, re.MULTILINE)
-    assert [line.split()[0] for line in lines] == list(dict.fromkeys(rows))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""README's map of the code and CONTRIBUTING name what is in the tree, all of it."""
+"""CONTRIBUTING, with its map of the code, names what is in the tree, all of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PACKAGE = ROOT / "src" / "hpcsweep"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-ROOTS = (ROOT, PACKAGE)  # paths in CONTRIBUTING start at one of these
+ROOTS = (ROOT, PACKAGE.parent, PACKAGE)  # paths in CONTRIBUTING start at one of these
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|toml|yaml))`")
 DEFINED = re.compile(r"`([A-Za-z_]\w+)`(?: or `(\w+)`)? in `([\w/]+\.py)`")
 
@@ -50,7 +50,7 @@ def test_the_map_names_every_module_exactly_once():
     twice = sorted(name for name, times in named.items() if times > 1)
     wrong = f"lacks {lacks}" * bool(lacks) + f" has ghosts {ghosts}" * bool(ghosts)
     wrong += f" names twice {twice}" * bool(twice)
-    assert not wrong, f"the map in README.md {wrong.strip()}"
+    assert not wrong, f"the map in CONTRIBUTING.md {wrong.strip()}"
 
 
 def test_every_path_in_contributing_exists():

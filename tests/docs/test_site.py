@@ -87,7 +87,7 @@ def test_broken_links_fail_the_build(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name)
     for path in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml"]:
         shutil.copy(path, tmp_path)
-    page = tmp_path / "docs" / "profiling.md"
+    page = tmp_path / "docs" / "python.md"
     page.write_text(page.read_text() + "".join(f"[broken]({link})\n" for link in links))
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
