@@ -73,7 +73,16 @@ def test_what_would_be_so_again_is_not_measured_again(folder: Folder) -> None:
 def test_valid_and_failed_points_have_no_line(folder: Folder) -> None:
     """Nor have runs under a profiler."""
     fine = {"status": "ok", "valid": "true", "flags": "noisy", "load_avg_1min": "99"}
-    assert told(folder, fine, row() | {"status": "error"}, row() | {"status": "profiled"}) == ""
+    assert (
+        told(
+            folder,
+            fine,
+            row("old_files"),
+            row() | {"status": "error"},
+            row() | {"status": "profiled"},
+        )
+        == ""
+    )
 
 
 def test_without_a_sweep_file_no_command_is_named(folder: Folder) -> None:

@@ -219,7 +219,7 @@ def read(run: RunDir, where: str = "") -> Dataset:
     if where:
         kept = select(kept, Dataset(run, kept, Tally(), 0).conditions(where))
     ok = kept["status"] == PointStatus.OK
-    earlier = kept[ok & _flagged(kept, {"old_files"})]
+    earlier = kept[ok & flagged(kept, {"old_files"})]
     kept = kept.drop(earlier.index)
     ok = ok[kept.index]
     measured = kept[ok]
@@ -305,12 +305,12 @@ def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
     sound = rows.get("valid", pd.Series("", rows.index)) != "false"
     if not noise:
         return sound
-    return sound | ~_flagged(rows, DOUBTFUL - {"very_noisy"})
+    return sound | ~flagged(rows, DOUBTFUL - {"very_noisy"})
 
 
 def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which rows carry a flag that makes their times unreliable."""
-    return _flagged(rows, _DOUBT)
+    return flagged(rows, _DOUBT)
 
 
 def machine(rows: pd.DataFrame) -> noise.Machine | None:
@@ -334,7 +334,8 @@ def unreliable(rows: pd.DataFrame) -> list[str]:
     return [f"?  unreliable: {', '.join(told)}"] if told else []
 
 
-def _flagged(rows: pd.DataFrame, names: Collection[str]) -> pd.Series[bool]:
+def flagged(rows: pd.DataFrame, names: Collection[str]) -> pd.Series[bool]:
+    """Return which rows carry one of these flags."""
     return _flags(rows).isin(names).groupby(level=0).any().reindex(rows.index, fill_value=False)
 
 

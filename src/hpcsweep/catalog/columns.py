@@ -44,6 +44,8 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "inaccurate": "an output or a convolution is further from float64 than rounding explains",
     "unverified": "an output or a convolution could not be compared with float64",
     "profiled": "a profiler ran at the same time and changed the times",
+    "lonely": "ten times as long as both neighbours over an axis of numbers, or as all other "
+    "repetitions, and no flag says why; `collect` finds it",
     "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
 }
 # The others explain.
@@ -74,7 +76,7 @@ DOUBTFUL: Final = frozenset(_DOUBTS)
 # doubts of what a point is, not of what disturbed it: measured again, it would have them again
 LASTING: Final = frozenset({
     "algorithm_mismatch", "algorithm_absent", "launch_bound", "compiling", "switched", "inaccurate",
-    "unverified", "profiled", "old_files",
+    "unverified", "profiled",
 })  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
+from hpcsweep.collect import lonely
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards, state, tally
 from hpcsweep.store.rundir import Age, ShardPath
@@ -56,11 +57,13 @@ class Entry:
     point_id: str
     status: PointStatus
     doubts: str  # the flags that make it not valid
+    explained: frozenset[str]  # what may make it differ from its neighbours
+    ms: float  # median; 0 where there is none, as of a noop
     gpu: str
     versions: Versions
     own_files: OwnFiles
     started: str  # when it was measured
-    order: tuple[object, ...]
+    order: tuple[tuple[int, object], ...]
     origin: Origin
     line: bytes
     columns: tuple[str, ...]
@@ -97,6 +100,8 @@ def entry(  # noqa: PLR0913 - a record
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
         doubts=sys.intern(tally.doubts_of(cells)),
+        explained=lonely.EXPLAIN.intersection(cells.get("flags", "").split(";")),
+        ms=_ms(cells),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
         own_files=_own_files(*(cells.get(name, "") for name in _MADE_OF)),
@@ -203,11 +208,18 @@ def mixes(winners: Iterable[Entry]) -> list[Mix]:
     ]
 
 
-def flags(before: str, *, mixed: bool, old: bool = False) -> str:
-    """Return a row's flags with `version_mix` and `old_files` added or removed."""
-    marks = {VERSION_MIX: mixed, OLD_FILES: old}
+def flags(before: str, *, mixed: bool, old: bool = False, alone: bool = False) -> str:
+    """Return a row's flags with `version_mix`, `old_files` and `lonely` added or removed."""
+    marks = {VERSION_MIX: mixed, OLD_FILES: old, lonely.LONELY: alone}
     kept = [flag for flag in before.split(";") if flag and flag not in marks]
     return ";".join([*kept, *(mark for mark, raised in marks.items() if raised)])
+
+
+def _ms(cells: Mapping[str, str]) -> float:
+    try:
+        return float(cells.get("median_ms") or 0) if cells.get("workload") != "noop" else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _place(row: Mapping[str, str], which: str) -> Place:
@@ -226,7 +238,7 @@ def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 -
         number = float(text) if numeric else nan
     except ValueError:
         number = nan
-    return (1, number) if isfinite(number) else (2, text)
+    return (lonely.NUMBER, number) if isfinite(number) else (2, text)
 
 
 @lru_cache(maxsize=1000)

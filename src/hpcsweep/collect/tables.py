@@ -17,7 +17,7 @@ from typing import IO, Final, NamedTuple
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import COMMIT, DOUBTFUL, LAYER_COLUMNS, MERGED_COLUMNS, SAMPLE_COLUMNS
-from hpcsweep.collect import merge
+from hpcsweep.collect import lonely, merge
 from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import seals, shards, tally
@@ -142,14 +142,15 @@ def _write_rows(
     headers = {id(found.columns): found.columns for found in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
     flags, orphan, source, valid = map(columns.index, ("flags", "orphan", "source", "valid"))
-    minority = marks.minority()
+    minority, apart = marks.minority(), lonely.among(winners)
     file.write(_head(columns))
     for found in winners:
         cells = picks[id(found.columns)](found.values())
         mixed = found.status is PointStatus.OK and (found.gpu, found.versions) in minority
-        old, was_old = bool(pool.old_files(found)), merge.OLD_FILES in cells[flags].split(";")
-        cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old)
-        if old or was_old:
+        old, alone = bool(pool.old_files(found)), found.point_id in apart
+        doubted = not {merge.OLD_FILES, lonely.LONELY}.isdisjoint(cells[flags].split(";"))
+        cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old, alone=alone)
+        if old or alone or doubted:
             sound = DOUBTFUL.isdisjoint(cells[flags].split(";"))
             cells[valid] = str(sound).lower()
             found.doubts = tally.doubts_of({"valid": cells[valid], "flags": cells[flags]})

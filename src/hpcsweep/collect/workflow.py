@@ -254,9 +254,7 @@ class _Writing:
             unread=len(reading.unread),
             version_mixes=[mix_to_json(mix) for mix in mixes],
             notes=[*self._damage, *members.notes, *self._old_files(winners)],
-            disturbed=disturbed.advice(
-                self._run, (found.cells() for found in winners if found.doubts)
-            ),
+            disturbed=disturbed.advice(self._run, map(_marked, winners)),
             damaged=self._damage,
             empty=_empty(self._run, written),
             nothing=self._nothing,
@@ -314,6 +312,12 @@ def _tally(winners: list[Entry]) -> Tally:
     for entry in winners:
         found.add(entry.status, entry.doubts)
     return found
+
+
+def _marked(found: Entry) -> dict[str, str]:
+    """Return the cells of a row with the flags that the tables give it."""
+    doubts = {"valid": "false", "flags": found.doubts} if found.doubts else {"valid": "true"}
+    return {"status": found.status, **(found.cells() if found.doubts else {}), **doubts}
 
 
 def _ordered(found: Tally) -> dict[str, int]:

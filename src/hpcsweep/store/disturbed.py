@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.columns import LASTING
 from hpcsweep.store.state import PointStatus
-from hpcsweep.store.tally import doubts_of
+from hpcsweep.store.tally import VALID, doubts_of
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -28,11 +28,13 @@ _FIGURES: Final = (
     ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
     ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
 )
+_TOLD: Final = {VALID, "old_files"}  # these have a line and a command of their own
 _WORDS: Final = {
     "shared_gpu": "another process on the GPU",
     "shared_cpu": "several workers at the same time",
     "throttled": "the GPU throttled",
     "clock_drift": "the GPU's clock moved",
+    "lonely": "ten times as long as the neighbours",
 }
 
 
@@ -42,7 +44,7 @@ def advice(run: RunDir, rows: Iterable[Row]) -> str:
     Flags of what a point is, such as `algorithm_absent`, would be there again.
     """
     measured = (row for row in rows if row["status"] == PointStatus.OK)
-    flags = [({*doubts.split(";")}, row) for row in measured if (doubts := doubts_of(row))]
+    flags = [({*doubts_of(row).split(";")} - _TOLD, row) for row in measured]
     passing = [row for names, row in flags if names - LASTING]
     lasting = {name for names, _ in flags if names <= LASTING for name in names}
     told = []

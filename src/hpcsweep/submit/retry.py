@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcsweep.collect import fresh
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
-from hpcsweep.store import ledger, tally
+from hpcsweep.store import ledger
 from hpcsweep.store.state import PointStatus
+from hpcsweep.store.tally import doubts_of
 from hpcsweep.submit import own_files, request, workflow
 from hpcsweep.submit.request import DEFAULT
-from hpcsweep.text import count
-from hpcsweep.text import tally as counted
+from hpcsweep.text import count, tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,9 +84,11 @@ def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> fr
 
 
 def _invalid(run: RunDir) -> frozenset[str]:
-    return frozenset(
-        point_id for point_id, doubts in tally.doubts_in(run.shards()).items() if doubts
-    )
+    """Return the points whose rows are not valid, in tables of all rows that there are."""
+    found, _notes = fresh.tables_of(run)
+    with found.overall.open(newline="", encoding="utf-8") as file:
+        ok = (row for row in csv.DictReader(file) if row["status"] == PointStatus.OK)
+        return frozenset(row["point_id"] for row in ok if doubts_of(row))
 
 
 def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
@@ -143,4 +147,4 @@ def _profile(name: str, manifest: Manifest) -> Profile:
 
 
 def _tally(known: Mapping[str, str]) -> str:
-    return counted(Counter(known.values()), PointStatus) or "no point has a row"
+    return tally(Counter(known.values()), PointStatus) or "no point has a row"
