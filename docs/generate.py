@@ -23,7 +23,6 @@ from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
-from hpcsweep.cli import settings as configuration
 from hpcsweep.extras import EXTRAS
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.state import PointStatus
@@ -164,21 +163,6 @@ def extras() -> str:
         (
             (f"`{name}`", ", ".join(dict.fromkeys(extra.packages.values())), extra.serves)
             for name, extra in EXTRAS.items()
-        ),
-    )
-
-
-def options() -> str:
-    """Return the key of every option in a configuration file, its variable and its meaning."""
-    return table(
-        ("key", "variable", "meaning"),
-        (
-            (
-                f"`{'.'.join(loc)}`",
-                f"`{configuration.variable(loc)}`",
-                f"{'`false`: ' * (option.flag_value is False)}{option.help or ''}",
-            )
-            for loc, option in configuration.options(program)
         ),
     )
 
@@ -337,7 +321,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit codes": exit_codes,
     "extras": extras,
-    "options": options,
     "slurm states": slurm_states,
     "sweep keys": sweep_keys,
     "profile keys": profile_keys,
