@@ -59,6 +59,8 @@ class Results:
 def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:
     """Return the tables of a sweep, given by its name, its file or its results folder.
 
+    ``SWEEP@RUN`` has the rows of one of its runs alone, such as ``quickstart@previous``.
+
     They hold all rows that there are now; they are collected first if need be.
 
     `results` is the folder of all results; by default as for the commands.
@@ -68,8 +70,8 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
-    (run,) = common.runs(named.parent if inside else settings.results_folder(results), [str(sweep)])
-    run, notes = fresh.tables_of(run)
+    root = named.parent if inside else settings.results_folder(results)
+    run, notes = fresh.tables_of(common.one_of(root, str(sweep)))
     for line in notes:
         warnings.warn(f"{run.name}: {line}", stacklevel=2)
     return Results(run)

@@ -58,7 +58,8 @@ def run(path: Path, seed: int, text: str = SWEEP, **options: Any) -> RunDir:
 def again(run: RunDir, path: Path, submission: str, cells: Callable[..., dict[str, Any]]) -> None:
     """Measure the sweep of a run again, as another submission."""
     folder = resultsfolder.Folder(run, resultsfolder.points_of(path, SWEEP))
-    folder.submit(submission, text=SWEEP, round=1)
+    number = len(run.submissions())
+    folder.submit(submission, text=SWEEP, round=number, again=number)
     shard = folder.shard(submission)
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:

@@ -34,6 +34,7 @@ _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
 _OWN: Final = "own_files"
 _MADE_OF: Final = ("model", "weights", "dataset")  # the axes that own files belong to
 _SHOWN: Final = 5
+_ROW: Final = ("submission", "chunk", "attempt", "point_id", "started_at", "median_ms")
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def compare(
     table, judged = _judged(kept, numbered, metric, margin)
     shown = tuple(a for a in keys if a in {"model", *dataset.varying_axes(numbered)})
     notes = [
+        *_same_rows(*sides),
         *([f"compared: {', '.join(differing.values())}"] if differing else []),
         *(f"only in {side.label}: {text}" for side, text in zip((first, second), lone, strict=True)
           if text),
@@ -147,6 +149,16 @@ def compare(
         *second.notes,
     ]  # fmt: skip
     return Comparison(first, second, metric, table, shown, judged, tuple(notes))
+
+
+def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
+    """Return a line on rows that are on both sides: no noise tells them apart."""
+    names = [name for name in _ROW if name in first and name in second]
+    own, other = (set(rows[names].itertuples(index=False, name=None)) for rows in (first, second))
+    if own == other:
+        return ["both sides are the same rows: nothing was measured twice, so nothing can differ"]
+    shared = len(own & other)
+    return [f"{count(shared, 'row')} of both sides are the same ones"] if shared else []
 
 
 def _known(side: Side, metric: str) -> pd.DataFrame:

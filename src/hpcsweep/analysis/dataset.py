@@ -264,13 +264,6 @@ def typed(path: Path, sweep: str) -> pd.DataFrame:
     return found
 
 
-def typed_cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of texts, as shards hold them, with the types of the merged tables."""
-    rows = rows.replace("", None)
-    numbers = [name for name in map(str, rows) if KINDS.get(name) in {"int", "float"}]
-    return rows.assign(**{name: pd.to_numeric(rows[name]) for name in numbers})
-
-
 def _has_rows(path: Path) -> bool:
     with path.open("rb") as file:
         return bool(file.readline() and file.readline())

@@ -1,29 +1,32 @@
 """What a person compares: sweeps, submissions, GPUs, or results folders of other machines.
 
-A side is written ``SWEEP[@SUBMISSION][:column=value,...]``. SWEEP is a name or a folder. SUBMISSION
-is the beginning of a submission's id, such as its date; its rows are read from the shards, since
-the tables keep one row per point. Several, joined by ``+``, are repeated runs of one side.
+A side is written ``SWEEP[@RUN][:column=value,...]``. SWEEP is a name or a folder. RUN is one of its
+runs (see `store.runs`); without it a side has the newest row of each point. Several, joined by
+``+``, are repeated runs of one side.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
 from hpcsweep import files
 from hpcsweep.analysis import dataset
 from hpcsweep.errors import UsageError
-from hpcsweep.store import rundir, shards
+from hpcsweep.store import rundir, runs
 from hpcsweep.store.rundir import RunDir
-from hpcsweep.store.state import PointStatus
-from hpcsweep.store.tally import Tally
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# a colon and two digits behind the run belong to its time
+_SIDE: Final = re.compile(r"(.*?)(?:@([^:@/]*(?::\d\d)*))?(?::(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -55,27 +58,51 @@ def read(
         UsageError: there is no such sweep, submission, column or value.
     """
     found = [
-        _part(results, part, where, everything=everything, renewed=renewed)
+        side
         for part in text.split("+")
+        for side in _parts(results, part, where, everything=everything, renewed=renewed)
     ]
-    rows = pd.concat([side.rows for side in found], keys=range(len(found)), names=["part"])
-    rows = rows.reset_index("part").reset_index(drop=True)
-    if "submission" not in rows:
-        rows["submission"] = ""
-    numbers = rows.groupby(["part", "submission"], dropna=False, sort=False).ngroup()
-    notes = tuple(f"{text}: {note}" for side in found for note in side.notes)
-    return Side(text, rows.assign(run=numbers), notes)
+    rows = pd.concat([side.rows for side in found], keys=range(len(found)), names=["run"])
+    notes = tuple(f"{side.label}: {note}" for side in found for note in side.notes)
+    return Side(text, rows.reset_index("run").reset_index(drop=True), notes)
 
 
-def _part(
+def _parts(
     results: Path, text: str, where: str, *, everything: bool, renewed: Callable[[RunDir], RunDir]
-) -> Side:
-    named, _, match = text.partition(":")
-    name, at, submission = named.partition("@")
+) -> Iterator[Side]:
+    name, at, match = _split(text)
     run = _run(results, name)
-    data = _submitted(run, submission) if at else dataset.read(renewed(run))
-    rows, notes = data.chosen(match, where, everything=everything, noise=True)
-    return Side(text, rows.copy(), tuple(notes))
+    for one in [run] if at is None else runs.named(run, at):
+        rows, notes = dataset.read(renewed(one)).chosen(match, where, everything=everything,
+                                                        noise=True)  # fmt: skip
+        which = [] if at is None else [", ".join(one.ages())]
+        yield Side(text, rows.copy(), (*which, *notes))
+
+
+def _split(text: str) -> tuple[str, str | None, str]:
+    """Return the name, the run, and the columns with their values."""
+    found = _SIDE.fullmatch(text)
+    assert found  # noqa: S101 - every text fits
+    return found[1], found[2], found[3] or ""
+
+
+def of_runs(results: Path, text: str, fewest: int) -> list[str]:
+    """Return a side for each run of the sweep that a side names, the oldest first.
+
+    Raises:
+        UsageError: it names one run already, or there are not as many as `fewest`.
+    """
+    name, at, match = _split(text)
+    if at is not None:
+        raise UsageError(f"{text} is one run: name what to compare it with")
+    run = _run(results, name)
+    every = runs.of(run)
+    if len(every) < fewest:
+        has = f"{count(len(every), 'run')} ({', '.join(one.began for one in every)})"
+        again = shlex.join(["hpcsweep", "submit", run.name, "--again"])
+        raise UsageError(f"{run.name} has {has}; `{again}` measures it once more")
+    rest = f":{match}" if match else ""
+    return [f"{name}@{one.number}{rest}" for one in every]
 
 
 def _run(results: Path, name: str) -> RunDir:
@@ -92,24 +119,3 @@ def _run(results: Path, name: str) -> RunDir:
         has = f"one of {names}" if inside else "it has no overall.csv and no submissions"
         raise UsageError(f"{path}: which results folder? {has}")
     return inside[0]
-
-
-def _submitted(run: RunDir, begins: str) -> dataset.Dataset:
-    """Return the measured rows of the submissions whose ids begin like this."""
-    begins = begins.replace("-", "", 2) if begins[4:5] == "-" else begins
-    ids = [name for name in run.ages() if name.startswith(begins)]
-    if not ids:
-        there = ", ".join(run.ages()) or "none"
-        raise UsageError(f"{run.path}: no submission begins with '{begins}' (there are: {there})")
-    rows = pd.DataFrame([row for name in ids for row in _rows(run, name)])
-    if rows.empty:
-        raise UsageError(f"{run.path}: no measured point in {', '.join(ids)}")
-    rows = dataset.typed_cells(rows).drop_duplicates(["submission", "point_id"], keep="last")
-    return dataset.Dataset(run, rows, Tally(Counter({str(PointStatus.OK): len(rows)})), 0)
-
-
-def _rows(run: RunDir, submission: str) -> Iterator[dict[str, str]]:
-    for shard in run.shards_of(submission):
-        for row in shards.read(shard).rows:
-            if row["status"] == PointStatus.OK:
-                yield {key: cell for key, cell in row.items() if not key.startswith("_")}

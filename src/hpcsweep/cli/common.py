@@ -125,6 +125,11 @@ sample_option = click.option(
     help="Take only N evenly spread values of input_size and batch_size for each combination of "
     "the other axes.",
 )
+again_option = click.option(
+    "--again",
+    is_flag=True,
+    help="Measure everything once more, as a new run; go on with the last one if it lacks points.",
+)
 nodes_option = click.option(
     "--nodes",
     type=click.IntRange(min=1),
@@ -214,6 +219,24 @@ def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[R
     if single and len(found) > 1:
         raise UsageError(f"which sweep? {results} has: {', '.join(one.name for one in found)}")
     return found
+
+
+def one_of(results: Path, text: str | None) -> RunDir:
+    """Return the results of a sweep, or those of one of its runs alone: ``SWEEP[@RUN]``."""
+    from hpcsweep.store import runs as runs_of
+
+    name, at, run = (text or "").rpartition("@")
+    if not at or Path(text or "").exists():
+        return runs(results, (text,) if text else (), single=True)[0]
+    found = runs_of.named(runs(results, (name,), single=True)[0], run)
+    if len(found) > 1:
+        raise UsageError(f"{text} is {len(found)} runs: {', '.join(one.name for one in found)}")
+    return found[0]
+
+
+def tables_of(results: Path, text: str | None) -> RunDir:
+    """Return the same with tables of all rows that there are now."""
+    return renewed(one_of(results, text))
 
 
 def renewed(run: RunDir) -> RunDir:

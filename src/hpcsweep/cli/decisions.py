@@ -14,8 +14,8 @@ from hpcsweep.cli.common import (
     all_option,
     format_options,
     renewed,
-    runs,
     tables,
+    tables_of,
     top_option,
     where_option,
 )
@@ -62,7 +62,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import layers
 
-    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
+    one = tables_of(results, sweep)
     found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
     return tables([found], form)
 
@@ -111,7 +111,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
 
     if confirm:
         extras.need("measure", "--confirm")
-    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
+    one = tables_of(results, sweep)
     found = best.read(one, where=where, over=over, everything=everything)
     if out:
         output.write_sweep(out, found.sweep_file())
@@ -145,7 +145,7 @@ def _confirmed(found: Best) -> View:
 
 @click.command()
 @click.argument("first")
-@click.argument("others", nargs=-1, required=True, metavar="SECOND...")
+@click.argument("others", nargs=-1, metavar="[SECOND]...")
 @where_option
 @click.option(
     "--metric", metavar="COLUMN", default="median_ms", show_default=True, help="A time, or a rate."
@@ -178,10 +178,12 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> Answer:
     """Say which rows are faster or slower than in FIRST, beyond noise.
 
-    A side is SWEEP[@SUBMISSION][:column=value,...], where SWEEP is a name or a results folder and
-    SUBMISSION the beginning of an id, such as a date. Runs joined by + are repeats of one side.
+    A side is SWEEP[@RUN][:column=value,...], where SWEEP is a name or a results folder and RUN a
+    date (2026-11-20, or 2026-11-20T14:05), a number of `status`, or `previous`. Runs joined by +
+    are repeats of one side. One sweep alone: its last run against the one before.
 
     \b
+    hpcsweep compare quickstart
     hpcsweep compare resnet152_gemm:gpu=v100 resnet152_gemm:gpu=l40 --across driver_version
     hpcsweep compare nightly@20260101+nightly@20260102 nightly@20260103 --fail-on slower:5%
     """
@@ -189,9 +191,9 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.errors import Regression
 
     limit = _limit(fail_on) if fail_on else None
+    texts = (first, *others) if others else sides.of_runs(results, first, 2)[-2:]
     read = [
-        sides.read(results, text, where, everything=everything, renewed=renewed)
-        for text in (first, *others)
+        sides.read(results, text, where, everything=everything, renewed=renewed) for text in texts
     ]
     named = [name.strip() for name in across.split(",")]
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]

@@ -16,6 +16,7 @@ from hpcsweep.cli.common import (
     renewed,
     runs,
     tables,
+    tables_of,
     top_option,
     where_option,
 )
@@ -110,7 +111,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     _check_picture(out, "plot")
     from hpcsweep.analysis import output
 
-    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
+    one = tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
     look = output.Look(width, height, font)
     if layers:

@@ -12,7 +12,13 @@ import click
 
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli.answer import Answer, note
-from hpcsweep.cli.common import cluster_option, nodes_option, request_of, sample_option
+from hpcsweep.cli.common import (
+    again_option,
+    cluster_option,
+    nodes_option,
+    request_of,
+    sample_option,
+)
 from hpcsweep.text import count, in_columns
 
 if TYPE_CHECKING:
@@ -118,9 +124,16 @@ def _remembering(
 @cluster_option
 @nodes_option
 @sample_option
+@again_option
 @click.pass_obj
-def estimate(
-    results: Path, spec: str, clusters: tuple[str, ...], nodes: int | None, sample: int | None
+def estimate(  # noqa: PLR0913 - one argument per option
+    results: Path,
+    spec: str,
+    clusters: tuple[str, ...],
+    nodes: int | None,
+    sample: int | None,
+    *,
+    again: bool,
 ) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
@@ -128,7 +141,7 @@ def estimate(
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    options = Options(sample=sample, nodes=nodes)
+    options = Options(sample=sample, nodes=nodes, again=again)
     asked = [request_of(sweep, name, options) for name in clusters or ("local",)]
     found = [cost.of(results, one) for one in asked]
     announce(results, asked)

@@ -13,11 +13,13 @@ from hpcsweep import extras
 from hpcsweep.cli import answer, common, streams
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import (
+    again_option,
     break_lock_option,
     check_option,
     cluster_option,
     meant_for,
     nodes_option,
+    one_of,
     request_of,
     runs,
     sample_option,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 @workers_option
 @nodes_option
 @sample_option
+@again_option
 @click.option(
     "--dry-run",
     "dry",
@@ -94,6 +97,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     until_error: str | None,
     allowed: tuple[str, ...],
     *,
+    again: bool,
     watch: bool,
     dry: bool,
     skip_dominated: bool,
@@ -113,6 +117,8 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.submit.request import Options
 
     target = _target(until_error, watch=watch, dry=dry)
+    if again and target is not None:
+        raise UsageError("--until-error measures as little as it takes; leave out --again")
     sweep = _loaded(spec)
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
@@ -128,6 +134,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         skip_dominated=skip_dominated,
         goes_on=collects,
         check=check,
+        again=again,
     )
     action = _dry_run() if dry else workflow.submit
     requests = [request_of(sweep, name, options) for name in meant_for(sweep, clusters)]
@@ -320,16 +327,24 @@ def points(results: Path, sweep: str | None, point: str | None, statuses: str) -
     hpcsweep show quickstart --status error,timeout
     hpcsweep show quickstart 3f2a9c11
     """
+    from hpcsweep.store import runs as store_runs
     from hpcsweep.tracking import points
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = one_of(results, sweep)
     found = points.read(one, [name.strip() for name in statuses.split(",") if name.strip()])
     if point:
         chosen = points.named(found, point)
         return Answer(record=chosen.to_json, text=chosen.text)
+    listed = store_runs.listed(one)
     return Answer(
-        record=lambda: {"sweep": one.name, "points": (each.to_json() for each in found)},
-        text=lambda: points.table(one.name, found, answer.width()),
+        record=lambda: {
+            "sweep": one.name,
+            "runs": [each.to_json() for each in listed],
+            "points": (each.to_json() for each in found),
+        },
+        text=lambda: "\n".join(
+            [*store_runs.lines(listed), points.table(one.name, found, answer.width())]
+        ),
     )
 
 

@@ -15,9 +15,9 @@ from hpcsweep.cli.common import (
     all_option,
     break_lock_option,
     format_options,
-    renewed,
     runs,
     tables,
+    tables_of,
     top_option,
     where_option,
 )
@@ -139,7 +139,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         extras.need("page", "report --html")
     from hpcsweep.analysis.report import read
 
-    one = renewed(*runs(results, (sweep,) if sweep else (), single=True))
+    one = tables_of(results, sweep)
     if html:
         from hpcsweep.analysis.page import write
 

@@ -29,6 +29,8 @@ def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
     Raises:
         ResultsError: a newer version wrote the folder.
     """
+    if run.only is not None:
+        return _made_aside(run)
     found = run.shards()
     if not found or workflow.is_up_to_date(run):
         return run, []
@@ -39,19 +41,22 @@ def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
     memory = incremental.load(run)
     raw = bool(memory and memory.raw)
     try:
-        report, aside = workflow.collect(run, _SECONDS, raw=raw), []
+        report = workflow.collect(run, _SECONDS, raw=raw)
     except (Busy, ResultsError) as why:
-        run = replace(run, tables=_folder())
-        report = workflow.collect(run, raw=raw)
-        aside = [f"its newest rows are shown, but its tables could not be renewed: {why}"]
+        run, lines = _made_aside(run, raw=raw)
+        said = f"its newest rows are shown, but its tables could not be renewed: {why}"
+        return run, [said, *lines]
     error = report.error()
-    return run, [*aside, *([str(error)] if error else []), *_parquet(run)]
+    return run, [*([str(error)] if error else []), *_parquet(run)]
 
 
-def _folder() -> Path:
+def _made_aside(run: RunDir, *, raw: bool = False) -> tuple[RunDir, list[str]]:
+    """Return a sweep with tables in a folder for this process alone, and what is amiss."""
     path = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
+    run = replace(run, tables=path)
+    error = workflow.collect(run, raw=raw).error()
+    return run, [str(error)] if error else []
 
 
 def _in_tables_only(run: RunDir) -> set[str]:

@@ -33,6 +33,7 @@ class Ledger:
 
     status: dict[str, PointStatus] = field(default_factory=dict)  # of points with a row
     live: dict[str, str] = field(default_factory=dict)  # the submission that will measure it
+    again: int = 0  # the run that new submissions belong to: `Manifest.again`
 
     def settled(self, again: Iterable[str] = ()) -> set[str]:
         """Return the ids that need no submission; statuses in `again` count as not measured."""

@@ -67,6 +67,7 @@ class Manifest:
     rehearsal: bool = False
     sample: int | None = None
     round: int = 0  # larger than that of every submission of the sweep before this one
+    again: int = 0  # how often the sweep was measured before, since --again was asked for
     created_at: str = ""  # UTC, ISO 8601
     host: str = ""
     user: str = ""
@@ -230,7 +231,11 @@ def _wrong(found: Mapping[str, Any], record: Manifest) -> str:
     """Say what cannot be right though its type is."""
     if "layout" not in found:
         return "it has no `layout`, as every manifest has"
-    for name, value in (("chunks", record.chunks), ("round", record.round)):
+    for name, value in (
+        ("chunks", record.chunks),
+        ("round", record.round),
+        ("again", record.again),
+    ):
         if not 0 <= value <= _MOST:
             return f"`{name}` cannot be {value!r:.20}"
     return ""

@@ -68,10 +68,15 @@ class _File:
 
 @dataclass(frozen=True)
 class RunDir:
-    """The results folder of one sweep; its merged tables may be made in a folder aside."""
+    """The results folder of one sweep; its merged tables may be made in a folder aside.
+
+    With `only` some of its submissions, they must be.
+    """
 
     path: Path
     tables: Path | None = None
+    only: frozenset[str] | None = None  # some submissions, those of a run; None: all
+    at: str = ""  # what names them, behind an @
 
     sweep_file = _File("sweep.yaml")  # as last submitted
     overall = _File("overall.csv")
@@ -86,7 +91,7 @@ class RunDir:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return f"{self.path.name}@{self.at}" if self.at else self.path.name
 
     def itself(self) -> RunDir:
         """Return this folder, with its tables as they are."""
@@ -95,13 +100,15 @@ class RunDir:
     def file(self, name: str) -> Path:
         """Return the path of something in this folder."""
         aside = self.tables if name in _OF_COLLECT else None
+        if name in _OF_COLLECT and self.only is not None and not aside:
+            raise ResultsError(f"{self.path}: the tables of {self.name} were not made")
         return (aside or self.path) / name
 
     def command(self, verb: str, *more: str) -> str:
         """Return a command about this sweep as a person types it."""
         root = str(self.path.parent)
         where = () if root == "results" else ("--results", root)
-        return shlex.join(["hpcsweep", *where, verb, self.name, *more])
+        return shlex.join(["hpcsweep", *where, verb, self.path.name, *more])
 
     def submission(self, submission_id: str) -> SubmissionDir:
         """Return one submission's folder, which need not exist."""
@@ -129,7 +136,8 @@ class RunDir:
         """
         ages: dict[str, Age] = {}
         last = 0
-        for name in sorted({*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}):
+        every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
+        for name in sorted(every if self.only is None else every & self.only):
             last = manifest.round_of(self.submission(name).manifest, last)
             ages[name] = last, name
         return dict(sorted(ages.items(), key=lambda item: item[1]))

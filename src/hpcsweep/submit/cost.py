@@ -29,6 +29,7 @@ class Cost:
     chunks: int
     settled: int
     seconds: Mapping[str, float]
+    run: int | None = None  # of a sweep that is measured once more
     width: float | None = None  # the factor that they may be too low by, nine times in ten
     counts: Mapping[Basis, int] = field(default_factory=dict)
     basis: str = ""
@@ -43,6 +44,7 @@ class Cost:
         return {
             "sweep": self.sweep,
             "profile": self.profile,
+            "run": self.run,
             "points": self.points,
             "chunks": self.chunks,
             "already_measured": self.settled,
@@ -55,8 +57,9 @@ class Cost:
 
     def text(self) -> str:
         """Return the counts, the time, and what that rests on."""
+        run = f", run {self.run}" if self.run else ""
         head = (
-            f"{self.sweep} on {self.profile}: {count(self.points, 'point')} in "
+            f"{self.sweep}{run} on {self.profile}: {count(self.points, 'point')} in "
             f"{count(self.chunks, 'chunk')}, {self.settled:,} measured already"
         )
         if not self.points:
@@ -92,6 +95,7 @@ def of(results: Path, asked: Request) -> Cost:
         chunks=len(chunks),
         settled=sum(settled.values()),
         seconds={asked.device: sum(chunks)} if chunks else {},
+        run=known.again + 1 if asked.options.again else None,
         width=seconds_of.width if seconds_of.is_calibrated else None,
         counts=dict(seconds_of.counts),
         basis=seconds_of.basis(),

@@ -51,7 +51,8 @@ def run(results: Path, asked: Request, say: Say) -> int:
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)
-    own_files.tell_changed(sweep, asked, say)
+    if not asked.options.again:
+        own_files.tell_changed(sweep, asked, say)
     say(expected.text())
     prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
     if asked.profile.in_slurm and expected.points:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, files
-from hpcsweep.errors import Refused
-from hpcsweep.store import chunk_file, ledger, rundir
+from hpcsweep.errors import Refused, UsageError
+from hpcsweep.store import chunk_file, ledger, rundir, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
@@ -51,6 +51,7 @@ class Prepared:
     basis: str = ""  # what `seconds` rest on
     settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
     live: Sequence[str] = ()  # the submissions that hold the live points
+    again: int = 0  # the run that it belongs to, from 0
 
 
 NOTHING: Final = Prepared()
@@ -77,8 +78,8 @@ def prepare(
     if first is None:
         if into is None and run.submissions_dir.is_dir():
             _keep_sweep(run, request)
-        on_their_way = {before.live.get(point.point_id) for point in request.points()}
-        return Prepared(settled=settled, live=sorted(filter(None, on_their_way)))
+        live = sorted(_holders(request, before))
+        return Prepared(settled=settled, live=live, again=before.again)
     number, seconds_of = run.next_round(), estimate.estimator(run, request)
     submission = rundir.new_submission(into or run, request.profile.name)
     with _discarded_on_failure(submission):
@@ -91,6 +92,7 @@ def prepare(
         manifest = Manifest(
             id=submission.id,
             round=number,
+            again=before.again,
             run=_settings(request, before),
             chunks=count,
             points=points,
@@ -108,6 +110,7 @@ def prepare(
         time_limit=manifest.time_limit,
         basis=seconds_of.basis(),
         settled=settled,
+        again=before.again,
     )
 
 
@@ -186,8 +189,43 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
 
 
 def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
-    """Return the points that are measured, queued or running, for a request."""
-    return ledger.read(run, queue, profiled=request.profile.wrapper != "none")
+    """Return the points that are measured, queued or running, for a request.
+
+    For one that measures everything again these are the points of the last run, as long as it lacks
+    some of those that were sent; else of none, since the next run begins.
+
+    Raises:
+        Refused: points of the last run are still queued or running, and no other one lacks.
+    """
+    profiled = request.profile.wrapper != "none"
+    if profiled and request.options.again:
+        raise UsageError(f"--again: profile {request.profile.name} profiles, and measures nothing")
+    found = ledger.read(run, queue, profiled=profiled)
+    every = runs.of(run)
+    if not every:
+        return found
+    last = every[-1]
+    found.again = last.number - 1
+    if request.options.again:
+        found.status = ledger.statuses(last.dir)
+        sent = last.planned() & {point.point_id for point in request.points()}
+        if sent and sent <= found.status.keys():
+            _refuse_live(run, request, found)
+            found.again, found.status = last.number, {}
+    return found
+
+
+def _refuse_live(run: RunDir, request: Request, known: ledger.Ledger) -> None:
+    """Let no run begin while points of an earlier one are on their way."""
+    if ids := _holders(request, known):
+        told = f"{run.name}: points of {', '.join(sorted(ids))} are queued or running"
+        raise Refused(f"{told}: wait until they ended, or {run.command('cancel')}")
+
+
+def _holders(request: Request, known: ledger.Ledger) -> set[str]:
+    """Return the submissions in which points of a request are queued or running."""
+    points = (point.point_id for point in request.points())
+    return {known.live[point_id] for point_id in points if point_id in known.live}
 
 
 def unmeasured(request: Request, known: ledger.Ledger, settled: dict[str, int]) -> Iterator[Point]:

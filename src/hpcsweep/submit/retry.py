@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hpcsweep.collect import fresh
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
-from hpcsweep.store import ledger
+from hpcsweep.store import runs
 from hpcsweep.store.state import PointStatus
 from hpcsweep.store.tally import doubts_of
 from hpcsweep.submit import own_files, request, workflow
@@ -49,7 +49,7 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     Raises:
         UsageError: an unknown status, no such point, or no submission to one of `clusters`.
     """
-    known = ledger.statuses(run)
+    known = runs.statuses(run)
     if (changed or invalid) and not point_ids:
         point_ids = ("",)
     wanted = _named(run, known, point_ids) if point_ids and known else _of_status(known, statuses)

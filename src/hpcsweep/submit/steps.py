@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hpcsweep.store import runs
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import prepare
 from hpcsweep.text import count, duration
@@ -42,6 +43,11 @@ class Submit:
         return self.ready.submission
 
     @property
+    def counts(self) -> RunDir:
+        """Return the sweep with the rows that count as measured: with --again the last run's."""
+        return runs.of(self.run)[-1].dir if self.asked.options.again else self.run
+
+    @property
     def seconds(self) -> float:
         """What the estimate gives the points, workers side by side."""
         return self.ready.seconds / max(self.asked.workers, 1)
@@ -52,7 +58,8 @@ class Submit:
         asked, settled = self.asked, counted(self.ready.settled, PointStatus)
         where = f"{asked.device}, a rehearsal" if asked.rehearsal else asked.device
         before = f"; already measured or queued: {settled}" if settled else ""
+        run = f", run {self.ready.again + 1}" if asked.options.again else ""
         return (
-            f"{asked.sweep.name}: {count(self.ready.points, 'point')} on {where}, about "
+            f"{asked.sweep.name}{run}: {count(self.ready.points, 'point')} on {where}, about "
             f"{duration(self.seconds)}{before}"
         )

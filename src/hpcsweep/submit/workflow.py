@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
-from hpcsweep.store import disturbed, failures, ledger, locks, rundir, tally
+from hpcsweep.store import disturbed, failures, ledger, locks, rundir, runs, tally
 from hpcsweep.store.state import FAILED
 from hpcsweep.store.tally import Tally
 from hpcsweep.submit import launchers, own_files, prepare, progress
@@ -39,7 +39,7 @@ def submit(results: Path, asked: Request, say: Say) -> int:
         own_files.check([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     prepare.tell_namesake(job.run, asked, say)
-    if not asked.only:
+    if not asked.only and not asked.options.again:
         own_files.tell_changed(job.run, asked, say)
     locked, unlocked = (_in_slurm(), ()) if asked.profile.in_slurm else (_LOCKED_HERE, _UNLOCKED)
     with locks.held(job.run, LOCKED_BY):
@@ -144,7 +144,7 @@ def _in_slurm() -> Sequence[Step]:
 
 def _measured_before(job: Submit, settled: dict[str, int]) -> str:
     """Return how many points were measured before, and how many of them are not valid."""
-    doubts, asked = tally.doubts_in(job.run.shards()), job.asked.points()
+    doubts, asked = tally.doubts_in(job.counts.shards()), job.asked.points()
     found = Tally(Counter(settled))
     found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
     return str(found)
@@ -165,7 +165,7 @@ def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
 
 def _exit_code(job: Submit) -> int:
     """Return 0 when every point asked for is final and none failed."""
-    known = ledger.statuses(job.run)
+    known = runs.statuses(job.counts)
     found = {known.get(point.point_id) for point in job.asked.points()}
     if None in found:
         return Incomplete.exit_code

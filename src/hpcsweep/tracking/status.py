@@ -26,9 +26,11 @@ from hpcsweep.store import (
     ledger,
     rounds,
     rundir,
+    runs,
     shards,
     tally,
 )
+from hpcsweep.store.runs import Listed
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
@@ -148,6 +150,8 @@ def _sweep(
     groups: dict[str, list[_Submission]] = {}
     for one in found:
         groups.setdefault(one.label, []).append(one)
+    for label, group in groups.items():  # earlier runs are listed, and not counted once more
+        groups[label] = [one for one in group if one.manifest.again == group[-1].manifest.again]
     profiles = [_profile(run, label, group, answer) for label, group in groups.items()]
     try:
         avoided = bad_nodes.current(run, answer, [shard for one in found for shard in one.rowless])
@@ -168,7 +172,20 @@ def _sweep(
         unanswered=[str(missing) for missing in answer.unanswered if in_slurm],
         artifacts=run.artifacts(),
         until=until,
+        runs=_runs(run, found),
     )
+
+
+def _runs(run: RunDir, found: Sequence[_Submission]) -> list[Listed]:
+    """Return the runs, with the points of the submissions of each."""
+    listed = []
+    for one in runs.of(run):
+        own = [sent for sent in found if sent.dir.id in (one.dir.only or ())]
+        planned = {point for sent in own for ids in sent.ids.values() for point in ids}
+        doubts = dict(chain.from_iterable(sent.doubts.items() for sent in own))
+        status = best(chain.from_iterable(sent.taken() for sent in own))
+        listed.append(Listed(one, planned, status, doubts))
+    return listed
 
 
 def _profile(

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.store import runs
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.store.tally import VALID, Tally
 from hpcsweep.text import aligned, count, cut, duration, folded, tally
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.failures import Failure
     from hpcsweep.store.rounds import Until
+    from hpcsweep.store.runs import Listed
     from hpcsweep.tracking.bad_nodes import BadNode
 
 _TROUBLES: Final = 10  # lines
@@ -139,11 +141,13 @@ class SweepStatus:
     unanswered: list[str]
     artifacts: list[Path]
     until: list[Until] = field(default_factory=list)  # of `submit --until-error`, by device
+    runs: list[Listed] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
         return {
             "sweep": self.sweep,
+            "runs": [one.to_json() for one in self.runs],
             "profiles": [profile.to_json() for profile in self.profiles],
             "problems": self.problems,
             "avoided_nodes": [asdict(node) for node in self.avoided],
@@ -154,7 +158,11 @@ class SweepStatus:
 
     def words(self) -> list[str]:
         """Return the lines below the table."""
-        lines = [*self.problems, *(line for p in self.profiles for line in p.words())]
+        lines = [
+            *runs.lines(self.runs),
+            *self.problems,
+            *(line for p in self.profiles for line in p.words()),
+        ]
         lines += [f"{one.device}: {one.text()}" for one in self.until]
         if self.avoided:
             told = ", ".join(map(str, self.avoided))

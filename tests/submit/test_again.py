@@ -1,0 +1,108 @@
+"""`submit --again`: everything once more as a new run, beside the rows of the earlier ones."""
+
+from __future__ import annotations
+
+import json
+
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, UsageError
+from hpcsweep.store import ledger, runs, shards
+from localruns import FORTY_SLOW, TEN
+
+
+def again(desk, *more, code=0):
+    """Run `submit --again` here, and return what it said."""
+    done = desk.run("submit", "sweep.yaml", "--cluster", "local", "--again", *more)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows_of(run):
+    """Return how many rows each run has."""
+    return [len([*shards.keys_of(one.dir.shards())]) for one in runs.of(run)]
+
+
+def test_a_new_run_measures_every_point_beside_the_earlier_rows(measured):
+    """The rows, ids and submissions of the earlier run stay as they are."""
+    run = measured.sweep()
+    before = {path: path.read_bytes() for path in run.shards_dir.rglob("*.csv")}
+    assert "sweep, run 2: 10 points" in again(measured)
+    assert rows_of(run) == [10, 10]
+    assert all(path.read_bytes() == text for path, text in before.items())
+    first, second = (ledger.statuses(one.dir) for one in runs.of(run))
+    assert first == second
+    assert "run 3: 10 points" in again(measured)
+    assert "nothing to measure (10 ok)" in measured.submit().stdout
+    assert rows_of(run) == [10, 10, 10]
+
+
+def test_an_interrupted_run_is_gone_on_with(desk):
+    """The same command measures what that run lacks, and starts the next one only afterwards."""
+    desk.spec(FORTY_SLOW)
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local", "--sample", "9").returncode == 0
+    going = desk.start("submit", "sweep.yaml", "--cluster", "local", "--sample", "9", "--again")
+    desk.wait_for_rows(12)
+    assert "queued or running" in again(desk, "--sample", "9", code=Incomplete.exit_code)
+    going.terminate()
+    going.communicate(timeout=60)
+    assert going.returncode == EXIT_INTERRUPTED
+    assert rows_of(desk.sweep())[1] < 9
+    assert "run 2: " in again(desk, "--sample", "9")
+    assert rows_of(desk.sweep()) == [9, 9]
+    second = runs.of(desk.sweep())[1]
+    assert len(second.dir.submissions()) == 2
+    assert len({*ledger.statuses(second.dir)}) == 9
+
+
+def test_points_of_another_profile_join_the_last_run(measured):
+    """Two clusters that are measured one after the other are one run, not two halves."""
+    (measured.folder / "other.yaml").write_text("extends: local\ngpu: other\n")
+    for profile in ("other.yaml", "local", "other.yaml"):
+        measured.run("submit", "sweep.yaml", "--cluster", profile, "--again")
+    assert rows_of(measured.sweep()) == [20, 20]
+
+
+def test_a_sweep_that_grew_is_measured_whole(measured):
+    """The run before was complete for the sweep as it was then."""
+    again(measured)
+    measured.spec(TEN.replace("[a, b]", "[a, b, c]"))
+    assert "run 3: 15 points" in again(measured)
+
+
+def test_estimate_and_dry_run_tell_the_run_that_submit_would_measure(measured):
+    """And nothing is written on the way."""
+    told = json.loads(measured.run("estimate", "sweep.yaml", "--again", "--json").stdout)
+    (one,) = told["estimates"]
+    assert (one["run"], one["points"], one["already_measured"]) == (2, 10, 0)
+    assert "sweep, run 2 on local: 10 points" in again(measured, "--dry-run")
+    assert rows_of(measured.sweep()) == [10]
+
+
+def test_failures_of_the_last_run_count(measured):
+    """Also where the run before had measured these points: `retry` measures them in the last."""
+    again(measured)
+    second = runs.of(measured.sweep())[1]
+    (shard,) = second.dir.shards()
+    (point, *_) = ledger.statuses(second.dir)
+    rows = shards.read(shard).rows
+    shard.overall.write_bytes(b"")
+    with shards.ShardWriter(shard.next_attempt()) as writer:
+        for row in rows:
+            failed = {"status": "error"} if row["point_id"] == point else {}
+            cells = {name: cell for name, cell in row.items() if not name.startswith("_")}
+            writer.commit({**cells, **failed}, (), ())
+    assert runs.statuses(measured.sweep())[point] == "error"
+    assert "measured 1 ok" in measured.run("retry", "sweep").stdout
+    assert rows_of(measured.sweep()) == [10, 11]
+    assert "no point is error" in measured.run("retry", "sweep").stdout
+
+
+def test_what_does_not_go_together_is_told(measured):
+    """Rounds measure as little as they can; a profiler measures nothing."""
+    assert (
+        "leave out --again"
+        in measured.run("submit", "sweep.yaml", "--again", "--until-error", "3%").stderr
+    )
+    (measured.folder / "ncu.yaml").write_text("extends: local\nwrapper: ncu\n")
+    done = measured.run("submit", "sweep.yaml", "--cluster", "ncu.yaml", "--again")
+    assert done.returncode == UsageError.exit_code
+    assert len(runs.of(measured.sweep())) == 1
