@@ -290,7 +290,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     check: bool,
     break_lock: bool,
 ) -> Answer:
-    """Measure failed points again, or those that are not valid, or whose own files changed."""
+    """Measure points again: failed, invalid, or of changed files."""
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
 
