@@ -55,6 +55,25 @@ def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster:
     assert [len(one.points) for one in rounds.read(desk.sweep("s"))["v100"].rounds] == [3, 4]
 
 
+def test_a_round_that_is_not_valid_ends_it_until_a_retry(cluster: Lab, desk: Desk):
+    """In the queue as on one machine; `status` names the command."""
+    fails = "sleep_ms: 4, fail: [{how: contended, attempts: 1}]"
+    (desk.folder / "s.yaml").write_text(SPEC.replace("sleep_ms: 40", fails))
+    told = _until(desk, "--watch")
+    assert told.returncode == 10, told.stdout + told.stderr
+    assert "none of its last points is valid" in told.stdout
+    assert "these 3 points again: hpcsweep retry s --invalid" in desk.run("status", "s").stdout
+    assert (
+        "3 points to measure again on v100"
+        in desk.run("retry", "s", "--invalid", "--dry-run").stdout
+    )
+    assert desk.run("retry", "s", "--invalid").returncode == 0
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    assert "not valid" not in desk.run("status", "s").stdout.partition("v100: round")[0]
+    assert [row["valid"] for row in desk.rows("s")] == ["false"] * 3 + ["true"] * 3
+    assert len(desk.sweep("s").submissions()) == 2
+
+
 @pytest.mark.slow
 def test_jobs_that_end_without_rows_are_not_sent_for_ever(cluster: Lab, desk: Desk):
     """A setup that fails: two submissions, and then the exit code for missing points."""

@@ -44,6 +44,18 @@ def test_points_that_are_not_valid_are_measured_again(desk):
     assert (told.returncode, "no point is not valid (4 ok)" in told.stdout) == (0, True)
 
 
+def test_before_any_row_nothing_is_not_valid(desk):
+    """There are no tables, either."""
+    desk.spec(NOOP)
+    desk.run("submit", "sweep.yaml")
+    for shard in desk.sweep().shards():
+        for path in (shard.overall, shard.samples):
+            path.unlink()
+    done = desk.run("retry", "sweep", "--invalid")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no point is not valid (no point has a row)" in done.stdout
+
+
 def test_only_those_of_the_named_points_that_are_not_valid(desk):
     """And with several reasons, those that meet one."""
     desk.spec(NOOP + "measure: {fail: [{when: {model: b}, how: contended}]}\n")

@@ -10,7 +10,7 @@ from hpcsweep.store import disturbed
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hpcsweep.adaptive.judge import Judged
     from hpcsweep.adaptive.measured import Known
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 20  # groups
 _NEXT: Final = {
-    Why.INVALID: "when these are measured again, the same command goes on",
+    Why.INVALID: "when some of them have valid rows, the same command goes on",
     Why.BUDGET: "the same command with a larger --max-gpu-hours goes on",
     Why.NOISE: "a larger target can be reached, or this one with less noise (more `iterations`)",
     Why.STUCK: "a larger target can be reached; without --until-error every point is measured",
@@ -31,8 +31,11 @@ _WORST: Final = (Why.INVALID, Why.BUDGET, Why.STUCK, Why.NOISE, Why.REACHED, Why
 
 def outcome(plan: Plan) -> str:
     """Return why no further round comes: of several groups the worst reason."""
-    found = set(plan.why.values())
-    return next((why.says for why in _WORST if why in found), Why.COMPLETE.says)
+    return _worst(plan.why.values()).says
+
+
+def _worst(found: Iterable[Why]) -> Why:
+    return min(found, key=_WORST.index, default=Why.COMPLETE)
 
 
 def missed(plan: Plan, known: Known) -> list[Judged]:
@@ -64,7 +67,7 @@ def lines(run: RunDir, plan: Plan, known: Known, until: Until, predicted: int) -
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
     if groups := missed(plan, known):
-        why = plan.why.get(groups[0].group.name, Why.COMPLETE)
+        why = _worst(plan.why.get(one.group.name, Why.COMPLETE) for one in groups)
         of = count(len(plan.judged), "group")
         yield f"  target missed in {len(groups):,} of {of}; {_NEXT[why]}"
     if rest := until.of - len(known.done) - predicted:

@@ -86,6 +86,8 @@ def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> fr
 def _invalid(run: RunDir) -> frozenset[str]:
     """Return the points whose rows are not valid, in tables of all rows that there are."""
     found, _notes = fresh.tables_of(run)
+    if not found.overall.exists():
+        return frozenset()
     with found.overall.open(newline="", encoding="utf-8") as file:
         ok = (row for row in csv.DictReader(file) if row["status"] == PointStatus.OK)
         return frozenset(row["point_id"] for row in ok if doubts_of(row))
