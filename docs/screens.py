@@ -32,7 +32,6 @@ measure: {warmup: 2, iterations: 5}
 SUBMIT = "hpcsweep submit small.yaml --cluster local"
 WATCH = "hpcsweep status small --watch"
 LATER = {
-    "report": "hpcsweep report small",
     "show": "hpcsweep show small",
     "layers": "hpcsweep layers small --where input_size=96 --top 8 --all",
 }
@@ -93,8 +92,8 @@ def record(folder: str) -> dict[str, tuple[str, str]]:
         found = {
             "running": (SUBMIT, running),
             "watch": (WATCH, watched),
-            "submit": (SUBMIT, work.finished()),
         }
+        work.finished()
         work.type("hpcsweep collect small")
         work.finished()
         for name, command in LATER.items():
