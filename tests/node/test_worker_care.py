@@ -23,6 +23,7 @@ STATUS = {
     "hang": ("timeout", "no result within 1 s"),
     "oom": ("oom", "peak 5.00 GiB, limit 4.00 GiB"),
     "unsupported": ("unsupported", "injected: cannot be done here"),
+    "contended": ("ok", ""),
 }
 
 
