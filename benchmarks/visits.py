@@ -88,7 +88,8 @@ def main() -> None:
         print_head("sweep | rows | stars for auto | for the other | not repeated | flags | seconds")
         sizes = -(-options.rows // len(NETWORKS))
         equal = {"models": ", ".join(NETWORKS), "sizes": sizes, "other": "{default: auto}"}
-        planted = {"models": f"benchmarks.visits:{Planted.__name__}", "sizes": options.rows, "other": "gemm"}
+        model = f"benchmarks.visits:{Planted.__name__}"
+        planted = {"models": model, "sizes": options.rows, "other": "gemm"}
         sweeps = ("once", equal, 1), ("equal", equal, options.visits)
         for sweep, values, visits in (*sweeps, ("planted", planted, options.visits)):
             text = SWEEP.format(**values, visits=visits)
