@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.measurement import flops, hooks, printing
+from benchmarks.measurement import flops
 
 
 def _at_length(*values):
@@ -44,21 +44,3 @@ def test_a_difference_is_told(monkeypatch):
     assert [what.split(":")[0] for what in differ] == [
         "flops", "convolutions", "convolutions by formula"
     ]  # fmt: skip
-
-
-def test_a_ratio_is_that_of_pairs():
-    """A drift that hits both of a pair leaves the ratio as it is."""
-    drift = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
-    assert printing.ratio(drift, [1.5 * time for time in drift]) == "1.500 [1.500, 1.500]"
-
-
-def test_hooks_are_held_against_plain_passes_in_turns(monkeypatch, capsys):
-    """Each clock has a control and the timers, both paired with plain passes of the same round."""
-    monkeypatch.setattr(hooks.torch, "set_num_threads", lambda _: None)  # other tests need theirs
-    monkeypatch.setattr(hooks, "_ROUNDS", 6)
-    monkeypatch.setattr(hooks, "_PASSES", 1)
-    monkeypatch.setattr(hooks, "_POINTS", (("squeezenet1_1", 32),))
-    assert hooks.main()
-    rows = [line for line in capsys.readouterr().out.splitlines() if "squeezenet" in line]
-    assert [row.count("A/A control") for row in rows] == [1, 0, 1, 0]
-    assert all("nan" not in row for row in rows)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import pytest
 
 from benchmarks import odd_networks
@@ -39,20 +36,3 @@ def judged(told=None, problem=None, **cells):
 def test_a_verdict_is_what_the_two_counts_and_the_output_say(verdict, expected):
     """An alarm where the output is right is false, and so is a proof of nothing."""
     assert verdict.startswith(expected)
-
-
-@pytest.mark.slow
-def test_results_are_kept_and_not_measured_again(tmp_path, monkeypatch, capsys):
-    """A second run prints the same line; a false one there ends with 1."""
-    path = tmp_path / "odd.jsonl"
-    monkeypatch.setattr(
-        sys, "argv", ["x", "--only", "mixed", "--algorithms", "gemm", "--keep", str(path)]
-    )
-    assert odd_networks.main() == 0
-    first = capsys.readouterr().out
-    (told,) = map(json.loads, path.read_text().splitlines())
-    assert told["covered"] == pytest.approx(told["counted"], abs=0.1)
-    assert "1 networks x 1 algorithms: 1 pairs, 0 proven, 0 false alarms or proofs" in first
-    path.write_text(json.dumps(told | {"verdict": "FALSE PROOF"}) + "\n")
-    assert odd_networks.main() == 1
-    assert "FALSE PROOF" in capsys.readouterr().out

@@ -9,7 +9,6 @@ import time
 import psutil
 import pytest
 
-from benchmarks.peers import __main__ as study
 from benchmarks.peers import watching
 from paths import ROOT
 
@@ -50,16 +49,6 @@ def test_the_study_runs_with_hpcsweep(tmp_path):
     assert wall.startswith("**ended after 2 s, ")
 
 
-def test_a_run_that_was_ended_is_no_complete_one():
-    """Its points until the limit, and the rate and the costs of these."""
-    cells = study._figures([(watching.Cost(45.0, 9.0, 50.0, 7, complete=False), 90)])
-    assert cells == ["**ended after 45 s, 90 points**", "2.0", "9.00", "100.00", "50", "7"]
-    cells = study._figures([(watching.Cost(45.0, 9.0, 50.0, 7, complete=False), 0)])
-    assert cells[:4] == ["**ended after 45 s, 0 points**", "0.0", "9.00", ""]
-    cells = study._figures([(watching.Cost(s, 3.0, 50.0, 7), 90) for s in (1.0, 2.0, 4.0)])
-    assert cells[:2] == ["2.00 (1.00 to 4.00)", "45.0"]
-
-
 def test_a_tool_that_does_not_end_is_ended_with_all_that_it_started(tmp_path):
     """A grandchild in a session of its own, too; and its figures are told as incomplete ones."""
     script = "setsid sh -c 'echo $$ > pid; exec sleep 60' & sleep 60"
@@ -69,9 +58,3 @@ def test_a_tool_that_does_not_end_is_ended_with_all_that_it_started(tmp_path):
     assert cost.wall >= 0.5
     assert time.monotonic() - before < 30
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
-
-
-def test_a_command_that_fails_has_no_figures(tmp_path):
-    """What it cost is nobody's business."""
-    with pytest.raises(subprocess.CalledProcessError):
-        watching.run([["false"]], tmp_path, {}, limit=60)

@@ -36,13 +36,6 @@ def test_every_generated_file_is_what_the_code_would_write(generate: ModuleType)
     assert stale == []
 
 
-def test_every_table_of_the_generator_is_in_a_page(generate: ModuleType) -> None:
-    """Nothing is generated for nobody."""
-    text = "".join(path.read_text() for path in DOCS.glob("**/*.md"))
-    used = {found[2] for found in generate.BLOCK.finditer(text)}
-    assert used == set(generate.TABLES)
-
-
 @pytest.mark.parametrize("example", examples("sweeps.md"))
 def test_every_sweep_of_the_documentation_loads_and_has_points(
     tmp_path: Path, example: str

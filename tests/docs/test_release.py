@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-import yaml
 
 import docscripts
 import hpcsweep
@@ -58,23 +55,3 @@ def test_the_version_of_the_package_has_notes():
     assert "Slurm" in notes(
         f"v{hpcsweep.__version__}", (ROOT / "CHANGELOG.md").read_text(), package
     )
-
-
-@pytest.mark.parametrize(
-    "name", ["CITATION.cff", ".pre-commit-config.yaml", *(
-        path.relative_to(ROOT).as_posix() for path in (ROOT / ".github").rglob("*.yml")
-    )],
-)  # fmt: skip
-def test_files_for_other_programs_are_yaml(name):
-    """Each is a map."""
-    assert isinstance(yaml.safe_load((ROOT / name).read_text()), dict)
-
-
-def test_the_workflow_runs_what_a_person_runs_on_every_python():
-    """`make test`, from the oldest version that the package allows."""
-    job = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["test"]
-    assert job["strategy"]["matrix"]["python"] == ["3.10", "3.11", "3.12", "3.13"]
-    assert job["steps"][-1]["run"].startswith("make test")
-    oldest = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
-    assert oldest
-    assert oldest[1] == "3.10"

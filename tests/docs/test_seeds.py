@@ -12,7 +12,6 @@ import pytest
 import torch
 import yaml
 
-from hpcsweep.analysis import report_training
 from hpcsweep.spec import lookup
 
 QUICK = {"layers": False, "evidence": False, "numerics": False, "warmup": 1, "iterations": 2}
@@ -56,17 +55,6 @@ def test_a_document_runs_without_a_gpu(desk, name):
             assert off == ("phase_sum" in row["flags"])
     assert desk.run("collect", name).returncode == 0
     assert "seconds of the whole training" in desk.run("report", name).stdout
-
-
-def test_the_tables_on_the_page_have_the_columns_that_are_printed():
-    """After the axes; how long things took is the machine's business."""
-    page = (lookup.names(lookup.SWEEPS)["quickstart"].parents[1] / "docs" / "seeds.md").read_text()
-    heads = [line for line in page.splitlines() if line.startswith("model  ")]
-    assert len(heads) == 2 * len(NEEDS_A_GPU)
-    for number, head in enumerate(heads):
-        columns = report_training.WHOLE if number % 2 else report_training.STEP
-        names = [name for _, name, _ in columns if name != "covered"]  # all was: it is left out
-        assert " ".join(head.split()).endswith(" ".join(names))
 
 
 def test_the_page_names_every_sweep_and_every_sweep_names_the_real_data():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -50,13 +49,6 @@ def test_the_readme_lists_every_page():
     assert sorted(pages - set(LINK.findall(listed))) == []
 
 
-def test_every_module_has_a_line_that_says_what_it_does(added):
-    """The first line of its docstring."""
-    lines = re.findall(r"^\| `\w+` \| (.*) \|$", added["reference/modules.md"], re.MULTILINE)
-    assert len(lines) > 100
-    assert all(lines)
-
-
 def build(project, folder):
     """Build the site of a project as `make docs` does."""
     command = (sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder))
@@ -76,19 +68,3 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
     pages = [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")]
     assert len(pages) > 15
     assert [page.name for page in pages if fetched.search(page.read_text())] == []
-
-
-@needs_mkdocs
-@pytest.mark.slow
-def test_broken_links_fail_the_build(tmp_path):
-    """To a page, to a heading, and to a picture; each is named."""
-    links = ("nowhere.md", "sweeps.md#nothing", "pictures/none.svg")
-    for name in ("docs", "src"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    for path in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml"]:
-        shutil.copy(path, tmp_path)
-    page = tmp_path / "docs" / "python.md"
-    page.write_text(page.read_text() + "".join(f"[broken]({link})\n" for link in links))
-    done = build(tmp_path, tmp_path / "site")
-    assert done.returncode != 0
-    assert [link for link in links if link not in done.stderr] == []
