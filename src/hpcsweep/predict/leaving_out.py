@@ -44,12 +44,10 @@ class Left:
         return list(dict.fromkeys(self.points["fold"]))
 
 
-def leave_out(
-    measured: Measured, kind: str, *, compare: bool = False, most: int = _MOST_FOLDS
-) -> Left | None:
+def leave_out(measured: Measured, kind: str, *, compare: bool = False) -> Left | None:
     """Return what a model says of each part, having seen the others; None if there is one part."""
     points, calls = [], []
-    for name, out in _folds(measured.points, kind, most):
+    for name, out in _folds(measured.points, kind):
         train, test = measured.of(measured.points[~out]), measured.of(measured.points[out])
         said = _said(train, test, compare=compare)
         points.append(said.points.assign(fold=name))
@@ -59,7 +57,7 @@ def leave_out(
     return Left(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
 
 
-def _folds(points: pd.DataFrame, kind: str, most: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     column = points[KINDS[kind]]
     values = sorted(column.unique())
     if kind == "size":  # every fourth size, so that sizes on both sides are there
@@ -67,7 +65,7 @@ def _folds(points: pd.DataFrame, kind: str, most: int) -> Iterator[tuple[str, ND
         folds = min(_SIZE_FOLDS, len(values) // 2)
         chosen = [(f"sizes {part + 1}", number % folds == part) for part in range(folds)]
     else:
-        folds = min(most, len(values))
+        folds = min(_MOST_FOLDS, len(values))
         parts = [values[part::folds] for part in range(folds)]
         chosen = [(", ".join(map(str, part)), column.isin(part)) for part in parts]
     if folds > 1:

@@ -31,7 +31,6 @@ _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis",
 _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
 _TOLD: Final = 0.02  # a shift of the machine
-_FOLDS: Final = 12
 
 
 class Basis(Word):
@@ -232,7 +231,7 @@ def _left_out(bases: set[Basis], measured: Measured) -> dict[Basis, Left | None]
     """Return, for each basis of a prediction, the points that lacked the same when left out."""
     kinds = {basis: _TRIED.get(basis) for basis in Basis if basis in bases - {Basis.MEASURED}}
     return {
-        basis: leaving_out.leave_out(measured, kind, most=_FOLDS) if kind else None
+        basis: leaving_out.leave_out(measured, kind) if kind else None
         for basis, kind in kinds.items()
     }
 
