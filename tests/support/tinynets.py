@@ -440,3 +440,21 @@ class Product(nn.Module):
 def goes_on():
     """Two convolutions, and what is none after them."""
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 10, 3), Product())
+
+
+class TwoTypes(nn.Module):
+    """Two convolutions, the second one in float64, or as complex numbers."""
+
+    def __init__(self, dtype=torch.float64):
+        """Make the layers."""
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, dtype=dtype)
+
+    def forward(self, x):
+        """Convolve twice."""
+        return self.second(self.first(x).to(self.second.weight.dtype)).mean((2, 3)).abs().float()
+
+
+def complex_too():
+    """Return a network whose second convolution is complex."""
+    return TwoTypes(torch.complex64)

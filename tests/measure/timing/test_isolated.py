@@ -123,7 +123,7 @@ def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
     model = models.build(models.ModelKey.of(wanted), CPU)
     shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
     calls = [call for call in shapes.calls if call.conv is not None]
-    pool = isolated._Pool(model, calls, wanted)
+    pool = isolated._Pool(next(model.parameters()), calls, wanted)
     fmt = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     for call in calls:
         inputs = pool.inputs(call)
@@ -158,7 +158,7 @@ def test_inputs_lie_as_an_allocator_would_lay_them():
     model = models.build(models.ModelKey.of(wanted), CPU)
     call = shape_pass(model, models.make_inputs(wanted, CPU)[0]).convolution_calls[0]
     odd = dataclasses.replace(call, inputs=((1, 3, 7, 7),))
-    inputs = isolated._Pool(model, [odd], wanted).inputs(odd)
+    inputs = isolated._Pool(next(model.parameters()), [odd], wanted).inputs(odd)
     assert {(x.data_ptr() - inputs[0].data_ptr()) % 256 for x in inputs} == {0}
     assert caches.outgrown(CPU, len(inputs) * inputs[0].nbytes)
 
@@ -218,3 +218,11 @@ def test_a_flushed_cache_is_allowed(bench):
     """Cold caches are flushed before each call, as before each pass."""
     done = bench.measure(point(cache_state="cold", measure=ONCE))
     assert {row["n"] for row in done.layers} == {2}
+
+
+@pytest.mark.parametrize("model", ["TwoTypes", "complex_too"])
+def test_a_layer_is_timed_in_its_own_type(bench, model):
+    """Whatever that of the first one is."""
+    done = bench.measure(point(f"tinynets:{model}", measure=ONCE))
+    timed = [row["layer"] for row in done.layers if row["layer_timer"] == "isolated"]
+    assert timed == ["first", "second"]

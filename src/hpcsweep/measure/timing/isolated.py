@@ -69,12 +69,18 @@ def measure(
     convolutions = [call for call in calls if call.conv is not None]
     keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True)]
     firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
-    pool = _Pool(model, [*firsts.values()], point)
+    layers = {key: model.get_submodule(firsts[key].layer) for key in dict.fromkeys(keys)}
+    weights = {key: next(layer.parameters()) for key, layer in layers.items()}
+    types = {weight.dtype: weight for weight in weights.values()}  # a layer may have its own
+    pools = {
+        dtype: _Pool(weight, [firsts[key] for key in layers if weights[key].dtype == dtype], point)
+        for dtype, weight in types.items()
+    }
     flush = caches.preparation("cold", next(model.parameters()).device)
     with loop.quiet_collector():  # once, since a collection takes a tenth of a second
         found = {
-            key: _time(model.get_submodule(call.layer), pool.inputs(call), point, flush)
-            for key, call in ((key, firsts[key]) for key in dict.fromkeys(keys))
+            key: _time(layer, pools[weights[key].dtype].inputs(firsts[key]), point, flush)
+            for key, layer in layers.items()
         }
     timer = BATCHED if _in_batches(point) else _ISOLATED
     timed_s = sum(one.seconds for one in found.values())
@@ -124,10 +130,9 @@ def _time(
 
 
 class _Pool:
-    """Random numbers; the inputs of all layers are views of them."""
+    """Random numbers of a weight's type; the inputs of all layers with that type are views."""
 
-    def __init__(self, model: nn.Module, calls: Sequence[Call], point: Point) -> None:
-        weight = next(model.parameters())
+    def __init__(self, weight: Tensor, calls: Sequence[Call], point: Point) -> None:
         self._device, self._bytes_of_one = weight.device, weight.element_size()
         self._nhwc = point.axes["memory_format"] == "nhwc"
         need = max((self._count(call) * self._step(call) for call in calls), default=0)
