@@ -130,7 +130,7 @@ def compare(
         UsageError: nothing is on both sides, or they differ in what `across` does not name.
 
     """
-    sides = [_known(side, metric) for side in (first, second)]
+    sides = [known(side, metric) for side in (first, second)]
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
     keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
@@ -161,7 +161,7 @@ def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
     return [f"{count(shared, 'row')} of both sides are the same ones"] if shared else []
 
 
-def _known(side: Side, metric: str) -> pd.DataFrame:
+def known(side: Side, metric: str) -> pd.DataFrame:
     """Return the rows that have a positive number in the metric."""
     if not (columns.is_time(metric) or columns.is_rate(metric)):
         raise UsageError(f"{metric} is neither a time nor a rate: what would be faster?")

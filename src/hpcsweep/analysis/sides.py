@@ -86,8 +86,8 @@ def _split(text: str) -> tuple[str, str | None, str]:
     return found[1], found[2], found[3] or ""
 
 
-def of_runs(results: Path, text: str, fewest: int) -> list[str]:
-    """Return a side for each run of the sweep that a side names, the oldest first.
+def of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
+    """Return a side for each run of the sweep that a side names, by when it began, oldest first.
 
     Raises:
         UsageError: it names one run already, or there are not as many as `fewest`.
@@ -102,7 +102,7 @@ def of_runs(results: Path, text: str, fewest: int) -> list[str]:
         again = shlex.join(["hpcsweep", "submit", run.name, "--again"])
         raise UsageError(f"{run.name} has {has}; `{again}` measures it once more")
     rest = f":{match}" if match else ""
-    return [f"{name}@{one.number}{rest}" for one in every]
+    return {str(one): f"{name}@{one.number}{rest}" for one in every}
 
 
 def _run(results: Path, name: str) -> RunDir:

@@ -161,6 +161,11 @@ def _confirmed(found: Best) -> View:
     metavar="slower:N%",
     help="End with code 3 if a row is SLOWER by at least so much; the same with faster.",
 )
+@click.option(
+    "--history",
+    is_flag=True,
+    help="Show each configuration of FIRST over all its runs, three or more, with its steps.",
+)
 @all_option
 @format_options
 @click.pass_obj
@@ -174,6 +179,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     fail_on: str | None,
     form: str,
     *,
+    history: bool,
     everything: bool,
 ) -> Answer:
     """Say which rows are faster or slower than in FIRST, beyond noise.
@@ -190,8 +196,17 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis import compare, sides
     from hpcsweep.errors import Regression
 
+    if history:
+        if others or fail_on or across:
+            raise UsageError(
+                "--history takes one sweep, with --where, --metric, --all and --format"
+            )
+        from hpcsweep.analysis import history as over
+
+        return tables([over.read(results, first, metric, where, renewed,
+                                 everything=everything).view()], form)  # fmt: skip
     limit = _limit(fail_on) if fail_on else None
-    texts = (first, *others) if others else sides.of_runs(results, first, 2)[-2:]
+    texts = (first, *others) if others else [*sides.of_runs(results, first, 2).values()][-2:]
     read = [
         sides.read(results, text, where, everything=everything, renewed=renewed) for text in texts
     ]

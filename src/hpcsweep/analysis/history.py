@@ -1,0 +1,168 @@
+"""Shows each configuration over the runs of a sweep, and where its time took a step.
+
+Steps are found by the least-squares segmentation of the logarithms of the times (PELT: Killick,
+Fearnhead and Eckley 2012), from the package ruptures. A level holds for three runs or more, so that
+one odd run is no step. The penalty of a step is the variance within levels, times the number of
+runs, times 7 + 1.5 log(rows): a step in the middle must be some six times the scatter. That is far
+more than independent noise asks for. It keeps tables without a step at 5 % where noise remembers
+the runs before (autocorrelation 0.9), and was chosen by simulation of such noise, of independent
+and of heavy-tailed noise, and of a run that is off as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import columns, compare, dataset, noise, sides
+from hpcsweep.analysis.formats import View
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from hpcsweep.analysis.noise import Floats
+    from hpcsweep.analysis.sides import Side
+    from hpcsweep.store.rundir import RunDir
+
+FEWEST: Final = 3  # runs
+_HOLDS: Final = 3  # runs of a level
+_SHOWN: Final = 6  # runs in the table
+_TWO_STEPS: Final = 12  # runs from which the variance is that around two steps
+
+
+@dataclass(frozen=True)
+class History:
+    """A row per configuration and run: its time, the level that it is on, and the steps."""
+
+    sweep: str
+    metric: str
+    keys: tuple[str, ...]
+    rows: pd.DataFrame
+    runs: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def view(self) -> View:
+        """Return a row per configuration, with the newest runs and all steps."""
+        table = self.rows.pivot_table(index="key", columns="run", values=self.metric)
+        first = self.rows.drop_duplicates("key").set_index("key")
+        texts = {
+            key: [dataset.shown(key, value) for value in first.loc[table.index, key]]
+            for key in self.keys
+        }
+        for run in [*table][-_SHOWN:]:
+            texts[f"run {run}"] = ["" if np.isnan(ms) else f"{ms:.5g}" for ms in table[run]]
+        steps = self.rows.dropna(subset="step_pct")
+        said = {
+            key: ", ".join(f"run {row.run}: {row.step_pct:+.1f} %" for row in of.itertuples())
+            for key, of in steps.groupby("key")
+        }
+        texts["steps"] = [said.get(key, "-") for key in table.index]
+        return View(
+            title=f"{self.sweep}: {columns.label(self.metric)} over {count(len(self.runs), 'run')}",
+            frame=self.rows.drop(columns="key"),
+            texts=pd.DataFrame(texts),
+            left=len(self.keys),
+            notes=[self._summary(len(said), len(table)), *self.runs, *self.notes],
+            record={"sweep": self.sweep, "metric": self.metric, "runs": list(self.runs)},
+        )
+
+    def _summary(self, stepped: int, rows: int) -> str:
+        if len(self.runs) < 2 * _HOLDS:
+            more = count(2 * _HOLDS - len(self.runs), "run")
+            return f"steps are looked for from {2 * _HOLDS} runs on: {more} more"
+        told = f"steps in {stepped} of {count(rows, 'configuration')}"
+        return f"{told}; each level holds for {_HOLDS} runs or more"
+
+
+def read(  # noqa: PLR0913 - what a side is read with
+    results: Path,
+    text: str,
+    metric: str,
+    where: str,
+    renewed: Callable[[RunDir], RunDir],
+    *,
+    everything: bool = False,
+) -> History:
+    """Read every run of the sweep that a side names.
+
+    Raises:
+        UsageError: there are fewer than three.
+    """
+    names = sides.of_runs(results, text, FEWEST)
+    read = [
+        sides.read(results, name, where, everything=everything, renewed=renewed)
+        for name in names.values()
+    ]
+    return make(text, read, [*names], metric)
+
+
+def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> History:
+    """Return the history of what the runs of a sweep have in common; visits count as their mean."""
+    known = [compare.known(side, metric) for side in read]
+    rows = pd.concat(known, keys=range(1, len(read) + 1), names=["number"]).reset_index("number")
+    axes = [axis for axis in catalog.AXES if axis in rows and axis not in dataset.REPEATS]
+    rows["key"] = rows.groupby(axes, dropna=False, sort=True).ngroup()
+    rows = rows.assign(run=rows["number"], log=np.log(rows[metric].astype(float)))
+    table = rows.groupby(["key", "run"], as_index=False)["log"].mean()
+    table[metric] = np.exp(table["log"])
+    wide = table.pivot_table(index="key", columns="run", values="log")
+    places = table["key"].map(wide.index.get_loc), table["run"].map(wide.columns.get_loc)
+    level = _levels(wide.to_numpy())[places]
+    table["level"] = np.exp(level)
+    before = pd.Series(level).groupby(table["key"]).shift()
+    change = np.expm1(level - before)
+    table["step_pct"] = np.where((change != 0) & change.notna(), 100 * change, np.nan)
+    table["began"] = table["run"].map(dict(enumerate(began, 1)))
+    own = rows.drop_duplicates("key").set_index("key")[axes]
+    shown = tuple(a for a in axes if a == "model" or a in dataset.varying_axes(own))
+    table = table.join(own[list(shown)], on="key")
+    notes = [note for side in read for note in side.notes if "left out" in note]
+    front = [*shown, "run", "began", metric, "level", "step_pct", "key"]
+    return History(name, metric, shown, table[front], tuple(began), tuple(notes))
+
+
+def _levels(logs: Floats) -> Floats:
+    """Return the level of each row (configurations) in each run (columns); NaN where missing."""
+    levels = np.full(logs.shape, np.nan)
+    found = [np.flatnonzero(~np.isnan(row)) for row in logs]
+    fits = {
+        row: _Fit(logs[row, there]) for row, there in enumerate(found) if len(there) >= 2 * _HOLDS
+    }
+    usual = [*fits.values()]
+    variances, _ = noise.moderated(
+        np.array([fit.variance for fit in usual]), np.array([float(fit.df) for fit in usual])
+    )
+    factor = 7 + 1.5 * np.log(max(len(usual), 1))
+    ends = {
+        row: fit.ends(factor * variance)
+        for (row, fit), variance in zip(fits.items(), variances, strict=True)
+    }
+    for row, there in enumerate(found):
+        for part in np.split(there, ends.get(row, [])):
+            levels[row, part] = logs[row, part].mean() if len(part) else np.nan
+    return levels
+
+
+class _Fit:
+    """The best segmentations of one row, and its variance within levels."""
+
+    def __init__(self, logs: Floats) -> None:
+        from ruptures import KernelCPD  # noqa: PLC0415 - it takes a second, only for a history
+
+        self._logs = logs
+        self._search = KernelCPD(kernel="linear", min_size=_HOLDS).fit(logs[:, None])
+        steps = 1 if len(logs) < _TWO_STEPS else 2
+        self.df = len(logs) - 1 - 2 * steps  # a step takes a level and a place
+        parts = np.split(logs, self._search.predict(n_bkps=steps)[:-1])
+        self.variance = sum(float(((of - of.mean()) ** 2).sum()) for of in parts) / self.df
+
+    def ends(self, penalty: float) -> list[int]:
+        """Return where a new level begins, with a penalty per step and run."""
+        found: list[Any] = self._search.predict(pen=penalty * len(self._logs))
+        return [int(end) for end in found[:-1]]
