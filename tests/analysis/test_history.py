@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import browser
 import repeatedruns
 from hpcsweep.analysis import history, sides
+from hpcsweep.cli import tables
 
 ROWS = 12
 
@@ -146,3 +148,23 @@ def test_a_sweep_that_was_measured_three_times_has_a_history(desk):
     done = desk.run("compare", "demo", "--history")
     assert "over 3 runs" in done.stdout, done.stderr
     assert "run 3 (2026-02-04 00:00:00)" in done.stdout
+
+
+@pytest.mark.browser
+def test_the_page_draws_the_history(tmp_path):
+    """One figure, with the data of all runs, if there are three or more."""
+    pytest.importorskip("altair")
+    from hpcsweep.analysis.page import write
+
+    run = repeatedruns.run(tmp_path, 1)
+    repeatedruns.again(run, tmp_path, "20260203-000000-b", repeatedruns.cells_of(2))
+    assert tables._history(run, "") is None
+    repeatedruns.again(run, tmp_path, "20260204-000000-b", repeatedruns.cells_of(3))
+    found = tables._history(run, "")
+    page = tmp_path / "page.html"
+    assert write.write(run, page, history=found) == []
+    with browser.chromium() as chromium:
+        shown = browser.opened(chromium, page, viewport={"width": 900, "height": 900})
+        figure = shown.locator("[id^=figure-history] svg.marks")
+        assert figure.count() == 1
+        assert figure.locator("path.mark-symbol, .mark-symbol path").count() >= 36

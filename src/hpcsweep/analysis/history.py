@@ -44,6 +44,7 @@ class History:
     metric: str
     keys: tuple[str, ...]
     rows: pd.DataFrame
+    axes: pd.DataFrame  # of each configuration, by the column `key` of the rows
     runs: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -68,15 +69,17 @@ class History:
             frame=self.rows.drop(columns="key"),
             texts=pd.DataFrame(texts),
             left=len(self.keys),
-            notes=[self._summary(len(said), len(table)), *self.runs, *self.notes],
+            notes=[self.summary(), *self.runs, *self.notes],
             record={"sweep": self.sweep, "metric": self.metric, "runs": list(self.runs)},
         )
 
-    def _summary(self, stepped: int, rows: int) -> str:
+    def summary(self) -> str:
+        """Say how many configurations took a step, or how many runs are lacking to tell."""
         if len(self.runs) < 2 * _HOLDS:
             more = count(2 * _HOLDS - len(self.runs), "run")
             return f"steps are looked for from {2 * _HOLDS} runs on: {more} more"
-        told = f"steps in {stepped} of {count(rows, 'configuration')}"
+        stepped = self.rows.dropna(subset="step_pct")["key"].nunique()
+        told = f"steps in {stepped:,} of {count(len(self.axes), 'configuration')}"
         return f"{told}; each level holds for {_HOLDS} runs or more"
 
 
@@ -124,7 +127,7 @@ def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> 
     table = table.join(own[list(shown)], on="key")
     notes = [note for side in read for note in side.notes if "left out" in note]
     front = [*shown, "run", "began", metric, "level", "step_pct", "key"]
-    return History(name, metric, shown, table[front], tuple(began), tuple(notes))
+    return History(name, metric, shown, table[front], own, tuple(began), tuple(notes))
 
 
 def _levels(logs: Floats) -> Floats:

@@ -15,15 +15,19 @@ from hpcsweep.cli.common import (
     all_option,
     break_lock_option,
     format_options,
+    renewed,
     runs,
     tables,
     tables_of,
     top_option,
     where_option,
 )
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
+    from hpcsweep.analysis.history import History
     from hpcsweep.collect.summary import Report
+    from hpcsweep.store.rundir import RunDir
 
 
 @click.command()
@@ -143,7 +147,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     if html:
         from hpcsweep.analysis.page import write
 
-        for line in write.write(one, html, where):
+        for line in write.write(one, html, where, _history(one, where)):
             note(f"note: {line}")
         if form == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: f"open {html}")
@@ -155,3 +159,17 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         first = replace(views[0], record={**views[0].record, "layers": found.to_json()})
         views = [first, *views[1:], found]
     return tables(views, form, (html,))
+
+
+def _history(run: RunDir, where: str) -> History | None:
+    """Return the history of a sweep for its page, if it was measured often enough."""
+    from hpcsweep.analysis import history
+    from hpcsweep.store import runs as runs_of
+
+    if run.only is not None or len(runs_of.of(run)) < history.FEWEST:
+        return None
+    try:
+        return history.read(run.path.parent, run.path.name, "median_ms", where, renewed)
+    except UsageError as error:  # no row of a run is reliable
+        note(f"note: without a history: {error}")
+        return None

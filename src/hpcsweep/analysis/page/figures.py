@@ -146,6 +146,26 @@ class Painter:
         )  # fmt: skip
         return self._figure("best", title, found, rows=rows)
 
+    def history(self, title: str) -> Figure:
+        """Draw each configuration over the runs, its levels, and a mark where one begins."""
+        rest = [alt.Detail("key:N"), *(alt.Detail(a, type="nominal") for a in self.seen.filters)]
+        base = self._chart("history").encode(
+            x=alt.X("run:O", title="run"), color=self._colour(), detail=rest
+        )
+        number = {"type": "quantitative", "scale": alt.Scale(zero=False)}
+        height = alt.Y("ratio", title="time over that of the first run", **number)
+        level = alt.Y("level", title="time over that of the first run", **number)
+        numbers = [alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("ratio", "step_pct")]
+        tips = [*_names("run", "began", *self.seen.axes), *numbers]
+        dots = base.mark_point(size=30, opacity=0.5).encode(y=height, tooltip=tips)
+        lines = base.mark_line(interpolate="step", strokeWidth=2).encode(y=level)
+        marks = base.transform_filter(_there("step_pct")).mark_point(
+            shape="diamond", size=120, filled=True
+        )
+        return self._figure(
+            "history", title, alt.layer(dots, lines, marks.encode(y=level, tooltip=tips))
+        )
+
     def coverage(self, title: str) -> Figure:
         """Draw the share of the convolutions that ran the requested algorithm, a tick per point."""
         y = "algorithm_coverage_pct"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.history import History
 
 MOST_POINTS: Final = 2000  # in figures and table; more are thinned
 _MOST_PLACES: Final = 12  # values of x for which layers are shown
@@ -136,6 +137,15 @@ def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     found["gain_pct"] = 100 * (found["default_ms"] / found["ms"] - 1)
     kept = ["layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]
     return _texts(thinned(found, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
+
+
+def history(found: History, seen: Layout) -> pd.DataFrame:
+    """Return the times and levels of all runs, over the first time of each configuration."""
+    axes = found.axes[[axis for axis in seen.axes if axis in found.axes]]
+    rows = found.rows[["key", "run", "began", found.metric, "level", "step_pct"]]
+    first = rows.groupby("key")[found.metric].transform("first")
+    rows = rows.assign(ratio=rows[found.metric] / first, level=rows["level"] / first)
+    return _texts(thinned(rows.join(axes, on="key"), seen.x, _MOST_CELLS)[0], seen)
 
 
 def phases(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.history import History
     from hpcsweep.analysis.page.figures import Figure
     from hpcsweep.analysis.page.frames import Layout
 
@@ -57,7 +58,7 @@ class Drawn:
     places: list[str]  # values of x at which layers are shown
 
 
-def make(data: Dataset, seen: Layout) -> Drawn:
+def make(data: Dataset, seen: Layout, history: History | None = None) -> Drawn:
     """Return the sections that this sweep has something for."""
     rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
     points = frames.points(rows, seen)
@@ -81,6 +82,11 @@ def make(data: Dataset, seen: Layout) -> Drawn:
             lambda one: one.over("speedup", "speedup", f"Speed-up over {base}", one=True)
         )
         sections.append(Section("speedup", "Speed-up", note_, figures))
+    if history:
+        found["history"] = frames.history(history, seen)
+        note_ = f"Each configuration over the first of its runs; {history.summary()}."
+        figures = each(lambda one: one.history("Time over the runs"))
+        sections.append(Section("history", "Over the runs", note_, figures))
     layers, shown = _of_layers(data, rows, seen, found, each)
     sections += layers
     if "algorithm_coverage_pct" in points:

@@ -20,6 +20,7 @@ from hpcsweep.text import printable
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.history import History
     from hpcsweep.analysis.page.frames import Layout
     from hpcsweep.analysis.page.sections import Drawn
     from hpcsweep.store.rundir import RunDir
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
 
-def write(run: RunDir, path: Path, where: str = "") -> list[str]:
+def write(run: RunDir, path: Path, where: str = "", history: History | None = None) -> list[str]:
     """Write the page of a collected sweep, or of the points that have the values `where`.
+
+    With its `history` the page draws that, too.
 
     Return notes on what it leaves out.
 
@@ -45,7 +48,7 @@ def write(run: RunDir, path: Path, where: str = "") -> list[str]:
     library = _library()
     data = dataset.read(run, where)
     seen = frames.layout(data.rows)
-    drawn = sections.make(data, seen)
+    drawn = sections.make(data, seen, history)
     drawn.notes.extend(data.of_earlier_files())
     with output.writing(path, _is_page) as file:
         file.write(_render(data, seen, drawn, library).encode())
