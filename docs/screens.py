@@ -32,7 +32,6 @@ measure: {warmup: 2, iterations: 5}
 SUBMIT = "hpcsweep submit small.yaml --cluster local"
 WATCH = "hpcsweep status small --watch"
 LATER = {
-    "show": "hpcsweep show small",
     "layers": "hpcsweep layers small --where input_size=96 --top 8 --all",
 }
 SECONDS = 600.0
