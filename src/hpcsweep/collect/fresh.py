@@ -52,9 +52,10 @@ def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
 
 def _made_aside(run: RunDir, *, raw: bool = False) -> tuple[RunDir, list[str]]:
     """Return a sweep with tables in a folder for this process alone, and what is amiss."""
-    path = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    run = replace(run, tables=path)
+    folder = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run = replace(run, tables=folder / run.name)  # messages name the tables
+    (folder / run.name).mkdir()
     error = workflow.collect(run, raw=raw).error()
     return run, [str(error)] if error else []
 

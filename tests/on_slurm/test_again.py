@@ -1,0 +1,50 @@
+"""`submit --again` on a real Slurm: a new run, never beside one that is still queued."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep.errors import Refused
+from hpcsweep.store import ledger, runs
+from labtools import queue_is_over
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SIX = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
+SITE = f"""\
+launcher: {{launcher}}
+gpu: v100
+partition: gpu
+constraint: gpu2v100
+gres: 'gpu:1'
+python: {sys.executable}
+cpus_per_task: 2
+time: 30
+"""
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: Path, launcher: str):
+    """What is queued is no reason to send it once more; then every point has a row in each run."""
+    desk = Desk(tmp_path)
+    desk.spec(SIX, "s.yaml")
+    desk.spec(SITE.format(launcher=launcher), "site.yaml")
+    command = ("submit", "s.yaml", "--cluster", "site.yaml", "--again")
+    first = desk.run(*command)
+    assert "run 1: 6 points" in first.stdout, first.stderr
+    for number in (2, 3):
+        beside = desk.run(*command)
+        assert "queued or running" in beside.stdout + beside.stderr
+        assert beside.returncode in {0, Refused.exit_code}
+        cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+        if number == 2:
+            assert "run 2: 6 points" in desk.run(*command).stdout
+    measured = [ledger.statuses(one.dir) for one in runs.of(desk.sweep("s"))]
+    assert [len(found) for found in measured] == [6, 6]
