@@ -3,7 +3,7 @@
 Steps are found by the least-squares segmentation of the logarithms of the times (PELT: Killick,
 Fearnhead and Eckley 2012), from the package ruptures. A level holds for three runs or more, so that
 one odd run is no step. The penalty of a step is the variance within levels, times the number of
-runs, times 7 + 1.5 log(rows): a step in the middle must be some six times the scatter. That is far
+runs, times 7 + 1.5 log(rows): one in the middle must be some eight times the scatter. That is far
 more than independent noise asks for. It keeps tables without a step at 5 % where noise remembers
 the runs before (autocorrelation 0.9), and was chosen by simulation of such noise, of independent
 and of heavy-tailed noise, and of a run that is off as a whole.
