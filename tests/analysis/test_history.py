@@ -150,6 +150,7 @@ def test_a_sweep_that_was_measured_three_times_has_a_history(desk):
     assert "run 3 (2026-02-04 00:00:00)" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_draws_the_history(tmp_path):
     """One figure, with the data of all runs, if there are three or more."""

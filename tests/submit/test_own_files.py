@@ -216,6 +216,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
     assert f"`hpcsweep data get {path} --cluster site` on a login node" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_network_that_was_edited_is_told_and_measured_again(desk: Desk):
     """The helper that it imports, then its weights; the row says what the worker really ran."""
     path = written(desk)

@@ -215,6 +215,7 @@ def test_a_sweep_whose_x_is_no_quantity_has_a_page(tmp_path, chromium):
     page.context.close()
 
 
+@pytest.mark.slow
 def test_phases_of_training_steps_have_a_figure(tmp_path, chromium):
     """Stacked, at the size that is chosen; other axes are filters."""
 
