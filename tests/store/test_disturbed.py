@@ -42,7 +42,7 @@ def test_columns_of_these_rows_say_what_disturbed(folder: Folder) -> None:
         row("very_noisy", load_avg_1min="", stolen_pct="5"),
     ]
     assert told(folder, *rows) == (
-        "disturbed (load 3.6; a CPU was taken away 80 times a second; 23 % of the time waited for "
+        "disturbed (load 3.6; 23 % of the time waited for "
         "a CPU; 5 % of the time stolen by the hypervisor); "
         "to measure these 3 points again: hpcsweep retry demo --invalid"
     )

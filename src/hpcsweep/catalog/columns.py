@@ -35,8 +35,8 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "throttled": "the driver slowed the GPU down for heat, power brake or hardware; where it tells "
     "no reasons: the clock was 10 % below that of earlier points",
     "shared_gpu": "another process was on the same GPU",
-    "contended": "others took the CPU away 25 times a second, or for 10 % of the control, or the "
-    "hypervisor took it for 2 %; or the control took 1.5 times its best in this worker",
+    "contended": "threads waited for a CPU for 10 % of the time, or of the control, or the "
+    "hypervisor took it for 2 %; or the control took twice its best in this worker",
     "clock_drift": "the SM clock moved by more than 5 % during the measurement; single looks apart",
     "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
     "compiling": "torch compiled while passes or steps were timed",
@@ -299,8 +299,16 @@ _STATE = _group(
         "float",
         "control over the median of those before, in this worker; minus 1",
     ),
-    ("switches_per_s", "float", "how often the kernel took a CPU from the worker, per second"),
-    ("waited_pct", "float", "share of the control's loop in which it waited for a CPU"),
+    (
+        "switches_per_s",
+        "float",
+        "how often the kernel took a CPU from the worker, per second; most cost no time",
+    ),
+    (
+        "waited_pct",
+        "float",
+        "share of the time, or of the control's loop, in which threads waited for a CPU",
+    ),
     ("stolen_pct", "float", "share of the time that the hypervisor took from a CPU"),
 )
 

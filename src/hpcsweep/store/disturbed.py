@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # columns, above what they tell of a disturbance (as `contended` and `machine_shift` do), and how
 _FIGURES: Final = (
-    ("switches_per_s", 25.0, "a CPU was taken away {:.0f} times a second"),
     ("waited_pct", 10.0, "{:.0f} % of the time waited for a CPU"),
     ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
     ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),

@@ -4,9 +4,10 @@ It is a convolution on the device and a loop of Python on the host, some millise
 the same settings whatever the point before asked for. A point's own time may change with its
 algorithm; that of the control changes with the machine alone: its clock, its load, its neighbours.
 
-Contention shows in the process, too: the loop takes longer than the CPU time that it gets, the
-kernel takes the CPU away during the point (involuntary context switches), or the hypervisor does
-(stolen time).
+Contention shows in the process, too: its threads wait for a CPU (Linux counts it in `schedstat`),
+the loop takes longer than the CPU time that it gets, or the hypervisor takes CPUs away (stolen
+time). Involuntary switches are counted, but decide nothing: a quiet machine may have 200 a second
+that cost 2 % of the time, and a busy one as many that cost half of it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _CHANNELS, _SIDE = 32, 56  # 29 million multiply-adds an image: a millisecond of
 _IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
 _KNOWN: Final = 5  # controls before which nothing is called a shift
 _SHIFT: Final = 0.05  # of the time; and of more than four times what controls usually differ by
-_CROWDED: Final = math.log(1.5)  # above the worker's best: no clock of a device varies so much
-_WAITED: Final = 0.1  # of the loop's time
-_SWITCHES: Final = 25.0  # a second: each costs some 4 ms of a CPU, so a tenth of the time
+_CROWDED: Final = math.log(2)  # above the worker's best: alone here, controls differ by up to 1.8
+_WAITED: Final = 0.1  # of the time, all threads together; alone here they wait 0.02
 _STOLEN: Final = 0.02  # of the time
+_TASKS: Final = Path("/proc/self/task")
 _STEAL: Final = 8  # proc(5): cpu user nice system idle iowait irq softirq steal
 _USUAL: Final = 4 * 1.4826  # of the median deviation
 
@@ -63,9 +64,10 @@ class Control:
     def row(self) -> tuple[Row, list[str]]:
         """End a point; return what the machine did meanwhile, the control's times, and flags."""
         gone = (b - a for a, b in zip(self._begun, _taken_away(), strict=True))
-        seconds, switches, stolen = gone
+        seconds, switches, stolen, queued = gone
         seconds = max(seconds, 1e-9)
         host_ms, waited = _host()
+        waited = max(waited, queued / seconds)
         ms = _median_ms(self._convolve)
         shift = self._shift(math.log(ms))
         cells: Row = {
@@ -77,8 +79,7 @@ class Control:
             "waited_pct": 100 * waited,
         }
         slow = math.log(ms) - min(self._before, default=math.inf) > _CROWDED
-        often = switches > _SWITCHES * seconds or stolen > _STOLEN * seconds
-        contended = waited > _WAITED or often or slow
+        contended = waited > _WAITED or stolen > _STOLEN * seconds or slow
         raised = {"contended": contended, "machine_shift": shift is not None and shift[1]}
         self._before.append(math.log(ms))
         return cells, [name for name, is_raised in raised.items() if is_raised]
@@ -105,13 +106,23 @@ class Control:
 
 
 def _taken_away() -> tuple[float, ...]:
-    """Return the time, involuntary switches of this process, and seconds stolen from a CPU."""
+    """Return the time, involuntary switches of this process, and seconds stolen and waited.
+
+    Stolen from a CPU on average; waited for one, by all threads together.
+    """
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     stolen = 0.0
     with suppress(OSError, IndexError, ValueError):
         cells = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
         stolen = int(cells[_STEAL]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
-    return time.monotonic(), float(switches), stolen
+    return time.monotonic(), float(switches), stolen, sum(map(_waited, _TASKS.glob("*/schedstat")))
+
+
+def _waited(schedstat: Path) -> float:
+    """Return the seconds that a thread was ready and had no CPU; 0 if it ended, or none counts."""
+    with suppress(OSError, IndexError, ValueError):
+        return int(schedstat.read_text(encoding="ascii").split()[1]) / 1e9
+    return 0.0
 
 
 def _host() -> tuple[float, float]:
