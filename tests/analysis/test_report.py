@@ -70,7 +70,7 @@ def test_of_single_visits_the_fastest_is_named_as_such(tmp_path):
     assert (found.rows[0]["fastest"], found.rows[0]["fastest_here"]) == ("", "gemm")
     text = table_of(found)
     assert "1.000'" in text
-    assert "'  fastest here, by 100 to 100 %, not repeated: `measure: {repeats: 3}`" in text
+    assert "'  fastest here, by 100 %, not repeated: `measure: {repeats: 3}`" in text
 
 
 @pytest.mark.parametrize(("scatter", "star"), [(0.01, "gemm"), (0.5, "")])

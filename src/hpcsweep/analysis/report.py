@@ -38,9 +38,7 @@ _MEDIAN: Final = "median_ms"
 _USED: Final = ("point_id", "flags", "algorithm_coverage_pct", catalog.VISIT)
 _AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name != catalog.VISIT)
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
-_HERE: Final = (
-    "'  fastest here, by {:.0f} to {:.0f} %, not repeated: `measure: {{repeats: 3}}` can tell more"
-)
+_HERE: Final = "'  fastest here, by {} %, not repeated: `measure: {{repeats: 3}}` can tell more"
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,9 @@ class Report:
         }
         shown = {key: [dataset.shown(key, cell) for cell in keys[key]] for key in self.keys}
         marks = [_STAR] if any(fastest) else []
-        ahead = [row["ahead_pct"] for row in self.rows if row["fastest_here"]]
-        marks += [_HERE.format(min(ahead), max(ahead))] if ahead else []
+        ahead = sorted(row["ahead_pct"] for row in self.rows if row["fastest_here"])
+        ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
+        marks += [_HERE.format(" to ".join(ends))] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
         what = "median ms of one pass" if self.metric == _MEDIAN else columns.label(self.metric)
         return [View(
