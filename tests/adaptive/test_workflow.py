@@ -83,6 +83,7 @@ def test_a_second_command_measures_nothing_twice_and_ctrl_c_is_resumed(desk: Des
     assert [len(one.points) for one in rounds.read(desk.sweep())["cpu"].rounds] == [6, 8]
 
 
+@pytest.mark.slow
 def test_killed_between_rounds_it_goes_on(desk: Desk):
     """SIGKILL while the second round is measured."""
     desk.spec(SLEEPING.replace("40}", "200}"))

@@ -39,6 +39,7 @@ def verdicts(first, second, **options):
     return compare(side(first), side(second), **options).verdicts
 
 
+@pytest.mark.slow
 def test_equal_runs_do_not_differ_and_a_slowdown_of_a_tenth_does(three, tmp_path):
     """Half a percent of noise between runs, three a side, 12 rows."""
     same = runs(tmp_path, 2, 3, 4)
@@ -70,6 +71,7 @@ def test_one_run_on_each_side_says_nothing_without_controls(base, tmp_path):
     assert verdicts(first, slower) == {"SLOWER": 12}
 
 
+@pytest.mark.slow
 def test_one_row_that_is_slower_is_found_by_repeated_runs(three, tmp_path):
     """And named with its ratio, for a machine that has to decide."""
 

@@ -55,6 +55,7 @@ def test_what_is_not_there_is_told_with_what_is(run, options, words):
         plot.read(run, given.pop("x"), given.pop("y", "median_ms"), **given)
 
 
+@pytest.mark.slow
 def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_path):
     """By every command: a table or a picture never holds two versions of a network."""
     text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny")

@@ -50,6 +50,7 @@ def test_a_layer_that_ran_another_algorithm_is_marked(run):
     assert "~ some calls ran another algorithm" in lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", ["conv3", "relu", "__other__"])
 def test_a_few_slow_passes_do_not_make_a_layer_the_slowest(tmp_path, slow):
     """A mean that they moved gives way to the median, and the value is marked."""

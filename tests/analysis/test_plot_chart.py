@@ -26,6 +26,7 @@ def test_a_picture_holds_twelve_lines(tmp_path):
     assert "num_threads  batch_size" in table_of(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", ["batch_size", "algorithm"])
 def test_pictures_say_quantities_units_and_lines(tmp_path, run, x):
     """Lines over quantities, bars over names; a panel more with a baseline."""
@@ -132,6 +133,7 @@ def test_hatches_are_seen_on_every_colour(tmp_path):
         assert abs(light[0] - light[1]) > 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", ["input_size", "algorithm"])
 @pytest.mark.parametrize(("figsize", "font"), [((8.5, 4.8), 10), ((3.4, 3.4), 7)])
 def test_no_label_is_printed_over_another(paper, x, figsize, font):

@@ -32,6 +32,7 @@ def table(source, runs, own, shared, factor=1.0):
 NOISY = np.where(np.arange(ROWS) < 2, 0.1, 0.01)  # two of the rows, ten times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "own", "shared"),
     [(2, 0.01, 0.03), (3, 0.01, 0.03), (2, NOISY, 0.0), (3, NOISY, 0.0), (5, NOISY, 0.0)],

@@ -49,6 +49,7 @@ def _meta_refuses_small_images() -> bool:
 FEW = ("alexnet", "resnet50", "mobilenet_v2", "googlenet", "vit_b_16", "swin_v2_t")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 )

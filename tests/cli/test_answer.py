@@ -155,6 +155,7 @@ def test_no_color_is_obeyed(desk):
         assert bool(colour.search(shown)) is not bool(no_color)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["status", f"show {LONG}", "report demo", "layers demo"])
 def test_tables_fit_a_terminal_and_only_a_terminal(wide, words):
     """Pipes and files get whole lines, whatever COLUMNS is."""

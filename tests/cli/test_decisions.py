@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 
+import pytest
+
 import repeatedruns
 from localruns import Desk
 
@@ -34,6 +36,7 @@ def test_best_writes_the_maps_and_names_the_file(layered_desk):
     assert (refused.returncode, "No such file" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_compare_fails_where_it_is_told_to(tmp_path):
     """Exit code 3 and the rows, for continuous integration."""
     sides = [

@@ -25,6 +25,7 @@ def step(tmp_path):
     return ncufiles.write_long(tmp_path / "step.csv", ncufiles.step())
 
 
+@pytest.mark.slow
 def test_the_plot_command_writes_table_picture_csv_and_json(plotted):
     """The same values everywhere."""
     desk = Desk(plotted.path.parent.parent)

@@ -14,6 +14,7 @@ from localruns import Desk
 from resultsfolder import Folder, points_of
 
 
+@pytest.mark.slow
 def test_check_prints_the_errors_of_what_was_left_out(layered_desk):
     """As a table, and as a record."""
     told = layered_desk.run("predict", "--check", "demo")

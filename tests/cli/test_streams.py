@@ -32,6 +32,7 @@ def shell(desk: Desk, command: str, redirected: str) -> int:
     ).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "redirected",
     [

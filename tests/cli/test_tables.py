@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import json
 
+import pytest
+
 import quickstart
 
 
+@pytest.mark.slow
 def test_report_writes_a_page_and_names_it(desk):
     """Instead of the table; with --json, beside it."""
     quickstart.collected(desk.folder)

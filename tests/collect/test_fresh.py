@@ -140,6 +140,7 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(read_only: Folder)
     assert read_only.tables() == before
 
 
+@pytest.mark.slow
 def test_every_command_reads_what_is_on_disk_now(measured: Folder) -> None:
     """Without a collect in between; an imported folder, and one of somebody else, too."""
     collect(measured.run)

@@ -138,6 +138,7 @@ def test_a_full_disk_leaves_the_old_tables(
     assert collect(folder.run).points == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["FAIL_FSYNC", "FAIL_CLOSE"])
 @pytest.mark.parametrize("table", [".overall.csv.", ".layers.csv.", ".samples.csv."])
 def test_a_quota_that_is_told_by_the_last_call_leaves_the_old_tables(

@@ -67,6 +67,7 @@ def test_the_size_of_a_layer_row_is_that_of_its_image(run):
     assert first["mean_ms"].tolist() == pytest.approx([0.256, 0.512, 0.768, 1.024])
 
 
+@pytest.mark.slow
 def test_report_layers_compare_and_best_work_on_them(run):
     """As on rows that were measured here; every time is marked as unreliable."""
     assert "host_copies (18 points)" in table_of(report.read(run))

@@ -48,6 +48,7 @@ def test_building_leaves_the_callers_random_numbers_alone():
 LARGE = ("resnet101", "efficientnet_b0", "vit_b_16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["mobilenet_v2", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)],

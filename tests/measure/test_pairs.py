@@ -46,6 +46,7 @@ def test_default_and_mixed_network_are_timed_in_turns(monkeypatch):
     assert all(ratio > 0 for ratio, _low, _high in found.ratios.values())
 
 
+@pytest.mark.slow
 def test_a_network_that_tunes_has_its_turns_in_a_process_of_its_own(monkeypatch):
     """Here one that does not: only a GPU has an autotuner."""
     monkeypatch.setattr(pairs, "_MOST_SECONDS", 0.0)

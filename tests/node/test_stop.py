@@ -41,6 +41,7 @@ def test_a_signal_ends_the_attempt_and_the_next_one_continues(desk, number):
     assert [shard.attempt for shard in submission.attempts(0)] == [0, 1]
 
 
+@pytest.mark.slow
 def test_no_point_starts_that_does_not_fit_the_time_left(desk):
     """The deadline leaves room for the scheduler's kill, then the rest is left for a requeue."""
     submission = prepared(desk, SLOW.replace("50", "200"))
@@ -94,6 +95,7 @@ def in_order_of_sizes(submission):
     return submission
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [None, signal.SIGUSR1])
 def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_on(desk, told):
     """Whether its time is up by the deadline, or by the scheduler's signal ahead of it."""

@@ -63,6 +63,7 @@ def test_nothing_to_ask_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     slurm.cancel([])
 
 
+@pytest.mark.slow
 def test_queue_and_accounts_are_asked_at_the_same_time(program: Callable[[str, str], Path]):
     """A hang of both costs our patience once: each saw the other running before it was ended."""
     meet = 'until [ -e squeue.up ] && [ -e sacct.up ]; do sleep 0.02; done; touch "$0.seen"'

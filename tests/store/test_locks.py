@@ -102,6 +102,7 @@ def test_a_lock_that_was_left_behind_is_told_with_its_holder_and_how_to_break_it
     assert done.stdout.rstrip().endswith("If that process is gone, add --break-lock")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["collect", "sweep"], ["submit", "sweep.yaml"], ["retry"]])
 def test_the_lock_of_a_process_that_is_gone_can_be_broken(left_behind, no_locks, command):
     """It says whose it was; then the command does its work."""

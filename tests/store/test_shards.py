@@ -274,6 +274,7 @@ with ShardWriter(shard) as writer:
     assert sealed(shard) == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["FAIL_FSYNC", "FAIL_CLOSE"])
 @pytest.mark.parametrize("file", ["0.0.overall.csv", "0.0.samples.csv"])
 def test_a_quota_that_is_told_by_the_last_call_alone_is_noticed(

@@ -62,6 +62,7 @@ def test_what_a_launcher_needs_is_asked_of_the_profile(tmp_path: Path, monkeypat
     assert profile.load(path).time == "60"
 
 
+@pytest.mark.slow
 def test_a_launcher_is_added_in_one_file_and_one_line(tmp_path: Path):
     """A copy of the program gets both; a sweep is submitted through it, status knows its chunks."""
     package = tmp_path / "src" / "hpcsweep"

@@ -264,6 +264,7 @@ def test_each_task_on_an_amd_gpu_has_its_own_miopen_folders(node: Node):
 WRAPPERS = {"nsys": (NSYS, "nsys-rep"), "ncu": (NCU, "ncu-rep"), "rocprofv3": (ROCPROFV3, "")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrapper", "number"),
     [

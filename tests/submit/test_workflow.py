@@ -6,6 +6,8 @@ import csv
 import json
 from collections import Counter
 
+import pytest
+
 from hpcsweep.errors import (
     BadInput,
     Incomplete,
@@ -55,6 +57,7 @@ def test_a_submission_that_was_not_sent_changes_nothing(measured):
     assert not (measured.results / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):
     """What the first one will measure counts as pending; it is named, with how to watch it."""
     desk.spec(FORTY_SLOW)

@@ -53,6 +53,7 @@ def test_what_has_no_log_is_told(desk):
         list(control.logs(run, "feedfeedfeed", follow=False))
 
 
+@pytest.mark.slow
 def test_follow_ends_with_the_run(desk):
     """It shows what is written meanwhile."""
     desk.spec(SLOW)

@@ -77,6 +77,7 @@ def test_each_shard_is_read_once(measured, monkeypatch):
     assert [seen[shard.overall] for shard in measured.sweep().shards()] == [1]
 
 
+@pytest.mark.slow
 def test_watch_ends_when_nothing_is_live(desk):
     """It is told by the operating system, not by a file."""
     running = live_run(desk)

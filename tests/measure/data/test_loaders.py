@@ -108,6 +108,7 @@ def test_loading_leaves_random_numbers_alone():
     assert torch.equal(found, torch.rand(1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
 def test_loaders_die_with_the_process_that_trains():
     """A worker that is killed must not leave processes behind that hold its pipes."""

@@ -45,6 +45,7 @@ def _own(name, **axes):
     return training(dataset=f"owndatasets:{name}", batch_size=4, epochs=3, **axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "complaint"), COMPLAINTS.items())
 def test_what_is_wrong_with_a_data_set_is_one_line_that_names_it(bench, name, complaint):
     """Raising, of another type, shape or length, or with labels that have no class."""

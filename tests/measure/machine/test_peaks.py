@@ -11,6 +11,7 @@ import quickstart
 from hpcsweep.measure.machine import peaks
 
 
+@pytest.mark.slow
 def test_no_product_and_no_copy_is_faster_than_the_roofs():
     """Up to what a busy machine does meanwhile; each thread has some GFLOP/s and GB/s."""
     compute, bandwidth = peaks.measured()

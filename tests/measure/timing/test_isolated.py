@@ -132,6 +132,7 @@ def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
         assert len({x.data_ptr() for x in inputs}) == len(inputs) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache_mib", [2, 50])
 @pytest.mark.parametrize(
     ("layers", "state", "cold"),

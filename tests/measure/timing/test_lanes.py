@@ -224,6 +224,7 @@ def test_a_layer_pass_that_overflows_the_queue_is_timed_in_parts(monkeypatch, la
     assert found.pass_times(done.times) == pytest.approx(done.times[0], rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_ms", [None, 60.0])
 @pytest.mark.parametrize(("layers", "starved"), [(300, False), (900, False), (1600, True)])
 def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved):

@@ -77,6 +77,7 @@ def _await(condition) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("roles", "signals"),
     [
