@@ -114,7 +114,7 @@ def test_one_sweep_alone_is_its_last_two_runs(twice, tmp_path):
     texts = sides.of_runs(twice.path.parent, "demo:algorithm=gemm", 2)
     assert [*texts.values()] == ["demo@1:algorithm=gemm", "demo@2:algorithm=gemm"]
     single = repeatedruns.run(tmp_path, 1)
-    with pytest.raises(UsageError, match=r"demo has 1 run .*hpcsweep submit demo --again"):
+    with pytest.raises(UsageError, match=r"demo has 1 run .*hpcsweep .*submit demo --again"):
         sides.of_runs(single.path.parent, "demo", 2)
 
 

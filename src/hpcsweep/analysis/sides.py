@@ -8,7 +8,6 @@ runs (see `store.runs`); without it a side has the newest row of each point. Sev
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -99,7 +98,7 @@ def of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
     every = runs.of(run)
     if len(every) < fewest:
         has = f"{count(len(every), 'run')} ({', '.join(one.began for one in every)})"
-        again = shlex.join(["hpcsweep", "submit", run.name, "--again"])
+        again = run.command("submit", "--again")
         raise UsageError(f"{run.name} has {has}; `{again}` measures it once more")
     rest = f":{match}" if match else ""
     return {str(one): f"{name}@{one.number}{rest}" for one in every}

@@ -235,7 +235,7 @@ def one_of(results: Path, text: str | None) -> RunDir:
 
 
 def tables_of(results: Path, text: str | None) -> RunDir:
-    """Return the same with tables of all rows that there are now."""
+    """Return the results of ``SWEEP[@RUN]`` with tables of all rows that there are now."""
     return renewed(one_of(results, text))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError, UsageError
@@ -19,7 +19,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hpcsweep.store.rundir import RunDir
 
@@ -56,19 +56,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Listed:
-    """A run as `status` and `show` list it, with statuses and doubts of its points."""
+    """A run as `status` and `show` list it.
+
+    `look` returns the points that are planned, and the statuses and doubts of those with a row. It
+    is called where the run is printed: of a single run nothing is.
+    """
 
     run: Run
-    planned: set[str]
-    status: Mapping[str, PointStatus]
-    doubts: Mapping[str, str]
+    look: Callable[[], tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]]
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """Return how many points it has, how many are measured, and how many of these valid."""
-        ok = [point for point, status in self.status.items() if status is PointStatus.OK]
-        valid = sum(self.doubts.get(point, tally.VALID) == tally.VALID for point in ok)
-        points = len(self.planned | self.status.keys())
+        planned, statuses, doubts = self.look()
+        ok = [point for point, status in statuses.items() if status is PointStatus.OK]
+        valid = sum(doubts.get(point, tally.VALID) == tally.VALID for point in ok)
+        points = len(planned | statuses.keys())
         return {"points": points, "measured": len(ok), "valid": valid}
 
     def to_json(self) -> dict[str, Any]:
@@ -141,13 +144,13 @@ def statuses(run: RunDir) -> dict[str, PointStatus]:
 
 def listed(run: RunDir) -> list[Listed]:
     """Return the runs of a sweep with what their files say of their points."""
-    return [
-        Listed(one, one.planned(), ledger.statuses(one.dir), tally.doubts_in(one.dir.shards()))
-        for one in of(run)
-    ]
+
+    def look(one: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
+        return one.planned(), ledger.statuses(one.dir), tally.doubts_in(one.dir.shards())
+
+    return [Listed(one, partial(look, one)) for one in of(run)]
 
 
-def lines(found: Iterable[Listed]) -> list[str]:
+def lines(found: Sequence[Listed]) -> list[str]:
     """Return a line for each run, where there are several."""
-    listed = [*found]
-    return [str(one) for one in listed] if len(listed) > 1 else []
+    return [str(one) for one in found] if len(found) > 1 else []

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,7 @@ from hpcsweep.store import (
     shards,
     tally,
 )
-from hpcsweep.store.runs import Listed
+from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
@@ -178,14 +178,14 @@ def _sweep(
 
 def _runs(run: RunDir, found: Sequence[_Submission]) -> list[Listed]:
     """Return the runs, with the points of the submissions of each."""
-    listed = []
-    for one in runs.of(run):
+
+    def look(one: Run) -> tuple[set[str], dict[str, PointStatus], dict[str, str]]:
         own = [sent for sent in found if sent.dir.id in (one.dir.only or ())]
         planned = {point for sent in own for ids in sent.ids.values() for point in ids}
         doubts = dict(chain.from_iterable(sent.doubts.items() for sent in own))
-        status = best(chain.from_iterable(sent.taken() for sent in own))
-        listed.append(Listed(one, planned, status, doubts))
-    return listed
+        return planned, best(chain.from_iterable(sent.taken() for sent in own)), doubts
+
+    return [Listed(one, partial(look, one)) for one in runs.of(run)]
 
 
 def _profile(
