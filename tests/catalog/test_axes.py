@@ -82,7 +82,7 @@ def test_an_axis_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
     told = _told(
         tmp_path,
         "catalog/axes.py",
-        'Axis("seed", ',
+        'Axis("tf32", ',
         'Axis("padding_of_images", "int", 3, "pixels around an image", minimum=2),',
         PLAIN.replace("}", ", padding_of_images: [3, 5]}"),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hpcsweep.catalog import REPETITIONS
+from hpcsweep.catalog import Role, axes_with
 from hpcsweep.point import LABEL, NO_MAPS, algorithm_name, canonical_json
 from hpcsweep.spec.expansion import SAMPLED
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_WITHIN: Final = frozenset({*SAMPLED, *REPETITIONS})  # axes that differ within a group
-_PER_OCTAVE: Final = {"input_size": 2.0, "batch_size": 1.0}  # of work: a size counts twice
+_WITHIN: Final = frozenset(
+    {*SAMPLED, *axes_with(Role.REPETITION)}
+)  # axes that differ within a group
+_PER_OCTAVE: Final = {"input_size": 2.0}  # of work: a size counts twice, all else once
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Group:
     def places(self) -> Floats:
         """The binary logarithms of pixels and batch of each point; only of what varies."""
         columns = [
-            np.array([_PER_OCTAVE[name] * np.log2(point.axes[name]) for point in self.points])
+            np.array(
+                [_PER_OCTAVE.get(name, 1.0) * np.log2(point.axes[name]) for point in self.points]
+            )
             for name in SAMPLED
             if len({point.axes.get(name) for point in self.points}) > 1
         ]

@@ -18,6 +18,7 @@ from hpcsweep.analysis import columns, dataset, noise, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
+from hpcsweep.sources import FACTORIES
 from hpcsweep.text import count, tally
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _COVERAGE: Final = "algorithm_coverage_pct"
 # what must be equal on both sides, or be named: else a ratio means something else than it says
 _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
 _OWN: Final = "own_files"
-_MADE_OF: Final = ("model", "weights", "dataset")  # the axes that own files belong to
+_MADE_OF: Final = (*FACTORIES, "weights")  # the axes that own files belong to
 _SHOWN: Final = 5
 _ROW: Final = ("submission", "chunk", "attempt", "point_id", "started_at", "median_ms")
 

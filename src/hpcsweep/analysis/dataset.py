@@ -46,7 +46,7 @@ _DOUBT: Final = DOUBTFUL | {
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 TRAINING: Final = "training"  # the workload
-REPEATS: Final = frozenset(catalog.REPETITIONS)
+REPEATS: Final = frozenset(catalog.axes_with(catalog.Role.REPETITION))
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 # axes whose values need no name beside them
@@ -282,7 +282,7 @@ def configurations(points: pd.DataFrame) -> pd.Series[int]:
 
 def visits(points: pd.DataFrame) -> pd.Series[int]:
     """Return a number per point; points of a configuration with unequal ones are repetitions."""
-    axes = [a for a in catalog.REPETITIONS if a in points]
+    axes = [a for a in catalog.axes_with(catalog.Role.REPETITION) if a in points]
     if not axes:
         return pd.Series(0, points.index)
     return points.groupby(axes, dropna=False, sort=False).ngroup()

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")
 _MEDIAN: Final = "median_ms"
-_USED: Final = ("point_id", "flags", "algorithm_coverage_pct", catalog.VISIT)
-_AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name != catalog.VISIT)
+# axes that only repeat; another seed repeats, too, but is another network and has its own row
+_VISITS: Final = tuple(n for n in _AXES if catalog.AXES[n].role == catalog.Role.REPETITION)
+_AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name not in _VISITS)
+_USED: Final = ("point_id", "flags", "algorithm_coverage_pct", *_VISITS)
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
 _HERE: Final = "'  fastest here, by {} %, not repeated: `measure: {{repeats: 3}}` can tell more"
 
@@ -168,8 +170,8 @@ def _keys(table: pd.DataFrame) -> tuple[str, ...]:
     """
     varying = dataset.varying_axes(table)
     keys = tuple(a for a in _AXES_OF_A_ROW if a in _ALWAYS or a in varying)
-    visit = [catalog.VISIT] if catalog.VISIT in table else []
-    again = table.duplicated([*keys, "algorithm", *visit]).any()
+    visits = [name for name in _VISITS if name in table]
+    again = table.duplicated([*keys, "algorithm", *visits]).any()
     return (*keys, "point_id") if again else keys
 
 

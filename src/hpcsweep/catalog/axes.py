@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from enum import Flag, auto
+from functools import cache, partial
 from typing import Any, Final, Literal
 
 WORKLOADS: Final = ("inference", "training", "noop")
@@ -56,23 +57,31 @@ class Entry:
     workloads: tuple[str, ...] = WORKLOADS
 
 
+class Role(Flag):
+    """What another value of an axis changes; an axis may have several roles."""
+
+    NETWORK = auto()  # the network: a worker has to build another one
+    INPUT = auto()  # what goes into it: its shape or its contents
+    AMOUNT = auto()  # how much is computed: times of other values can be interpolated
+    SETTING = auto()  # how the work is done; a time says nothing of another value's
+    NUMBERS = auto()  # which numbers are computed with, not how many: times stay as they are
+    REPETITION = auto()  # which repetition it is: points that differ in it alone are comparable
+    PLACE = auto()  # where it runs
+
+
+@dataclass(frozen=True)
 class Axis(Entry):
     """One axis of a sweep; the column of the same name holds its values."""
 
+    role: Role = Role.SETTING
+
 
 VISIT: Final = "visit"
-# axes whose values are repetitions of one thing: points that differ in them alone are comparable
-REPETITIONS: Final = ("seed", VISIT)
-
-# axes that make another network, which a worker has to build
-NETWORK: Final = (
-    "model", "input_channels", "weights", "dtype", "memory_format", "seed", "dataset",
-    "num_classes", "stem",
-)  # fmt: skip
 
 # the data sets that have a name; any other is package.module:factory
 DATASETS: Final = ("synthetic", "cifar10", "cifar100", "imagefolder")
 
+NETWORK, INPUT, AMOUNT, SETTING, NUMBERS, REPETITION, PLACE = Role
 _one_pass = partial(Axis, workloads=("inference", "noop"))  # means nothing to a training step
 _training = partial(Axis, workloads=("training",))
 
@@ -80,18 +89,24 @@ _training = partial(Axis, workloads=("training",))
 # those of plain float32 training of an ImageNet network.
 # fmt: off
 _AXES: Final = (
-    Axis("model", "model", None, "a torchvision classifier, or package.module:factory"),
+    Axis("model", "model", None, "a torchvision classifier, or package.module:factory",
+        role=NETWORK),
     Axis("input_size", "int", 224, "image height, and width where no other is set, pixels",
-        minimum=1),
-    _one_pass("input_width", "int", None, "image width, pixels; unset: `input_size`", minimum=1),
+        minimum=1, role=INPUT | AMOUNT),
+    _one_pass("input_width", "int", None, "image width, pixels; unset: `input_size`", minimum=1,
+        role=INPUT | AMOUNT),
     _one_pass("input_channels", "int", 3, minimum=1,
-        doc="channels of an image; the first convolution of a torchvision network takes as many"),
-    Axis("batch_size", "int", 1, "images per pass", minimum=1),
+        doc="channels of an image; the first convolution of a torchvision network takes as many",
+        role=NETWORK | INPUT),
+    Axis("batch_size", "int", 1, "images per pass", minimum=1, role=INPUT | AMOUNT),
     Axis("algorithm", "algorithm", AUTO, "convolution algorithm, or a map of layers to names"),
-    Axis("dtype", "str", "float32", "type of weights and activations", choices=DTYPES),
-    Axis("gpu", "gpu", None, "GPU type; unset: that of the profile"),
-    Axis("weights", "str", "random", "random, a torchvision weights name, or a path"),
-    Axis("memory_format", "str", "nchw", "layout of activations", choices=("nchw", "nhwc")),
+    Axis("dtype", "str", "float32", "type of weights and activations", choices=DTYPES,
+        role=NETWORK | SETTING),
+    Axis("gpu", "gpu", None, "GPU type; unset: that of the profile", role=PLACE),
+    Axis("weights", "str", "random", "random, a torchvision weights name, or a path",
+        role=NETWORK | NUMBERS),
+    Axis("memory_format", "str", "nchw", "layout of activations", choices=("nchw", "nhwc"),
+        role=NETWORK | SETTING),
     _one_pass("launch", "str", "eager", choices=("eager", "graph"),
         doc="eager, or one replay of a CUDA graph"),
     _one_pass("cache_state", "str", "hot", choices=("hot", "cold", "rotated"),
@@ -99,31 +114,38 @@ _AXES: Final = (
     Axis("tf32", "bool", default=False, doc="allow TF32 tensor cores for float32"),
     Axis("num_threads", "int", None, minimum=1,
         doc="CPU threads of one operator; unset: torch's choice"),
-    Axis("input_fill", "str", "randn", "contents of inputs", choices=("randn", "uniform", "zeros")),
-    Axis("seed", "int", 0, "seed of weights, inputs and the order of data", minimum=0),
+    Axis("input_fill", "str", "randn", "contents of inputs", choices=("randn", "uniform", "zeros"),
+        role=INPUT | NUMBERS),
+    Axis("seed", "int", 0, "seed of weights, inputs and the order of data", minimum=0,
+        role=NETWORK | INPUT | NUMBERS | REPETITION),
     Axis(VISIT, "int", 1, minimum=1,
-        doc="number of the visit: `measure: {repeats: N}` visits each point so often"),
+        doc="number of the visit: `measure: {repeats: N}` visits each point so often",
+        role=REPETITION),
     _training("dataset", "dataset", "synthetic",
-        doc="synthetic, cifar10, cifar100, imagefolder, or package.module:factory"),
+        doc="synthetic, cifar10, cifar100, imagefolder, or package.module:factory",
+        role=NETWORK | INPUT | AMOUNT),
     _training("num_classes", "int", None, minimum=2,
-        doc="classes of a synthetic data set, unset: 10; other data sets fix theirs"),
+        doc="classes of a synthetic data set, unset: 10; other data sets fix theirs",
+        role=NETWORK),
     _training("stem", "str", "imagenet", choices=("imagenet", "cifar"),
-        doc="first layers of a ResNet; cifar: 3x3 of stride 1 and no pooling, for 32x32 images"),
-    _training("epochs", "int", 1, "passes over the training data", minimum=1),
+        doc="first layers of a ResNet; cifar: 3x3 of stride 1 and no pooling, for 32x32 images",
+        role=NETWORK),
+    _training("epochs", "int", 1, "passes over the training data", minimum=1, role=AMOUNT),
     _training("steps_per_epoch", "int", None, minimum=1,
-        doc="batches per epoch; unset: all of the data, or 20 of a synthetic data set"),
+        doc="batches per epoch; unset: all of the data, or 20 of a synthetic data set",
+        role=AMOUNT),
     _training("optimizer", "str", "sgd", choices=("sgd", "adam", "adamw"),
         doc="sgd (with momentum 0.9), adam or adamw"),
     _training("lr", "float", None, minimum=0,
-        doc="learning rate; unset: 0.1 for sgd, 0.001 for adam and adamw"),
+        doc="learning rate; unset: 0.1 for sgd, 0.001 for adam and adamw", role=NUMBERS),
     _training("weight_decay", "float", None, minimum=0,
-        doc="weight decay; unset: the optimizer's default (0, and 0.01 for adamw)"),
+        doc="weight decay; unset: the optimizer's default (0, and 0.01 for adamw)", role=NUMBERS),
     _training("lr_schedule", "str", "constant", choices=("constant", "cosine"),
-        doc="constant, or cosine decay to zero over the whole training"),
+        doc="constant, or cosine decay to zero over the whole training", role=NUMBERS),
     _training("lr_warmup_steps", "int", 0, minimum=0,
-        doc="steps in which the learning rate rises linearly to `lr`"),
+        doc="steps in which the learning rate rises linearly to `lr`", role=NUMBERS),
     _training("label_smoothing", "float", 0.0, minimum=0,
-        doc="label smoothing of the cross-entropy loss, 0 to 1"),
+        doc="label smoothing of the cross-entropy loss, 0 to 1", role=NUMBERS),
     _training("amp", "str", "off", choices=("off", "fp16", "bf16"),
         doc="automatic mixed precision: off, bf16, or fp16 with gradient scaling"),
     _training("compile", "str", "none", choices=("none", "torchscript", "inductor"),
@@ -141,6 +163,19 @@ _AXES: Final = (
 )
 # fmt: on
 AXES: Final[Mapping[str, Axis]] = {axis.name: axis for axis in _AXES}
+
+
+@cache
+def axes_with(role: Role) -> tuple[str, ...]:
+    """Return the axes that have all of these roles, in column order."""
+    return tuple(name for name, axis in AXES.items() if role in axis.role)
+
+
+@cache
+def sizes_of_inputs() -> tuple[str, ...]:
+    """Return the axes that always say how large an input is: a larger value never needs less."""
+    named = axes_with(Role.INPUT | Role.AMOUNT)
+    return tuple(n for n in named if AXES[n].kind == "int" and AXES[n].default is not None)
 
 
 @dataclass(frozen=True)

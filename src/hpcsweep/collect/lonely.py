@@ -53,7 +53,7 @@ def _lines(rows: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], bool]]:
                 lines[rest].append((float(str(one.order[place][1])), one))
         for line in lines.values():
             ordered = sorted(line, key=lambda pair: pair[0])
-            yield [one for _, one in ordered], axis.name in catalog.REPETITIONS
+            yield [one for _, one in ordered], catalog.Role.REPETITION in axis.role
 
 
 def _beside(line: Sequence[Entry], place: int) -> Sequence[Entry]:

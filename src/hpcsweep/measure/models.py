@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcsweep import search_path, sources
+from hpcsweep.catalog import Role, axes_with
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure.tensors import is_lazy
 from hpcsweep.point import Point
@@ -52,6 +53,7 @@ class ModelKey:
     memory_format: str
     channels: int = CHANNELS
     own_files: str = ""  # of other contents it is another network
+    axes: tuple[object, ...] = ()  # all that make another network, those above among them
 
     @classmethod
     def of(cls, point: Point) -> ModelKey:
@@ -65,6 +67,11 @@ class ModelKey:
             axes["memory_format"],
             channels_of(axes),
             sources.here(point),
+            tuple(
+                axes.get(name)
+                for name in axes_with(Role.NETWORK)
+                if name not in {"dtype", "memory_format"}  # a copy in float32 differs in these
+            ),
         )
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import sources
+from hpcsweep.catalog import AXES, Role
 from hpcsweep.conv import parts
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
@@ -35,6 +36,12 @@ from hpcsweep.point import Point
 
 # Types that still hold the weights as they were drawn or trained.
 _LOSSLESS: Final = frozenset({"float32", "float64"})
+# What the outputs depend on: network and input, but not the forms that are the same in float64.
+_OUTPUT_AXES: Final = tuple(
+    name
+    for name, axis in AXES.items()
+    if axis.role & (Role.NETWORK | Role.INPUT) and Role.SETTING not in axis.role
+)
 _BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converted at a time
 _log = logging.getLogger(__name__)
 
@@ -77,9 +84,7 @@ class Reference:
 
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
-        names = ("model", "weights", "seed", "batch_size", "input_fill")
-        own = sources.here(point)
-        key = (*(point.axes[name] for name in names), models.image_shape(point.axes), own)
+        key = (*(point.axes.get(name) for name in _OUTPUT_AXES), sources.here(point))
         if key != self._key:
             self._key, self._outputs = None, []
             with torch.inference_mode(), models.seeded(point):

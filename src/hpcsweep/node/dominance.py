@@ -1,6 +1,6 @@
 """Skips points that need at least as much memory as one that ran out of it: `--skip-dominated`.
 
-Such a point has the same values on every axis but batch and input size, and neither of these two is
+Such a point has the same values on every axis but the sizes of its input, and none of these is
 smaller. Standard library only, since the supervisor asks between two points.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.catalog import sizes_of_inputs
 from hpcsweep.point import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-GROWING: Final = ("batch_size", "input_size")
+GROWING: Final = sizes_of_inputs()
 
 
 class OutOfMemoryPoints:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset
-from hpcsweep.catalog import AXES, REPETITIONS
+from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
 
 OTHER: Final = "__other__"
-# What is modelled as work, or only changes numbers; the other axes are the setting of a point.
-_MODELLED: Final = frozenset(
-    {"model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "weights", *REPETITIONS}
-)
+POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
+# The axes that have no column of their own in `POINT` and may change a time.
 SETTINGS: Final = tuple(
     name
     for name, axis in AXES.items()
-    if name not in {*_MODELLED, "input_fill"} and "inference" in axis.workloads
+    if name not in POINT
+    and not axis.role & (Role.NUMBERS | Role.REPETITION)
+    and "inference" in axis.workloads
 )
-POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
 # The columns that say what a call works on.
 WORK: Final = (
     "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",

@@ -15,7 +15,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import VISIT, axis_defaults, setting_defaults
+from hpcsweep.catalog import VISIT, axis_defaults, setting_defaults, sizes_of_inputs
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
@@ -23,7 +23,7 @@ from hpcsweep.spec.grid import Dimension, Grid
 from hpcsweep.spec.sampling import Sample, thin
 from hpcsweep.spec.space import Rule, Sweep
 
-SAMPLED: Final = ("input_size", "batch_size")
+SAMPLED: Final = sizes_of_inputs()
 _CACHED: Final = 100_000  # longer axes are not spelled out in memory
 _DOUBTED: Final = 1000  # names that are compared with those of the catalogue
 

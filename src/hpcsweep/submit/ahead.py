@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import processes, search_path
-from hpcsweep.catalog import AXES
+from hpcsweep.catalog import AXES, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 _PROGRAM: Final = "hpcsweep.measure.ahead"
 _SECONDS: Final = 180.0  # a factory may wait for something
-# the axes that the shapes of a network depend on
+# the axes that the shapes of a network, and the types of its calls, depend on
 _SHAPES: Final = (
-    "model", "input_size", "input_width", "input_channels", "batch_size", "dtype",
-    "memory_format", "stem", "num_classes", "amp",
-)  # fmt: skip
+    *(
+        name
+        for name, axis in AXES.items()
+        if axis.role & (Role.NETWORK | Role.INPUT) and Role.NUMBERS not in axis.role
+    ),
+    "amp",
+)
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 
 

@@ -18,7 +18,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import NETWORK, VISIT
+from hpcsweep.catalog import VISIT, Role, axes_with
 from hpcsweep.point import canonical_json
 from hpcsweep.store.chunk_file import Chunk
 
@@ -138,7 +138,7 @@ def arranged(chunk: Chunk) -> Chunk:
 
 
 def _network(point: Point) -> str:
-    return canonical_json([point.axes.get(name) for name in NETWORK])
+    return canonical_json([point.axes.get(name) for name in axes_with(Role.NETWORK)])
 
 
 def _configuration(point: Point) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import AXES, VISIT, axis_defaults
+from hpcsweep.catalog import AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import rundir, shards
@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 
 Kind = tuple[str, ...]
 
-# Axes that say how much is done, or only change numbers; the others make the kind of a point.
-AMOUNTS: Final = ("input_size", "input_width", "batch_size", "dataset", "epochs", "steps_per_epoch")
-_NUMBERS: Final = {
-    "gpu", "seed", VISIT, "weights", "input_fill", "lr", "weight_decay", "lr_schedule",
-    "lr_warmup_steps", "label_smoothing", "num_classes",
-}  # fmt: skip
+# roles of axes whose values do not make another kind of point: the device is known otherwise
+_WITHIN_A_KIND: Final = Role.AMOUNT | Role.NUMBERS | Role.REPETITION | Role.PLACE
 _MOST: Final = 5_000  # rows that are read, which takes about a second
 _MOST_OF_OTHERS: Final = 2_000
 _PANDAS: Final = {"True": "true", "False": "false"}
@@ -61,8 +57,9 @@ class Took:
 
 def names_of_kind(workload: str) -> tuple[str, ...]:
     """Return the axes that make the kind of a point; model and algorithm come first."""
-    rest = axis_defaults(workload).keys() - set(AMOUNTS) - _NUMBERS - {"model", "algorithm"}
-    return ("model", "algorithm", *sorted(rest))
+    axes = axes_of(workload)
+    kinds = {name for name, axis in axes.items() if not axis.role & _WITHIN_A_KIND}
+    return ("model", "algorithm", *sorted(kinds - {"model", "algorithm"}))
 
 
 def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:

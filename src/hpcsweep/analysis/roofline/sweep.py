@@ -18,16 +18,14 @@ from hpcsweep.analysis import dataset
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.roofline.work import Export, Work
 from hpcsweep.analysis.where import select
-from hpcsweep.catalog.axes import may_use_tensor_cores
+from hpcsweep.catalog.axes import AXES, may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
 Row = Mapping[Any, Any]
 
-_NUMERIC: Final = (
-    "input_size", "input_width", "input_channels", "batch_size", "num_threads", "seed", "visit",
-)  # fmt: skip
+_NUMERIC: Final = {name for name, axis in AXES.items() if axis.kind in {"int", "float"}}
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
 

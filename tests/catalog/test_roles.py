@@ -1,0 +1,126 @@
+"""An axis of each role is added in one line; everything that asks for roles knows it then."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hpcsweep
+from hpcsweep.catalog import AXES, Role
+from paths import ROOT
+
+ROLES = [role.name.lower() for role in Role]
+SWEEP = """
+workload: noop
+axes:
+  model: [resnet18]
+  algorithm: [auto, gemm]
+  {axis}: [1, 2]
+"""
+FOLLOW = """
+import json, sys
+from hpcsweep.measure import models, numerics
+from hpcsweep.point import Point
+from hpcsweep.catalog import axis_defaults, sizes_of_inputs
+from hpcsweep.node import dominance
+from hpcsweep.predict.tables import SETTINGS
+from hpcsweep.submit import packing, took
+
+facts = {}
+for role in sys.argv[1:]:
+    axes = {**axis_defaults("inference"), "model": "resnet18"}
+    points = [Point("inference", {**axes, f"axis_of_{role}": value}) for value in (1, 2)]
+    known = dominance.OutOfMemoryPoints([points[0].axes])
+    facts[role] = {
+        "network in memory": models.ModelKey.of(points[0]) != models.ModelKey.of(points[1]),
+        "network of the order": packing._network(points[0]) != packing._network(points[1]),
+        "float64 output": f"axis_of_{role}" in numerics._OUTPUT_AXES,
+        "kind of an estimate": f"axis_of_{role}" in took.names_of_kind("inference"),
+        "setting of a prediction": f"axis_of_{role}" in SETTINGS,
+        "sampled": f"axis_of_{role}" in sizes_of_inputs(),
+        "skipped after a smaller one": bool(known.why_skip(points[1].axes)),
+    }
+print(json.dumps(facts))
+"""
+# The axis's values make: a new one of what?
+EXPECTED = {
+    "network": {
+        "network in memory", "network of the order", "float64 output", "kind of an estimate",
+        "setting of a prediction",
+    },
+    "input": {"float64 output", "kind of an estimate", "setting of a prediction"},
+    "amount": {"setting of a prediction"},
+    "setting": {"kind of an estimate", "setting of a prediction"},
+    "numbers": set(),
+    "repetition": set(),
+    "place": {"setting of a prediction"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """Return the folder of a copy of the program with one more axis of each role."""
+    folder = tmp_path_factory.mktemp("copy")
+    source = Path(hpcsweep.__file__).parent
+    shutil.copytree(source, folder / "hpcsweep", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "hpcsweep" / "catalog" / "axes.py"
+    lines = "".join(
+        f'    Axis("axis_of_{role}", "int", 1, "throw-away", role=Role.{role.upper()}),\n'
+        for role in ROLES
+    )
+    head, end, rest = file.read_text().partition(")\n# fmt: on\nAXES")
+    file.write_text(head + lines + end + rest)
+    return folder
+
+
+def run(program, *command, cwd=None):
+    """Run a Python command on the copy and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "PYTHONPATH": str(program)},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_axis_has_a_role():
+    """Nobody forgets it: the usual one is that of a setting."""
+    assert all(axis.role for axis in AXES.values())
+    assert {role for axis in AXES.values() for role in axis.role} == set(Role)
+
+
+def test_a_new_axis_is_known_wherever_its_role_is_asked_for(program):
+    """A missed one would be compared with the float64 output of another network."""
+    facts = json.loads(run(program, "-c", FOLLOW, *ROLES))
+    found = {role: {name for name, true in facts[role].items() if true} for role in ROLES}
+    assert found == EXPECTED
+
+
+@pytest.mark.parametrize("role", ["network", "repetition"])
+def test_a_new_axis_is_in_ids_and_groups_and_labels(program, tmp_path, role):
+    """Its default changes no id; repetitions are one row of a report, other values two."""
+    axis = f"axis_of_{role}"
+    (tmp_path / "demo.yaml").write_text(SWEEP.format(axis=axis))
+    (tmp_path / "plain.yaml").write_text(SWEEP.replace("  {axis}: [1, 2]\n", ""))
+    shutil.copytree(ROOT / "cluster_profiles", tmp_path / "cluster_profiles")
+    command = ("-c", "from hpcsweep.cli import run; run()")
+    submit = ("submit", "demo.yaml", "--cluster", "local", "--collect")
+    run(program, *command, *submit, cwd=tmp_path)
+    shown = json.loads(run(program, *command, "show", "demo", "--json", cwd=tmp_path))
+    expand = ("expand", "plain.yaml", "--cluster", "local", "--json")
+    plain = json.loads(run(program, *command, *expand, cwd=tmp_path))
+    old = {point["point_id"] for point in plain["expansions"][0]["points"]}
+    ids = {point["point_id"]: point[axis] for point in shown["points"]}
+    assert {point for point, value in ids.items() if value == "1"} == old
+    assert len(ids) == 4
+    report = json.loads(run(program, *command, "report", "demo", "--json", cwd=tmp_path))
+    assert len(report["rows"]) == (1 if role == "repetition" else 2)
