@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
+from hpcsweep.collect import tables
 from hpcsweep.collect.workflow import collect
 from hpcsweep.store import shards
 from hpcsweep.store.blocks import parse_block
+from hpcsweep.text import harmless
 from localruns import Desk
 from resultsfolder import SWEEP, by_point, overall, reseal
 
@@ -142,6 +146,17 @@ def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -
         assert {row["mean_ms"] for row in layers} == {"-1.5"}
         if shown == cell:
             assert sorted(folder.run.layers.read_bytes().splitlines()) == before
+
+
+CELLS = st.sampled_from([*FORMULAS, *HARMLESS, "a", "@", "=", "+", "1e-07", 'q"=1', "-.5e+3"])
+
+
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=4))
+def test_layer_rows_are_made_harmless_cell_by_cell(rows: list[list[str]]) -> None:
+    """Wherever the cell stands: first, last, quoted, beside numbers; other bytes stay."""
+    block = "".join(f"{shards.joined(row)}\n" for row in rows).encode()
+    wanted = "".join(f"{shards.joined([*map(harmless, row)])}\n" for row in rows).encode()
+    assert tables._harmless(block) == wanted
 
 
 def test_collect_writes_cells_as_they_are_on_request(measured: Folder, tmp_path: Path) -> None:

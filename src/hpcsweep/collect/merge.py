@@ -121,19 +121,21 @@ def shard_entry(row: Row, found: Shard, age: Age) -> Entry:
     """Return the entry of a shard's row.
 
     Raises:
-        ResultsError: a newer hpcsweep wrote it, or its places are no numbers.
+        ResultsError: a newer hpcsweep wrote it, or its places or layer rows are no numbers.
     """
     shard = found.path
     origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))
-    places = _place(row, "layers"), _place(row, "samples")
+    _number(row, "layer_rows")
+    layers = _number(row, "layers_offset"), _number(row, "layers_bytes")
+    samples = _number(row, "samples_offset"), _number(row, "samples_bytes")
     return entry(
         row,
         line=row["_line"],
         columns=found.columns,
         origin=origin,
         shard=shard,
-        places=places,
+        places=(layers, samples),
         layer_columns=found.layer_columns,
     )
 
@@ -222,11 +224,11 @@ def _ms(cells: Mapping[str, str]) -> float:
         return 0.0
 
 
-def _place(row: Mapping[str, str], which: str) -> Place:
+def _number(row: Mapping[str, str], name: str) -> int:
     try:
-        return int(row.get(f"{which}_offset") or 0), int(row.get(f"{which}_bytes") or 0)
+        return int(row.get(name) or 0)
     except ValueError:
-        raise ResultsError(f"{which}_offset or {which}_bytes is no number") from None
+        raise ResultsError(f"{name} is no number") from None
 
 
 @lru_cache(maxsize=100_000)
