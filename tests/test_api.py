@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import hpcsweep
-from hpcsweep.errors import SpecError, UsageError
+from hpcsweep.errors import ConfigError, SpecError, UsageError
 
 NOOP = {"name": "trial", "workload": "noop", "axes": {"model": ["a"], "input_size": [1, 2]}}
 
@@ -38,6 +38,34 @@ print(sorted(set(hpcsweep.__all__) - set(dir(hpcsweep))))
     assert own.startswith("['hpcsweep'] ")
     assert int(own.split()[-1]) < 5
     assert hidden == "[]"
+
+
+def test_the_functions_need_nothing_of_the_command_line(tmp_path):
+    """Neither click nor a module of the commands, whatever they do."""
+    code = f"""
+import sys
+import hpcsweep
+hpcsweep.run({NOOP!r}, results={str(tmp_path)!r})
+hpcsweep.load("trial", results={str(tmp_path)!r}).overall
+print([name for name in sys.modules if name.startswith(("click", "hpcsweep.cli"))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_configuration_file_names_the_folder_of_results(results, monkeypatch, tmp_path):
+    """Relative to the file, from every folder below it; what is wrong in it has its line."""
+    below = results.parent / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    monkeypatch.delenv("HPCSWEEP_RESULTS", raising=False)
+    file = results.parent / "hpcsweep.toml"
+    file.write_text('results = "results"\n')
+    assert hpcsweep.load("trial").run.path == results / "trial"
+    file.write_text("# ours\nresults = 3\n")
+    with pytest.raises(ConfigError, match=r"hpcsweep\.toml:2: results: needs text"):
+        hpcsweep.load("trial")
+    file.unlink()
 
 
 def test_run_measures_and_returns_the_tables(results):

@@ -19,10 +19,10 @@ from benchmarks.hostile.place import LOCAL, QUEUED, answer
 from hpcsweep import slurm
 from hpcsweep.analysis.roofline import rocprof
 from hpcsweep.catalog.columns import COMMIT
-from hpcsweep.cli.settings import USER_FILE
 from hpcsweep.collect import incremental
 from hpcsweep.spec import profile
 from hpcsweep.spec.document import MOST_SHOWN
+from hpcsweep.spec.lookup import USER_FILE
 from hpcsweep.store import chunk_file, seals
 from hpcsweep.submit import script
 from hpcsweep.tracking import journal

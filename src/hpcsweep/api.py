@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.analysis import dataset
-from hpcsweep.cli import common, settings
 from hpcsweep.collect import fresh
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
+from hpcsweep.spec import configuration
+from hpcsweep.store import runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,8 +71,8 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
-    root = named.parent if inside else settings.results_folder(results)
-    run, notes = fresh.tables_of(common.one_of(root, str(sweep)))
+    root = named.parent if inside else configuration.results_folder(results)
+    run, notes = fresh.tables_of(runs.of_run(root, str(sweep)))
     for line in notes:
         warnings.warn(f"{run.name}: {line}", stacklevel=2)
     return Results(run)
@@ -100,11 +101,11 @@ def run(
 
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as found:
-        asked = common.request_of(found, "local", options)
-        code = workflow.submit(settings.results_folder(results), asked, _warn)
+        asked = request.of_cluster(found, "local", options)
+        code = workflow.submit(configuration.results_folder(results), asked, _warn)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    folder = rundir.open_run(settings.results_folder(results), found.name)
+    folder = rundir.open_run(configuration.results_folder(results), found.name)
     if error := collecting.collect(folder).error():
         raise error
     return Results(folder)

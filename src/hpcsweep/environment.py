@@ -67,8 +67,3 @@ def config_folder() -> Path:
     """Return the folder of the user's own configuration."""
     config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(config).expanduser() / "hpcsweep"
-
-
-def results_folder(given: str | os.PathLike[str] = "") -> Path:
-    """Return the folder of all results: the one given, else the user's, else ``results``."""
-    return Path(given or os.environ.get(RESULTS) or "results")

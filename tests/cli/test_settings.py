@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import click
 import pytest
 
 import hpcsweep
@@ -31,6 +32,8 @@ MISTAKES = [
     ("layers.format = 'pdf'", "layers.format: found 'pdf', 'pdf' is not one of", "md"),
     ("data.get.too = 'x'", "data.get.too: unknown key", "did you mean 'to'?"),
     ("results = ", "not TOML: ", ""),
+    ("submit.again = true", "submit.again: only the command line gives it", ""),
+    ("retry.break_lock = true", "retry.break_lock: only the command line", ""),
 ]
 
 
@@ -160,6 +163,40 @@ def test_every_option_has_a_variable_of_its_own():
     assert set(found) & others == {environment.RESULTS, environment.DEBUG}
 
 
+def test_each_variable_and_each_key_of_a_file_is_the_one_that_click_reads(desk, config):
+    """By hand alone are those given that would begin something anew with every call."""
+    by_hand = set()
+    for loc, param in settings.options(main):
+        group, ctx = main, click.Context(main, info_name="x", **main.context_settings)
+        for name in loc[:-1]:
+            group = group.commands[name]
+            ctx = click.Context(group, info_name=name, parent=ctx)
+        os.environ[settings.variable(loc)] = "given"
+        try:
+            if param.resolve_envvar_value(ctx) is None:
+                by_hand.add(".".join(loc))
+        finally:
+            del os.environ[settings.variable(loc)]
+    assert by_hand == {
+        "submit.again", "estimate.again", "submit.break_lock", "retry.break_lock",
+        "collect.break_lock",
+    }  # fmt: skip
+
+
+def test_a_variable_begins_no_new_run(desk, config):
+    """Set for good it would measure everything again with every submit; a line says so."""
+    desk.spec(NOOP)
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    done = desk.run("submit", "sweep.yaml", "--cluster", "local", HPCSWEEP_SUBMIT_AGAIN="1")
+    assert "nothing to measure" in done.stdout
+    assert "HPCSWEEP_SUBMIT_AGAIN is not taken: only the command line gives --again" in done.stderr
+    assert len(desk.sweep("s").submissions()) == 1
+    again = desk.run(
+        "submit", "sweep.yaml", "--cluster", "local", "--again", HPCSWEEP_SUBMIT_AGAIN="1"
+    )
+    assert (again.stderr, len(desk.sweep("s").submissions())) == ("", 2)
+
+
 def test_a_misspelt_variable_is_noted(desk, config):
     """By `config`; other commands do not look."""
     done = desk.run("config", HPCSWEEP_SUBMIT_SAMPEL="3")
@@ -196,7 +233,7 @@ def test_a_folder_that_is_gone_has_no_project_file(desk, config, monkeypatch):
     gone.mkdir()
     monkeypatch.chdir(gone)
     os.rmdir(gone)  # noqa: PTH106
-    assert list(settings.files()) == []
+    assert list(lookup.config_files()) == []
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])

@@ -16,7 +16,6 @@ from hpcsweep import __version__, environment, files, processes
 from hpcsweep.cli import (
     answer,
     completion,
-    configuration,
     decisions,
     init,
     machine,
@@ -66,7 +65,7 @@ def _usage(error: click.ClickException) -> str:
     option = getattr(error, "option_name", "")
     if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
         return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
-    text = f"{error.format_message().rstrip('.')}{settings.blamed(getattr(error, 'param', None))}"
+    text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 
 
@@ -81,14 +80,28 @@ def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoR
     sys.exit(code)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+class Program(Commands):
+    """The group of all commands, whose defaults files may set."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the configuration files first."""
+        settings.load(ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=Program,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": settings.PREFIX,
+    },
+)
 @click.version_option(__version__, prog_name="hpcsweep")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     default="results",
-    envvar=environment.RESULTS,
     show_default=True,
     help="Folder for the results of sweeps.",
 )
@@ -104,15 +117,14 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
           hpcsweep report quickstart
     """
     answer.reset(quiet=quiet)
-    settings.apply(ctx)
-    ctx.obj = ctx.params["results"]
-    answer.reset(quiet=ctx.params["quiet"])
-    if ctx.params["verbose"]:
+    settings.check(ctx)
+    ctx.obj = results
+    if verbose:
         ctx.with_resource(streams.verbose())
 
 
 for _command in (  # as one uses them
-    *(init.init, configuration.config),
+    *(init.init, settings.config),
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
     *(tables.collect, tables.import_, tables.report),
     *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
@@ -123,4 +135,3 @@ for _command in (  # as one uses them
     main.add_command(_command)
 answer.everywhere(main)
 completion.complete_in(main)
-settings.bind(main)

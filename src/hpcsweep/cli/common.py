@@ -13,6 +13,7 @@ import click
 from hpcsweep import environment, extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.settings import ByHand, Names
 from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
@@ -61,7 +62,6 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--format`, as the argument `form`."""
     chosen = click.option(
         "--format",
-        "form",
         type=click.Choice(_FORMATS),
         default="table",
         show_default=True,
@@ -79,13 +79,14 @@ def _form(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 where_option = click.option(
     "--where",
+    type=Names(),
     multiple=True,
     metavar="A=B,...",
     callback=lambda _ctx, _param, given: ",".join(given),
     help="Take only rows with these values. A column given twice means either value; also A!=B, "
     "A<B, A<=B, A>B, A>=B (in quotes), and A=LOW..HIGH.",
 )
-all_option = click.option("--all", "everything", is_flag=True, help="Take unreliable points, too.")
+all_option = click.option("--all", is_flag=True, help="Take unreliable points, too.")
 top_option = click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -113,7 +114,7 @@ def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) 
 
 cluster_option = click.option(
     "--cluster",
-    "clusters",
+    type=Names(),
     multiple=True,
     metavar="NAME|PATH",
     help="Cluster profile, by name or file; repeatable.",
@@ -127,6 +128,7 @@ sample_option = click.option(
 )
 again_option = click.option(
     "--again",
+    cls=ByHand,
     is_flag=True,
     help="Measure everything once more, as a new run; go on with the last one if it lacks points.",
 )
@@ -169,13 +171,10 @@ def percentage(option: str, text: str) -> float:
 
 def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
     """Return the request that a sweep makes of a cluster, by the profile's name or file."""
-    from hpcsweep.spec import profile
     from hpcsweep.submit import request
 
     options = replace(options, argv=tuple(sys.argv[1:]), quiet=answer.mode.quiet)
-    asked = request.make(sweep, profile.load(cluster), options)
-    request.check_points(asked)
-    return asked
+    return request.of_cluster(sweep, cluster, options)
 
 
 def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
@@ -204,39 +203,11 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def runs(results: Path, names: Sequence[str], *, single: bool = False) -> list[RunDir]:
-    """Return the results of these sweeps; without names, of all sweeps.
-
-    With `single`, raise `UsageError` where no name is given and there are several sweeps.
-    """
-    from hpcsweep.store import rundir
-
-    if names:
-        return [rundir.open_run(results, sweep_name(name)) for name in names]
-    found = rundir.all_runs(results)
-    if not found:
-        raise UsageError(f"{results}: no results yet; `hpcsweep submit SPEC` makes some")
-    if single and len(found) > 1:
-        raise UsageError(f"which sweep? {results} has: {', '.join(one.name for one in found)}")
-    return found
-
-
-def one_of(results: Path, text: str | None) -> RunDir:
-    """Return the results of a sweep, or those of one of its runs alone: ``SWEEP[@RUN]``."""
-    from hpcsweep.store import runs as runs_of
-
-    name, at, run = (text or "").rpartition("@")
-    if not at or Path(text or "").exists():
-        return runs(results, (text,) if text else (), single=True)[0]
-    found = runs_of.named(runs(results, (name,), single=True)[0], run)
-    if len(found) > 1:
-        raise UsageError(f"{text} is {len(found)} runs: {', '.join(one.name for one in found)}")
-    return found[0]
-
-
 def tables_of(results: Path, text: str | None) -> RunDir:
     """Return the results of ``SWEEP[@RUN]`` with tables of all rows that there are now."""
-    return renewed(one_of(results, text))
+    from hpcsweep.store import runs
+
+    return renewed(runs.of_run(results, text))
 
 
 def renewed(run: RunDir) -> RunDir:
@@ -249,26 +220,9 @@ def renewed(run: RunDir) -> RunDir:
     return found
 
 
-def sweep_name(text: str) -> str:
-    """Return the name of a sweep that is given by its name, its file or its results folder."""
-    from hpcsweep.spec import lookup
-
-    path = Path(text)
-    if path.suffix not in lookup.SUFFIXES:
-        return path.name if path.is_dir() and (path / "submissions").is_dir() else text
-    if not path.is_file():
-        return path.stem
-    from hpcsweep.errors import SpecError
-    from hpcsweep.spec import sweep_file
-
-    try:
-        return sweep_file.load(path).name
-    except SpecError:  # the file may be half edited
-        return path.stem
-
-
 break_lock_option = click.option(
     "--break-lock",
+    cls=ByHand,
     is_flag=True,
     help="Remove the lock of a process that was killed on another host.",
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from hpcsweep.cli.settings import Names, results_folder
+from hpcsweep.cli.settings import Names
 from hpcsweep.errors import HpcsweepError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def complete_in(group: click.Group) -> None:
         if isinstance(command, click.Group):
             complete_in(command)
         for param in command.params:
-            if param.name in _KNOWN and param.type is click.STRING:
+            if param.name in _KNOWN and type(param.type) in {Names, type(click.STRING)}:
                 known = _KNOWN[param.name]
                 param.type = _Name(known, files=known in {_sweeps, _profiles})
 
@@ -81,19 +81,16 @@ def _points(ctx: click.Context) -> Iterable[str]:
 def _runs(ctx: click.Context) -> list[RunDir]:
     from hpcsweep.store import rundir
 
-    given = ctx.find_root().params.get("results") or ""
-    return rundir.all_runs(results_folder(given))
+    return rundir.all_runs(ctx.find_root().params["results"])
 
 
 _KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {
     "spec": _sweeps,
     "cluster": _profiles,
-    "clusters": _profiles,
     "sweep": _measured,
     "sweeps": _measured,
     "first": _measured,
     "others": _measured,
     "point": _points,
-    "point_ids": _points,
     "what": _points,
 }

@@ -50,9 +50,9 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     where: str,
     metric: str,
     top: int,
-    form: str,
+    format: str,
     *,
-    everything: bool,
+    all: bool,
 ) -> Answer:
     """Show the slowest layers, with their share of the pass.
 
@@ -63,8 +63,8 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis import layers
 
     one = tables_of(results, sweep)
-    found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=everything)
-    return tables([found], form)
+    found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=all)
+    return tables([found], format)
 
 
 @click.command()
@@ -92,10 +92,10 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     where: str,
     over: str,
     out: Path | None,
-    form: str,
+    format: str,
     *,
     confirm: bool,
-    everything: bool,
+    all: bool,
 ) -> Answer:
     """Choose the fastest algorithm of each convolution.
 
@@ -112,11 +112,11 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     if confirm:
         extras.need("measure", "--confirm")
     one = tables_of(results, sweep)
-    found = best.read(one, where=where, over=over, everything=everything)
+    found = best.read(one, where=where, over=over, everything=all)
     if out:
         output.write_sweep(out, found.sweep_file())
     view = _confirmed(found) if confirm else found.view()
-    return tables([view], form, (out,))
+    return tables([view], format, (out,))
 
 
 def _confirmed(found: Best) -> View:
@@ -177,10 +177,10 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     metric: str,
     across: str,
     fail_on: str | None,
-    form: str,
+    format: str,
     *,
     history: bool,
-    everything: bool,
+    all: bool,
 ) -> Answer:
     """Say which rows are faster or slower than in FIRST, beyond noise.
 
@@ -204,19 +204,17 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
         from hpcsweep.analysis import history as over
 
         return tables([over.read(results, first, metric, where, renewed,
-                                 everything=everything).view()], form)  # fmt: skip
+                                 everything=all).view()], format)  # fmt: skip
     limit = _limit(fail_on) if fail_on else None
     texts = (first, *others) if others else [*sides.of_runs(results, first, 2).values()][-2:]
-    read = [
-        sides.read(results, text, where, everything=everything, renewed=renewed) for text in texts
-    ]
+    read = [sides.read(results, text, where, everything=all, renewed=renewed) for text in texts]
     named = [name.strip() for name in across.split(",")]
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
     bad = [row for one in found for row in one.beyond(*limit)] if limit else []
     worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
     return Answer(
         record=lambda: {"comparisons": [one.view().to_json() for one in found]},
-        text=lambda: "\n\n".join(one.view().written(form) for one in found),
+        text=lambda: "\n\n".join(one.view().written(format) for one in found),
         error=Regression(worse) if bad else None,
     )
 

@@ -89,9 +89,12 @@ def init(  # noqa: PLR0913 - one argument per option
     """
     results: Path = ctx.obj
     home = Path() if project else lookup.config_folder()
-    found = [*settings.default_clusters(ctx), *_profiles(home / lookup.PROFILES, cluster)]
+    found = [
+        *settings.default_clusters(ctx.find_root().command),
+        *_profiles(home / lookup.PROFILES, cluster),
+    ]
     chosen = _default(results, [cluster] if cluster else list(dict.fromkeys(found)))
-    file = home / ("hpcsweep.toml" if project else settings.USER_FILE)
+    file = home / ("hpcsweep.toml" if project else lookup.USER_FILE)
     by_path = chosen.path.absolute() not in map(
         Path.absolute, lookup.names(lookup.PROFILES).values()
     )

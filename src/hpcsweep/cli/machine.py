@@ -18,7 +18,7 @@ from hpcsweep.cli.common import Commands, cluster_option, request_of, sample_opt
 @cluster_option
 @sample_option
 @click.option("--layers", is_flag=True, help="Print one line per convolution.")
-def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: bool) -> Answer:
+def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool) -> Answer:
     """Prove which convolution algorithms run on this machine.
 
     Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
@@ -30,8 +30,8 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit.request import Options
 
-    cluster = (clusters or ("local",))[0]
-    asked = request_of(sweep_file.load(spec), cluster, Options(sample=sample))
+    profile = (cluster or ("local",))[0]
+    asked = request_of(sweep_file.load(spec), profile, Options(sample=sample))
     run = {"gpu": asked.device, "search_path": asked.search_path}
     bench = torch_bench(asked.sweep.workload, run)
     findings = list(proof.verify(asked.points(), bench))
@@ -46,7 +46,7 @@ def verify(spec: str, clusters: tuple[str, ...], sample: int | None, *, layers: 
 @cluster_option
 @click.option("--deep", is_flag=True, help="Also check torch and the GPU, in another process.")
 @click.pass_obj
-def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool) -> Answer:
+def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
     """Check this machine, and a profile against its cluster.
 
     Reports problems and suggests fixes.
@@ -56,7 +56,7 @@ def doctor(results: Path, clusters: tuple[str, ...], *, deep: bool) -> Answer:
     from hpcsweep.preflight.doctor import examine
     from hpcsweep.spec import profile
 
-    chosen = [profile.load(name) if name else None for name in clusters or (None,)]
+    chosen = [profile.load(name) if name else None for name in cluster or (None,)]
     found = {one.name if one else "": examine(one, results, deep=deep) for one in chosen}
     failed = any(one.level == "fail" for each in found.values() for one in each)
     return Answer(
@@ -79,12 +79,11 @@ def data() -> None:
 @click.argument("name", metavar="SWEEP|cifar10|cifar100")
 @click.option(
     "--to",
-    "folder",
     type=click.Path(file_okay=False, path_type=Path),
     help="For data sets: the folder that HPCSWEEP_DATA names in cluster profiles.",
 )
 @cluster_option
-def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> Answer:
+def get(name: str, to: Path | None, cluster: tuple[str, ...]) -> Answer:
     """Download a data set, or the weights that a sweep needs, on a login node.
 
     Jobs never download. Weights go where jobs look for them: into torch's cache, or below the
@@ -103,12 +102,12 @@ def get(name: str, folder: Path | None, clusters: tuple[str, ...]) -> Answer:
         lines.append(line)
         say(line)
 
-    if folder is not None:
-        tell(f"{name} is in {downloads.download(name, folder)}")
+    if to is not None:
+        tell(f"{name} is in {downloads.download(name, to)}")
     elif name in downloads.NAMES:
         raise UsageError(f"where to? hpcsweep data get {name} --to FOLDER")
     else:
-        _get_weights(name, clusters or ("local",), tell)
+        _get_weights(name, cluster or ("local",), tell)
     return Answer(record=lambda: {"name": name, "lines": lines}, text=list)
 
 

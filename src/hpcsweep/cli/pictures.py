@@ -14,12 +14,12 @@ from hpcsweep.cli.common import (
     all_option,
     format_options,
     renewed,
-    runs,
     tables,
     tables_of,
     top_option,
     where_option,
 )
+from hpcsweep.cli.settings import Names
 from hpcsweep.errors import Implausible, UsageError
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -50,7 +50,7 @@ _summary = click.option("--summary", type=_PATH, help="Write the values as CSV."
 @click.option(
     "--y",
     "--metric",
-    "y",
+    "metric",
     metavar="COLUMN",
     default="",
     help="Column of the y axis; several, joined by commas, are stacked. Default: median_ms; of "
@@ -58,6 +58,7 @@ _summary = click.option("--summary", type=_PATH, help="Write the values as CSV."
 )
 @click.option(
     "--by",
+    type=Names(),
     multiple=True,
     metavar="COLUMN",
     help="Draw a line per value of this column; repeatable. Default: every axis that varies. With "
@@ -84,7 +85,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     sweep: str | None,
     x: str | None,
-    y: str,
+    metric: str,
     by: tuple[str, ...],
     where: str,
     baseline: str,
@@ -94,10 +95,10 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     font: float,
     out: Path | None,
     summary: Path | None,
-    form: str,
+    format: str,
     *,
     layers: bool,
-    everything: bool,
+    all: bool,
     log_x: bool,
     log_y: bool,
 ) -> Answer:
@@ -119,7 +120,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
 
         _no_axes(x=x, baseline=baseline, log_y=log_y)
         kind = columns[0] if columns else "layer"
-        table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=everything)
+        table = slowest.read(one, by=kind, where=where, metric=metric, top=top, everything=all)
         views = [table]
         if out:
             from hpcsweep.analysis import layers_chart
@@ -128,7 +129,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     else:
         from hpcsweep.analysis.plot import read
 
-        found = read(one, x, y or "median_ms", by=columns, where=where, baseline=baseline)
+        found = read(one, x, metric or "median_ms", by=columns, where=where, baseline=baseline)
         views = found.views()
         if out:
             from hpcsweep.analysis import plot_chart
@@ -136,7 +137,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
             plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
     if summary:
         output.write_csv(summary, views[0].rows())
-    return tables(views, form, (out, summary))
+    return tables(views, format, (out, summary))
 
 
 def _check_picture(out: Path | None, command: str) -> None:
@@ -272,7 +273,9 @@ def _sources(results: Path, names: Sequence[str]) -> list[Path]:
     """Return the files that are named, or the folder of the sweep that is named."""
     if names and (Path(names[0]).is_file() or Path(names[0]).suffix in {".csv", ".ncu-rep"}):
         return [Path(name) for name in names]
-    (one,) = runs(results, names[:1], single=True)
+    from hpcsweep.store import runs
+
+    one = runs.of_sweep(results, names[0] if names else None)
     if len(names) > 1:
         raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
     return [one.path]

@@ -32,22 +32,22 @@ _REMEMBERED: Final = 4096  # values of a column
 
 @click.command()
 @click.argument("spec")
-@click.option("--all", "show_all", is_flag=True, help="Show every point, not only the first ten.")
+@click.option("--all", is_flag=True, help="Show every point, not only the first ten.")
 @cluster_option
 @sample_option
 @click.pass_obj
 def expand(
-    results: Path, spec: str, clusters: tuple[str, ...], sample: int | None, *, show_all: bool
+    results: Path, spec: str, cluster: tuple[str, ...], sample: int | None, *, all: bool
 ) -> Answer:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    limit = None if show_all else 10
+    limit = None if all else 10
     found = [(sweep.name, expansion.expand(sweep, sample=sample))]
-    if clusters:
-        requests = [request_of(sweep, name, Options(sample=sample)) for name in clusters]
+    if cluster:
+        requests = [request_of(sweep, name, Options(sample=sample)) for name in cluster]
         found = [(asked.words(), asked.expansion()) for asked in requests]
         announce(results, requests)
     return Answer(
@@ -129,7 +129,7 @@ def _remembering(
 def estimate(  # noqa: PLR0913 - one argument per option
     results: Path,
     spec: str,
-    clusters: tuple[str, ...],
+    cluster: tuple[str, ...],
     nodes: int | None,
     sample: int | None,
     *,
@@ -142,7 +142,7 @@ def estimate(  # noqa: PLR0913 - one argument per option
 
     sweep = sweep_file.load(spec)
     options = Options(sample=sample, nodes=nodes, again=again)
-    asked = [request_of(sweep, name, options) for name in clusters or ("local",)]
+    asked = [request_of(sweep, name, options) for name in cluster or ("local",)]
     found = [cost.of(results, one) for one in asked]
     announce(results, asked)
     return Answer(

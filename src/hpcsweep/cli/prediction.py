@@ -9,7 +9,8 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli.answer import Answer, note
-from hpcsweep.cli.common import renewed, request_of, runs
+from hpcsweep.cli.common import renewed, request_of
+from hpcsweep.cli.settings import variable
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="SPEC | --check SWEEP...")
 @click.option(
-    "--from", "sources", metavar="SWEEP,...", help="Learn from the tables of these sweeps."
+    "--from",
+    "sources",
+    envvar=variable(("predict", "from")),
+    metavar="SWEEP,...",
+    help="Learn from the tables of these sweeps.",
 )
 @click.option("--cluster", metavar="NAME|PATH", default="local", help="Profile of the points.")
 @click.option("--fill", is_flag=True, help="Keep measured times; predict the other points only.")
@@ -51,8 +56,9 @@ def predict(  # noqa: PLR0913 - one argument per option
     if check:
         from hpcsweep.predict import check as checking
         from hpcsweep.predict import tables
+        from hpcsweep.store import runs
 
-        found = checking.check(_told(tables.read(map(renewed, runs(results, names)))))
+        found = checking.check(_told(tables.read(map(renewed, runs.of_sweeps(results, names)))))
         return Answer(record=found.to_json, text=found.text)
     if len(names) != 1 or not sources:
         raise UsageError(
@@ -68,10 +74,11 @@ def predict(  # noqa: PLR0913 - one argument per option
 def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> Answer:
     from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
+    from hpcsweep.store import runs
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit import own_files
 
-    known = runs(results, [name for name in sources if name])
+    known = runs.of_sweeps(results, [name for name in sources if name])
     learnt = _told(tables.read(map(renewed, known)))
     if other := own_files.other_than(learnt.own_files, asked):
         named = ", ".join(other)

@@ -1,40 +1,34 @@
-"""What configuration files and environment variables set: values of options, and where from.
+"""What configuration files and environment variables set: click's `default_map`, checked by line.
 
-Two files are read: `config.toml` in the user's configuration folder, then `hpcsweep.toml`, or the
-table `tool.hpcsweep` of `pyproject.toml`, in the working directory or the nearest folder above. A
-key at the top is an option of the program, or `cluster`, the default profile; a table has the
-options of a command. The variable of an option is HPCSWEEP_, its command and its name. The command
-line goes before variables, these before the project's file, that before the user's.
+A key at the top of a file is an option of the program, or `cluster`, the default profile; a table
+has the options of a command. The command line goes before variables, and these before files.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
 from hpcsweep import environment
-from hpcsweep.errors import ConfigError, suggest
+from hpcsweep.cli.answer import Answer, note
+from hpcsweep.errors import ConfigError, UsageError, suggest
 from hpcsweep.spec import lookup
-
-if TYPE_CHECKING:
-    from hpcsweep.spec.document import Document
+from hpcsweep.text import aligned
 
 Loc = tuple[str, ...]
 
+PREFIX: Final = "HPCSWEEP"  # of all variables: click's `auto_envvar_prefix`
 CLUSTER: Final = ("cluster",)  # the default profile of the commands in _DEFAULT_CLUSTER
-USER_FILE: Final = "config.toml"
-_PROJECT_FILES: Final = (("hpcsweep.toml", ()), ("pyproject.toml", ("tool", "hpcsweep")))
 _DEFAULT_CLUSTER: Final = (("submit", "cluster"), ("estimate", "cluster"))
-_NOT_HERE: Final = ("cluster", "debug")
+_NOT_IN_FILES: Final = ("cluster", "debug")
 _META: Final = "hpcsweep.settings"
+_WRONG: Final = "hpcsweep.settings.wrong"
 
 
 class Names(click.types.StringParamType):
@@ -43,9 +37,19 @@ class Names(click.types.StringParamType):
     envvar_list_splitter = ","
 
 
+class ByHand(click.Option):
+    """An option that the command line alone gives: set for good, it would act with every call."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> None:
+        """Take nothing from a variable, and say so if it is set."""
+        name = _variable_of(self, ctx)
+        if os.environ.get(name) and not ctx.resilient_parsing:
+            note(f"note: {name} is not taken: only the command line gives {self.opts[0]}")
+
+
 @dataclass(frozen=True)
 class Value:
-    """A value of a configuration file, and the line that sets it."""
+    """The value of an option, and the line of a file or the variable that sets it."""
 
     value: Any
     where: str
@@ -61,120 +65,76 @@ class Shown:
     variable: str
 
 
-def options(group: click.Group, above: Loc = ()) -> Iterator[tuple[Loc, click.Option]]:
-    """Yield the options of a group and of its commands, by their keys in a configuration file."""
-    for param in group.params if not above else ():
-        yield from _keyed(param, above)
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from options(command, (*above, name))
-        else:
-            for param in command.params:
-                yield from _keyed(param, (*above, name))
-
-
-def _keyed(param: click.Parameter, above: Loc) -> Iterator[tuple[Loc, click.Option]]:
-    if not isinstance(param, click.Option) or not param.expose_value:
-        return
-    name = max(param.opts, key=len).lstrip("-")
-    if param.is_flag and param.flag_value is False:
-        name = name.removeprefix("no-")
-    yield (*above, name.replace("-", "_")), param
+def options(command: click.Command, above: Loc = ()) -> Iterator[tuple[Loc, click.Option]]:
+    """Yield the options of the program and of its commands, by their keys in a file."""
+    for param in command.params:
+        if isinstance(param, click.Option) and param.expose_value:
+            name = max(param.opts, key=len).removeprefix("--").replace("-", "_")
+            yield (*above, name.removeprefix("no_")), param  # `check = false` is --no-check
+    for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from options(inner, (*above, name))
 
 
 def variable(loc: Loc) -> str:
     """Return the name of the environment variable of an option."""
-    return "_".join(("HPCSWEEP", *loc)).upper().replace("-", "_")
+    return "_".join((PREFIX, *loc)).upper().replace("-", "_")
 
 
-def bind(group: click.Group) -> None:
-    """Let each option take its environment variable; several values are joined by commas."""
-    for loc, param in options(group):
-        param.envvar = [variable(loc), *([environment.CLUSTER] if loc in _DEFAULT_CLUSTER else [])]
-        if param.multiple and param.type is click.STRING:
-            param.type = Names()
+def load(ctx: click.Context) -> None:
+    """Make what files and HPCSWEEP_CLUSTER set the defaults of the program and of its commands.
 
-
-def apply(ctx: click.Context) -> None:
-    """Make what the files set the defaults of the program's options and of its commands."""
-    assert isinstance(ctx.command, click.Group)  # noqa: S101 - the program
-    params = dict(options(ctx.command))
-    found = ctx.meta[_META] = read(params)
-    defaults: dict[str, Any] = {}
+    What is wrong with a file is kept for `check`, so that it never hides --help.
+    """
+    params, found = dict(options(ctx.command)), dict[Loc, Value]()
+    try:
+        found = of_files(params)
+    except ConfigError as error:
+        ctx.meta[_WRONG] = error
+    if clusters := os.environ.get(environment.CLUSTER):
+        given = Value(clusters.split(","), f"environment: {environment.CLUSTER}")
+        found |= dict.fromkeys(_DEFAULT_CLUSTER, given)
+    ctx.meta[_META], ctx.default_map = found, dict[str, Any]()
     for loc, one in found.items():
-        name = params[loc].name or ""
-        if len(loc) > 1:
-            inner = defaults
-            for step in loc[:-1]:
-                inner = inner.setdefault(step, {})
-            inner[name] = one.value
-        elif ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
-            ctx.params[name] = one.value
-            ctx.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
-    ctx.default_map = defaults
+        inner = ctx.default_map
+        for step in loc[:-1]:
+            inner = inner.setdefault(step, {})
+        inner[params[loc].name or ""] = one.value
 
 
-def default_clusters(ctx: click.Context) -> Sequence[str]:
-    """Return the default profiles that the files set."""
-    found: Mapping[Loc, Value] = ctx.meta[_META]
-    return found[_DEFAULT_CLUSTER[0]].value if _DEFAULT_CLUSTER[0] in found else ()
+def check(ctx: click.Context) -> None:
+    """Raise `ConfigError`, with a line for each mistake, if a file is wrong."""
+    if _WRONG in ctx.meta:
+        raise ctx.meta[_WRONG]
 
 
-def read(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
+def of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
     """Return what the files set; `ConfigError` has a line for each mistake of a file."""
     found: dict[Loc, Value] = {}
-    for path, table in files():
+    for path, table in lookup.config_files():
         found |= _File(path, table, params).values()
     if chosen := found.pop(CLUSTER, None):
         found = {**dict.fromkeys(_DEFAULT_CLUSTER, chosen), **found}
     return found
 
 
-def files() -> Iterator[tuple[Path, Loc]]:
-    """Yield the files that exist, each with the table of it that is ours; later ones win."""
-    user = lookup.config_folder() / USER_FILE
-    if user.is_file() and lookup.is_safe(user, user.parent):
-        yield user, ()
-    with suppress(FileNotFoundError):  # the working directory is gone
-        here = Path.cwd()
-        for folder in (here, *here.parents):
-            for name, table in _PROJECT_FILES:
-                path = folder / name
-                if not path.is_file() or not _has_table(path, ".".join(table)):
-                    continue
-                if lookup.is_safe(path, folder):
-                    yield path.relative_to(here) if folder == here else path, table
-                    return
-
-
-def _has_table(path: Path, name: str) -> bool:
-    if not name:
-        return True
-    with suppress(OSError, UnicodeDecodeError):
-        return f"[{name}" in path.read_text(encoding="utf-8")
-    return False
-
-
-def results_folder(given: str | os.PathLike[str] = "") -> Path:
-    """Return the folder of all results: the one given, else as variables and files say."""
-    if given or os.environ.get(environment.RESULTS):
-        return environment.results_folder(given)
-    from hpcsweep.cli import main
-
-    found = read(dict(options(main))).get(("results",))
-    return Path(found.value) if found else environment.results_folder()
+def default_clusters(program: click.Command) -> list[str]:
+    """Return the default profiles that the files set."""
+    found = of_files(dict(options(program))).get(_DEFAULT_CLUSTER[0])
+    return found.value if found else []
 
 
 class _File:
     """Checks a configuration file against the options that there are."""
 
     def __init__(self, path: Path, table: Loc, params: Mapping[Loc, click.Option]) -> None:
-        from hpcsweep.spec import document, toml_file
+        from hpcsweep.spec import configuration, document
 
-        self._doc: Document = toml_file.read(path, ConfigError, table)
+        self._doc = configuration.read(path, table)
         self._complaints = document.Complaints(self._doc)
         # the commands of `cluster` have no place beside the key of that name; see `run` for debug
-        self._params = {loc: one for loc, one in params.items() if loc[0] not in _NOT_HERE}
+        allowed = {loc: one for loc, one in params.items() if loc[0] not in _NOT_IN_FILES}
+        self._by_hand = {loc for loc, one in allowed.items() if isinstance(one, ByHand)}
+        self._params = {loc: one for loc, one in allowed.items() if loc not in self._by_hand}
         self._params[CLUSTER] = params[_DEFAULT_CLUSTER[0]]
 
     def values(self) -> dict[Loc, Value]:
@@ -200,6 +160,8 @@ class _File:
                 self._complaints.add(loc, _found(value, ValueError(f"needs a table: [{key}]")))
 
     def _unknown(self, loc: Loc) -> str:
+        if loc in self._by_hand:
+            return "only the command line gives it, or each call would do it again"
         above, key = loc[:-1], loc[-1]
         known = [one[len(above)] for one in self._params if one[: len(above)] == above]
         allowed = list(dict.fromkeys(known))
@@ -245,53 +207,109 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
 
 
 def _is_profile(param: click.Option, value: str) -> bool:
-    return param.name == "clusters" and lookup.is_path(value)
+    return param.name == "cluster" and lookup.is_path(value)
 
 
 def shown(ctx: click.Context) -> Iterator[Shown]:
     """Yield every option with its value and its source, as a command would find them now."""
-    root = ctx.find_root()
-    assert isinstance(root.command, click.Group)  # noqa: S101 - the program
+    root, found = ctx.find_root(), ctx.meta[_META]
     contexts: dict[Loc, click.Context] = {(): root}
     for loc, param in options(root.command):
         for length in range(1, len(loc)):
-            above = contexts[loc[: length - 1]]
             if loc[:length] not in contexts:
+                above, name = contexts[loc[: length - 1]], loc[length - 1]
                 assert isinstance(above.command, click.Group)  # noqa: S101 - it has this command
-                command = above.command.commands[loc[length - 1]]
-                contexts[loc[:length]] = command.make_context(
-                    loc[length - 1], [], parent=above, resilient_parsing=True
+                contexts[loc[:length]] = above.command.commands[name].make_context(
+                    name, [], parent=above, resilient_parsing=True
                 )
         within, name = contexts[loc[:-1]], param.name or ""
-        source = _source(within.get_parameter_source(name), loc, param, ctx.meta[_META])
-        yield Shown(".".join(loc), within.params.get(name), source, variable(loc))
+        source = within.get_parameter_source(name)
+        named = "" if isinstance(param, ByHand) else variable(loc)
+        where = {
+            ParameterSource.COMMANDLINE: "command line",
+            ParameterSource.ENVIRONMENT: f"environment: {variable(loc)}",
+            ParameterSource.DEFAULT_MAP: found[loc].where if loc in found else "",
+        }.get(source, "default")  # type: ignore[arg-type]
+        yield Shown(".".join(loc), within.params.get(name), where, named)
 
 
-def _source(
-    source: ParameterSource | None, loc: Loc, param: click.Option, found: Mapping[Loc, Value]
-) -> str:
-    if source is ParameterSource.COMMANDLINE:
-        return "command line"
-    if source is ParameterSource.ENVIRONMENT:
-        return f"environment: {_set_by(param)[0]}"
-    return found[loc].where if source is ParameterSource.DEFAULT_MAP else "default"
-
-
-def blamed(param: click.Parameter | None) -> str:
+def blamed(error: click.ClickException) -> str:
     """Return `` (from VARIABLE)`` if a wrong value of an option stands in a variable."""
-    if param is None or any(word.partition("=")[0] in param.opts for word in sys.argv):
+    param, ctx = getattr(error, "param", None), getattr(error, "ctx", None)
+    if param is None or ctx is None:
         return ""
-    return "".join(f" (from {name})" for name in _set_by(param)[:1])
+    is_set = ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT
+    return f" (from {_variable_of(param, ctx)})" if is_set else ""
 
 
-def _set_by(param: click.Parameter) -> list[str]:
-    names = [param.envvar] if isinstance(param.envvar, str) else param.envvar or ()
-    return [name for name in names if os.environ.get(name)]
+def _variable_of(param: click.Parameter, ctx: click.Context) -> str:
+    return str(param.envvar or f"{ctx.auto_envvar_prefix}_{param.name}".upper())
 
 
-def unknown_variables(group: click.Group) -> list[str]:
+def unknown_variables(program: click.Command) -> list[str]:
     """Return a line for each variable that looks like one of ours and is none."""
-    known = {variable(loc) for loc, _ in options(group)}
+    known = {variable(loc) for loc, one in options(program) if not isinstance(one, ByHand)}
     known |= {one for one in vars(environment).values() if isinstance(one, str)}
-    ours = sorted(name for name in os.environ if name.startswith("HPCSWEEP_"))
+    ours = sorted(name for name in os.environ if name.startswith(f"{PREFIX}_"))
     return [f"{name}: no such variable{suggest(name, known)}" for name in ours if name not in known]
+
+
+@click.command()
+@click.argument("command", required=False)
+@click.option("--all", is_flag=True, help="Show defaults, too.")
+@click.pass_context
+def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
+    """Show the options that are set, and where each value comes from.
+
+    That is: the command line, an environment variable, FILE:LINE, or the default. With COMMAND,
+    shows every option of this command.
+
+    \b
+    hpcsweep config
+    hpcsweep config submit
+    """
+    found = list(shown(ctx))
+    if command:
+        chosen = _of_command(found, command)
+    else:
+        chosen = [one for one in found if all or one.source != "default" or "." not in one.name]
+    for unknown in unknown_variables(ctx.find_root().command):
+        note(f"note: {unknown}")
+    files = [str(path) for path, _ in lookup.config_files()]
+    return Answer(
+        record=lambda: {"read": files, "settings": [_record(one) for one in chosen]},
+        text=lambda: _lines(chosen, files),
+    )
+
+
+def _of_command(found: Sequence[Shown], command: str) -> list[Shown]:
+    chosen = [one for one in found if one.name.startswith(f"{command}.")]
+    if not chosen:
+        known = {one.name.rpartition(".")[0] for one in found} - {""}
+        text = f"no command '{command}' has options{suggest(command, known)}"
+        raise UsageError(f"{text} (there are: {', '.join(sorted(known))})")
+    return chosen
+
+
+def _record(one: Shown) -> dict[str, Any]:
+    values = (
+        [*map(_plain, one.value)] if isinstance(one.value, (list, tuple)) else _plain(one.value)
+    )
+    return {"name": one.name, "value": values, "from": one.source, "variable": one.variable}
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def _lines(chosen: Sequence[Shown], files: Sequence[str]) -> list[str]:
+    rows = [(one.name, _told(one.value), one.source) for one in chosen]
+    return [*aligned([("option", "value", "from"), *rows]), f"files: {', '.join(files) or 'none'}"]
+
+
+def _told(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "-" if value in {None, ""} else str(value)

@@ -19,14 +19,12 @@ from hpcsweep.cli.common import (
     cluster_option,
     meant_for,
     nodes_option,
-    one_of,
     request_of,
-    runs,
     sample_option,
-    sweep_name,
     told_damage,
     workers_option,
 )
+from hpcsweep.cli.settings import Names
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 @again_option
 @click.option(
     "--dry-run",
-    "dry",
     is_flag=True,
     help="Show the plan and the job script, measure one point here, submit nothing.",
 )
@@ -66,7 +63,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--allow-node",
-    "allowed",
+    type=Names(),
     multiple=True,
     metavar="NODE",
     help="Allow a node that was excluded after a failure; repeatable.",
@@ -78,7 +75,6 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--collect",
-    "collects",
     is_flag=True,
     help="Merge the results into the tables at the end (local runs only).",
 )
@@ -89,19 +85,19 @@ if TYPE_CHECKING:
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     spec: str,
-    clusters: tuple[str, ...],
+    cluster: tuple[str, ...],
     workers: int | None,
     sample: int | None,
     nodes: int | None,
     max_gpu_hours: float | None,
     until_error: str | None,
-    allowed: tuple[str, ...],
+    allow_node: tuple[str, ...],
     *,
     again: bool,
     watch: bool,
-    dry: bool,
+    dry_run: bool,
     skip_dominated: bool,
-    collects: bool,
+    collect: bool,
     check: bool,
     break_lock: bool,
 ) -> Answer:
@@ -116,37 +112,37 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.submit import workflow
     from hpcsweep.submit.request import Options
 
-    target = _target(until_error, watch=watch, dry=dry)
+    target = _target(until_error, watch=watch, dry=dry_run)
     if again and target is not None:
         raise UsageError("--until-error measures as little as it takes; leave out --again")
     sweep = _loaded(spec)
     if break_lock:
         common.break_lock(rundir.RunDir(results / sweep.name))
-    if allowed:
+    if allow_node:
         from hpcsweep.submit import to_slurm
 
-        to_slurm.allow_nodes(results, sweep, allowed)
+        to_slurm.allow_nodes(results, sweep, allow_node)
     options = Options(
         sample=sample,
         workers=workers,
         nodes=nodes,
         max_gpu_hours=max_gpu_hours,
         skip_dominated=skip_dominated,
-        goes_on=collects,
+        goes_on=collect,
         check=check,
         again=again,
     )
-    action = _dry_run() if dry else workflow.submit
-    requests = [request_of(sweep, name, options) for name in meant_for(sweep, clusters)]
-    if collects:
-        _can_collect(requests, dry=dry)
+    action = _dry_run() if dry_run else workflow.submit
+    requests = [request_of(sweep, name, options) for name in meant_for(sweep, cluster)]
+    if collect:
+        _can_collect(requests, dry=dry_run)
     if target is not None:
         action = _adaptive(requests, target, watch=watch)
-    if len(requests) > 1 and not dry:
+    if len(requests) > 1 and not dry_run:
         requests = workflow.check_all(results, requests, say)
     code = max([action(results, request, say) for request in requests])
     ran = _ran(rundir.RunDir(results / sweep.name), code)
-    return _collected(ran, rundir.RunDir(results / sweep.name)) if collects else ran
+    return _collected(ran, rundir.RunDir(results / sweep.name)) if collect else ran
 
 
 def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
@@ -215,10 +211,11 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
     Without SWEEPS: of every sweep.
     """
     from hpcsweep.errors import ResultsError
+    from hpcsweep.store import runs
     from hpcsweep.tracking import status as states
     from hpcsweep.tracking import sweep_status
 
-    names = [sweep_name(name) for name in sweeps]
+    names = [runs.sweep_name(name) for name in sweeps]
     if watch:
         answer.refuse_json("--watch shows the status again and again")
         states.watch(results, names)
@@ -247,7 +244,6 @@ def _ran(run: RunDir, code: int) -> Answer:
 @click.argument("sweep", required=False)
 @click.option(
     "--status",
-    "statuses",
     metavar="A,B,...",
     default="error,crashed,timeout",
     show_default=True,
@@ -255,7 +251,7 @@ def _ran(run: RunDir, code: int) -> Answer:
 )
 @click.option(
     "--point",
-    "point_ids",
+    type=Names(),
     multiple=True,
     metavar="ID",
     help="Measure this point again, whatever its status (its id, or the beginning); repeatable.",
@@ -269,7 +265,7 @@ def _ran(run: RunDir, code: int) -> Answer:
 @click.option(
     "--invalid", is_flag=True, help="Measure points again whose newest times are not valid."
 )
-@click.option("--dry-run", "dry", is_flag=True, help="Say how many points; measure nothing.")
+@click.option("--dry-run", is_flag=True, help="Say how many points; measure nothing.")
 @cluster_option
 @workers_option
 @check_option
@@ -279,35 +275,36 @@ def _ran(run: RunDir, code: int) -> Answer:
 def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     sweep: str | None,
-    statuses: str,
-    point_ids: tuple[str, ...],
-    clusters: tuple[str, ...],
+    status: str,
+    point: tuple[str, ...],
+    cluster: tuple[str, ...],
     workers: int | None,
     *,
     changed: bool,
     invalid: bool,
-    dry: bool,
+    dry_run: bool,
     check: bool,
     break_lock: bool,
 ) -> Answer:
     """Measure points again: failed, invalid, or of changed files."""
+    from hpcsweep.store import runs
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = runs.of_sweep(results, sweep)
     if break_lock:
         common.break_lock(one)
-    wanted = [name.strip() for name in statuses.split(",") if name.strip()]
+    wanted = [name.strip() for name in status.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
     code = measure_again(
         one,
         wanted,
         say,
-        point_ids=point_ids,
+        point_ids=point,
         changed=changed,
         invalid=invalid,
-        dry=dry,
-        clusters=clusters,
+        dry=dry_run,
+        clusters=cluster,
         options=options,
     )
     return _ran(one, code)
@@ -316,9 +313,9 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
 @click.command("show")
 @click.argument("sweep", required=False)
 @click.argument("point", required=False)
-@click.option("--status", "statuses", metavar="A,B,...", default="", help="Show only these.")
+@click.option("--status", metavar="A,B,...", default="", help="Show only these.")
 @click.pass_obj
-def points(results: Path, sweep: str | None, point: str | None, statuses: str) -> Answer:
+def points(results: Path, sweep: str | None, point: str | None, status: str) -> Answer:
     """Show the points of a sweep: how each ended, why, and where.
 
     POINT is the id of a point, or its beginning: shows all its cells, and its part of the log.
@@ -327,15 +324,15 @@ def points(results: Path, sweep: str | None, point: str | None, statuses: str) -
     hpcsweep show quickstart --status error,timeout
     hpcsweep show quickstart 3f2a9c11
     """
-    from hpcsweep.store import runs as store_runs
+    from hpcsweep.store import runs
     from hpcsweep.tracking import points
 
-    one = one_of(results, sweep)
-    found = points.read(one, [name.strip() for name in statuses.split(",") if name.strip()])
+    one = runs.of_run(results, sweep)
+    found = points.read(one, [name.strip() for name in status.split(",") if name.strip()])
     if point:
         chosen = points.named(found, point)
         return Answer(record=chosen.to_json, text=chosen.text)
-    listed = store_runs.listed(one)
+    listed = runs.listed(one)
     return Answer(
         record=lambda: {
             "sweep": one.name,
@@ -343,7 +340,7 @@ def points(results: Path, sweep: str | None, point: str | None, statuses: str) -
             "points": (each.to_json() for each in found),
         },
         text=lambda: "\n".join(
-            [*store_runs.lines(listed), points.table(one.name, found, answer.width())]
+            [*runs.lines(listed), points.table(one.name, found, answer.width())]
         ),
     )
 
@@ -358,9 +355,10 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
     """
+    from hpcsweep.store import runs
     from hpcsweep.tracking import control
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = runs.of_sweep(results, sweep)
     if follow:
         answer.refuse_json("--follow never ends")
     return _lines(one, control.logs(one, what, follow=follow))
@@ -376,9 +374,10 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
     which cancels its chunk. Without WHAT: all jobs of the sweep.
     """
+    from hpcsweep.store import runs
     from hpcsweep.tracking import control
 
-    (one,) = runs(results, (sweep,) if sweep else (), single=True)
+    one = runs.of_sweep(results, sweep)
     return _lines(one, control.cancel(one, list(what)))
 
 

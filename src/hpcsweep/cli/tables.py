@@ -16,12 +16,12 @@ from hpcsweep.cli.common import (
     break_lock_option,
     format_options,
     renewed,
-    runs,
     tables,
     tables_of,
     top_option,
     where_option,
 )
+from hpcsweep.cli.settings import variable
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,28 +38,29 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Write text cells as they are, also if a spreadsheet would take them for formulas.",
 )
-@click.option("--parquet", "as_parquet", is_flag=True, help="Write the tables as Parquet, too.")
+@click.option("--parquet", is_flag=True, help="Write the tables as Parquet, too.")
 @click.pass_obj
 def collect(
-    results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, as_parquet: bool
+    results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
 ) -> Answer:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
     does so for every sweep.
     """
-    from hpcsweep.collect import parquet, workflow
-    from hpcsweep.store import locks
+    from hpcsweep.collect import parquet as parquet_tables
+    from hpcsweep.collect import workflow
+    from hpcsweep.store import locks, runs
 
-    if as_parquet:
-        parquet.check()
+    if parquet:
+        parquet_tables.check()
     found: list[Report] = []
     files: list[Path] = []
-    for one in runs(results, sweeps):
+    for one in runs.of_sweeps(results, sweeps):
         if break_lock:
             note(locks.break_open(one))
         found.append(workflow.collect(one, raw=raw))
-        files += parquet.write(one) if as_parquet else ()
+        files += parquet_tables.write(one) if parquet else ()
     return Answer(
         record=lambda: {"sweeps": [each.to_json() for each in found]},
         text=lambda: [each.text() for each in found],
@@ -70,7 +71,14 @@ def collect(
 
 @click.command("import")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--as", "name", default="", metavar="NAME", help="Name of the sweep here.")
+@click.option(
+    "--as",
+    "name",
+    envvar=variable(("import", "as")),
+    default="",
+    metavar="NAME",
+    help="Name of the sweep here.",
+)
 @click.option(
     "--device", default="", metavar="GPU", help="Device of tables that name none, such as v100."
 )
@@ -125,10 +133,10 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     metric: str,
     where: str,
     top: int,
-    form: str,
+    format: str,
     *,
     layers: bool,
-    everything: bool,
+    all: bool,
 ) -> Answer:
     """Compare the algorithms in one table.
 
@@ -149,16 +157,16 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
 
         for line in write.write(one, html, where, _history(one, where)):
             note(f"note: {line}")
-        if form == "table" and not answer.mode.json:
+        if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: f"open {html}")
     views = read(one, where=where, metric=metric).views()
     if layers:
         from hpcsweep.analysis import layers as slowest
 
-        found = slowest.read(one, where=where, metric=metric, top=top, everything=everything)
+        found = slowest.read(one, where=where, metric=metric, top=top, everything=all)
         first = replace(views[0], record={**views[0].record, "layers": found.to_json()})
         views = [first, *views[1:], found]
-    return tables(views, form, (html,))
+    return tables(views, format, (html,))
 
 
 def _history(run: RunDir, where: str) -> History | None:

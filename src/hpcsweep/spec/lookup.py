@@ -29,6 +29,8 @@ PROFILES: Final = "cluster_profiles"
 TEMPLATES: Final = "jobs/templates"
 SUFFIXES: Final = (".yaml", ".yml")
 
+USER_FILE: Final = "config.toml"
+_PROJECT_FILES: Final = (("hpcsweep.toml", ()), ("pyproject.toml", ("tool", "hpcsweep")))
 _ACL: Final = "system.posix_acl_access"
 _ACCOUNTS: Final = Path("/etc/passwd")
 _LOGGER: Final = logging.getLogger(__name__)
@@ -43,6 +45,33 @@ def folders(kind: str) -> list[Path]:
     own = [root for root in (Path(), config_folder()) if (root / kind).is_dir()]
     kept = [root / kind for root in own if is_safe(root / kind, root)]
     return [*kept, *(folder for folder in [shipped() / kind] if folder.is_dir())]
+
+
+def config_files() -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield the configuration files that exist, each with the table that is ours; later ones win.
+
+    These are `config.toml` in the user's configuration folder, and `hpcsweep.toml`, or the table
+    `tool.hpcsweep` of `pyproject.toml`, in the working directory or the nearest folder above.
+    """
+    user = config_folder() / USER_FILE
+    if user.is_file() and is_safe(user, user.parent):
+        yield user, ()
+    with suppress(FileNotFoundError):  # the working directory is gone
+        here = Path.cwd()
+        for folder in (here, *here.parents):
+            for name, table in _PROJECT_FILES:
+                path = folder / name
+                if not path.is_file() or not _has_table(path, ".".join(table)):
+                    continue
+                if is_safe(path, folder):
+                    yield path.relative_to(here) if folder == here else path, table
+                    return
+
+
+def _has_table(path: Path, name: str) -> bool:
+    with suppress(OSError, UnicodeDecodeError):
+        return not name or f"[{name}" in path.read_text(encoding="utf-8")
+    return False
 
 
 def is_safe(path: Path, root: Path) -> bool:

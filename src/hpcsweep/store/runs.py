@@ -11,10 +11,12 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.store import chunk_file, ledger, tally
+from hpcsweep.errors import ResultsError, SpecError, UsageError
+from hpcsweep.spec import lookup
+from hpcsweep.store import chunk_file, ledger, rundir, tally
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -104,6 +106,53 @@ def of(run: RunDir) -> list[Run]:
         Run(number + 1, replace(run, only=frozenset(names), at=str(number + 1)))
         for number, names in every
     ]
+
+
+def of_sweeps(results: Path, names: Sequence[str]) -> list[RunDir]:
+    """Return the results of these sweeps; without names, of all sweeps."""
+    if names:
+        return [rundir.open_run(results, sweep_name(name)) for name in names]
+    if found := rundir.all_runs(results):
+        return found
+    raise UsageError(f"{results}: no results yet; `hpcsweep submit SPEC` makes some")
+
+
+def of_sweep(results: Path, name: str | None) -> RunDir:
+    """Return the results of a sweep; without a name, of the only one.
+
+    Raises:
+        UsageError: there is none, or no name is given and there are several.
+    """
+    found = of_sweeps(results, (name,) if name else ())
+    if len(found) > 1:
+        raise UsageError(f"which sweep? {results} has: {', '.join(one.name for one in found)}")
+    return found[0]
+
+
+def of_run(results: Path, text: str | None) -> RunDir:
+    """Return the results of a sweep, or those of one of its runs alone: ``SWEEP[@RUN]``."""
+    name, at, run = (text or "").rpartition("@")
+    if not at or Path(text or "").exists():
+        return of_sweep(results, text)
+    found = named(of_sweep(results, name), run)
+    if len(found) > 1:
+        raise UsageError(f"{text} is {len(found)} runs: {', '.join(one.name for one in found)}")
+    return found[0]
+
+
+def sweep_name(text: str) -> str:
+    """Return the name of a sweep that is given by its name, its file or its results folder."""
+    path = Path(text)
+    if path.suffix not in lookup.SUFFIXES:
+        return path.name if path.is_dir() and (path / "submissions").is_dir() else text
+    if not path.is_file():
+        return path.stem
+    from hpcsweep.spec import sweep_file  # noqa: PLC0415 - pydantic, for files only
+
+    try:
+        return sweep_file.load(path).name
+    except SpecError:  # the file may be half edited
+        return path.stem
 
 
 def named(run: RunDir, text: str) -> list[RunDir]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep import search_path
 from hpcsweep.errors import UsageError
 from hpcsweep.preflight import local_device
-from hpcsweep.spec import expansion
+from hpcsweep.spec import expansion, profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,41 +81,46 @@ class Request:
         return points
 
 
-def make(sweep: Sweep, profile: Profile, options: Options = DEFAULT) -> Request:
-    """Return a request, with the device that its points will run on.
+def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Request:
+    """Return the request that a sweep makes of a cluster, by the profile's name or file.
 
-    A profile without a `gpu` takes the device of this machine. If the sweep names GPUs and this
-    device is none of them, the request is a rehearsal: its points get the device's name, and ids of
-    their own.
+    Raises:
+        UsageError: the profile takes no point of the sweep, or more than can be handled.
     """
-    if options.nodes and not profile.in_slurm:
-        raise UsageError(f"--nodes is for Slurm; profile {profile.name} runs here: use --workers")
-    device = profile.gpu or local_device.local_device()
-    named = gpus(sweep)
-    return Request(
-        sweep=sweep,
-        profile=profile,
-        device=device,
-        rehearsal=not profile.in_slurm and bool(named) and device not in named,
-        options=options,
-        search_path=search_path.of(sweep.path),
-    )
-
-
-def check_points(asked: Request) -> None:
-    """Raise `UsageError` if a profile takes no point of a sweep, or more than can be handled."""
+    asked = make(sweep, profile.load(cluster), options)
     points = len(asked.expansion())
     if points > MOST_POINTS:
         raise UsageError(
             f"{asked.words()}: {points:,} points, at most {MOST_POINTS:,} at a time; leave some "
             "out, split the sweep, or take a part of it with --sample"
         )
-    if points:
-        return
-    wants = ", ".join(gpus(asked.sweep)) or "any"
-    raise UsageError(
-        f"{asked.sweep.name}: no point of this sweep matches profile {asked.profile.name}: "
-        f"the sweep asks for gpu: {wants}; the profile has gpu: {asked.device}"
+    if not points:
+        wants = ", ".join(gpus(sweep)) or "any"
+        raise UsageError(
+            f"{sweep.name}: no point of this sweep matches profile {asked.profile.name}: "
+            f"the sweep asks for gpu: {wants}; the profile has gpu: {asked.device}"
+        )
+    return asked
+
+
+def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
+    """Return a request, with the device that its points will run on.
+
+    A profile without a `gpu` takes the device of this machine. If the sweep names GPUs and this
+    device is none of them, the request is a rehearsal: its points get the device's name, and ids of
+    their own.
+    """
+    if options.nodes and not chosen.in_slurm:
+        raise UsageError(f"--nodes is for Slurm; profile {chosen.name} runs here: use --workers")
+    device = chosen.gpu or local_device.local_device()
+    named = gpus(sweep)
+    return Request(
+        sweep=sweep,
+        profile=chosen,
+        device=device,
+        rehearsal=not chosen.in_slurm and bool(named) and device not in named,
+        options=options,
+        search_path=search_path.of(sweep.path),
     )
 
 

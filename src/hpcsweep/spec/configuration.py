@@ -1,19 +1,19 @@
-"""Reads a TOML file that a user wrote into a `Document`, with the line of every key.
-
-The parser of the standard library knows no lines of keys, so they are looked up in the text.
-"""
+"""Reads configuration files, with the line of every key."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from hpcsweep.errors import BadInput
+from hpcsweep import environment
+from hpcsweep.errors import ConfigError
+from hpcsweep.spec import lookup
 from hpcsweep.spec.document import Document, Loc, read_text
 
 if sys.version_info >= (3, 11):
@@ -28,23 +28,37 @@ _ENTRY: Final = re.compile(rf"\s*{_KEYS}\s*=")
 _WHERE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 
 
-def read(path: Path, error: type[BadInput], table: Sequence[str] = ()) -> Document:
-    """Read a file, or one table of it; raise `error` with file and line for what is no TOML."""
-    text = read_text(path, error)
+def results_folder(given: str | os.PathLike[str] = "") -> Path:
+    """Return the folder of all results: the one given, else of a variable, a file, or `results`."""
+    found = str(given or os.environ.get(environment.RESULTS) or "")
+    for path, table in (
+        () if found else tuple(lookup.config_files())[::-1]
+    ):  # the last one that says it wins
+        doc = read(path, table)
+        if not isinstance(found := doc.data.get("results", ""), str):
+            raise doc.complaint(("results",), "needs text; quote it if it is")
+        if found:
+            return path.parent / Path(found).expanduser()
+    return Path(found or "results")
+
+
+def read(path: Path, table: tuple[str, ...] = ()) -> Document:
+    """Read a file, or one table of it; `ConfigError` has file and line of what is no TOML."""
+    text = read_text(path, ConfigError)
     try:
         data: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as reason:  # also for a number of thousands of digits
-        said = str(reason)
-        place = _WHERE.search(said)
+        place = _WHERE.search(str(reason))
         line = place[1] if place and place[1] else len(text.splitlines())
-        raise error(f"{path}:{line}: not TOML: {_WHERE.sub('', said)}") from reason
+        raise ConfigError(f"{path}:{line}: not TOML: {_WHERE.sub('', str(reason))}") from reason
     for name in table:
         data = data.get(name, {})
         if not isinstance(data, dict):
-            raise error(f"{path}: {'.'.join(table)}: needs a table")
-    return Document(path, error, text, _node(data, _lines(text), tuple(table)), data)
+            raise ConfigError(f"{path}: {'.'.join(table)}: needs a table")
+    return Document(path, ConfigError, text, _node(data, _lines(text), table), data)
 
 
+# The parser of the standard library knows no lines of keys, so they are looked up in the text.
 def _lines(text: str) -> dict[Loc, int]:
     """Return the line of each key, and of each table's header."""
     found: dict[Loc, int] = {}

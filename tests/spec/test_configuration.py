@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcsweep.errors import ConfigError
-from hpcsweep.spec import toml_file
+from hpcsweep.spec import configuration
 
 TEXT = """\
 results = "x"
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def test_every_key_has_its_line(path: Path) -> None:
     """In tables, quoted, dotted; an item of a list has that of its key."""
     path.write_text(TEXT)
-    doc = toml_file.read(path, ConfigError)
+    doc = configuration.read(path)
     lines = {
         ("results",): 1,
         ("submit",): 3,
@@ -49,10 +49,10 @@ def test_every_key_has_its_line(path: Path) -> None:
 def test_one_table_of_a_file_has_the_lines_of_the_file(path: Path) -> None:
     """As pyproject.toml has it."""
     path.write_text(TEXT)
-    doc = toml_file.read(path, ConfigError, ("tool", "ours"))
+    doc = configuration.read(path, ("tool", "ours"))
     assert doc.data == {"quoted key": 1, "dotted": {"key": 2}}
     assert str(doc.complaint(("dotted", "key"), "no")) == f"{path}:11: dotted.key: no"
-    assert toml_file.read(path, ConfigError, ("tool", "theirs")).data == {}
+    assert configuration.read(path, ("tool", "theirs")).data == {}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_no_toml_is_told_with_its_line(path: Path, text: str, told: str)
     """In the words of the parser, without its place."""
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        toml_file.read(path, ConfigError)
+        configuration.read(path)
     assert str(caught.value).startswith(f"{path}{told}")
     assert "(at " not in str(caught.value)
 
@@ -73,11 +73,11 @@ def test_a_table_that_is_a_value_is_refused(path: Path) -> None:
     """`tool` may hold anything else."""
     path.write_text("tool = 3\n")
     with pytest.raises(ConfigError, match="needs a table"):
-        toml_file.read(path, ConfigError, ("tool", "ours"))
+        configuration.read(path, ("tool", "ours"))
 
 
 def test_a_number_of_thousands_of_digits_is_no_toml(path: Path) -> None:
     """Python refuses to read it, in words that name no file."""
     path.write_text("a = " + "9" * 5000)
     with pytest.raises(ConfigError, match=r"config.toml:1: not TOML"):
-        toml_file.read(path, ConfigError)
+        configuration.read(path)
