@@ -2,6 +2,7 @@
 # make test      sets everything up, runs the checks and the tests of every day
 # make test-all  the same with the tests that are too long for every day
 # make check     ruff, mypy, import contracts, dead code
+# make bench     names what became slower than in the last recorded revision (10 minutes)
 # make docs      builds the documentation as a site in site/; fails on a broken link or unknown command
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-all prepare check lint types docs slurm browser clean
+.PHONY: demo test test-all bench prepare check lint types docs slurm browser clean
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -24,6 +25,9 @@ test test-all: prepare lint
 	@$(MAKE) --no-print-directory types >.stamps/types.log 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n auto $(if $(filter test-all,$@),--all) $(PYTEST); tests=$$?; \
 	wait $$types || { cat .stamps/types.log; exit 1; }; exit $$tests
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.guard $(BENCH)
 
 prepare: $(STAMP) slurm browser
 

@@ -1,0 +1,1 @@
+"""What a fixed set of runs costs: beside another revision (`make bench`), and as counts (CI)."""

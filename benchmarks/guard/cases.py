@@ -1,0 +1,182 @@
+"""The fixed runs of the guard. What they need is made by the revision that reads it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+RUN: Final = ("-c", "from hpcsweep.cli import run; run()")
+NOOP: Final = "workload: noop\naxes: {model: [a, b], input_size: {start: 1, stop: %d, step: 1}}\n"
+EXPAND: Final = """
+import sys
+from hpcsweep.spec import expansion, sweep_file
+assert sum(1 for _ in expansion.expand(sweep_file.load(sys.argv[1]))) == 1_000_000
+"""
+MILLION: Final = """
+workload: inference
+axes:
+  model: [resnet50, resnet152]
+  input_size: {start: 224, stop: 723, step: 1}
+  batch_size: {start: 1, stop: 100, step: 1}
+  algorithm: [auto, autotune, implicit_gemm, implicit_precomp_gemm, gemm, direct, fft, fft_tiling,
+    winograd, winograd_nonfused]
+  gpu: [l40]
+"""
+STATUS: Final = """
+import sys
+from pathlib import Path
+from benchmarks import status
+status._make(Path(sys.argv[1]), Path(sys.argv[1]) / "results", 100_000, 1_000)
+"""
+LAYERS: Final = """
+import sys
+from pathlib import Path
+from benchmarks import collect
+from hpcsweep.store.rundir import RunDir
+collect.make(RunDir(Path(sys.argv[1]) / "results" / "many"), 100, 2_151, 465)
+"""
+MEASURED: Final = """
+workload: inference
+axes: {model: [%s], input_size: [%s], algorithm: [auto, gemm], num_threads: [1]}
+measure: {warmup: 2, iterations: 5}
+"""
+NETWORKS: Final = (
+    "alexnet",
+    "resnet18",
+    "squeezenet1_1",
+    "mobilenet_v3_small",
+    "shufflenet_v2_x0_5",
+)
+COMMANDS: Final = ("submit", "status", "collect", "report", "expand", "show", "compare", "predict")
+
+
+class Skipped(Exception):
+    """The other revision cannot do it."""
+
+
+Run = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run by name; `make` prepares a folder and returns what is timed, given the round."""
+
+    name: str
+    make: Callable[[Program], Run]
+
+    def prepare(self, tree: Path, folder: Path) -> Run:
+        """Return the timed run of the program in a tree, in a folder of its own."""
+        own = folder / self.name.replace(" ", "-").replace("/", "-")
+        own.mkdir(parents=True)
+        shutil.copytree(tree / "cluster_profiles", own / "cluster_profiles")
+        return self.make(Program(tree, own))
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program of one revision, run in a folder."""
+
+    tree: Path
+    folder: Path
+
+    def python(self, *arguments: str) -> None:
+        """Run Python on this revision's source; `Skipped` where it fails."""
+        path = os.pathsep.join((str(self.tree / "src"), str(self.tree)))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=self.folder, env=environment, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            raise Skipped((done.stderr.strip().splitlines() or ["no reason"])[-1])
+
+    def command(self, *arguments: str) -> None:
+        """Run a command."""
+        self.python(*RUN, *arguments)
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file and return its name."""
+        (self.folder / name).write_text(text)
+        return name
+
+
+def _start(program: Program) -> Run:
+    return lambda _: [program.command(name, "--help") for name in COMMANDS] and None
+
+
+def _points(number: int) -> Callable[[Program], Run]:
+    def make(program: Program) -> Run:
+        file = program.write("noop.yaml", NOOP % (number // 2))
+        submit = ("submit", file, "--cluster", "local", "--workers", "2", "--collect")
+        return lambda round_: program.command("--results", f"results-{round_}", *submit)
+
+    return make
+
+
+def _expansion(program: Program) -> Run:
+    file = program.write("million.yaml", MILLION)
+    return lambda _: program.python("-c", EXPAND, file)
+
+
+def _made(script: str, *arguments: str, forget: str = "") -> Callable[[Program], Run]:
+    """Time a command on a folder that a script of the same revision makes."""
+
+    def make(program: Program) -> Run:
+        program.python("-c", script, str(program.folder))
+
+        def run(_: int = 0) -> None:
+            for path in program.folder.glob(forget) if forget else ():
+                path.unlink()
+            program.command(*arguments)
+
+        run()  # else a revision that cannot do it would be found in the rounds
+        return run
+
+    return make
+
+
+def _measured(*arguments: str, networks: Sequence[str] = NETWORKS[:2]) -> Callable[[Program], Run]:
+    """Time a command on a sweep that is measured once."""
+
+    def make(program: Program) -> Run:
+        file = program.write("measured.yaml", MEASURED % (", ".join(networks), "64, 96, 128"))
+        program.command("submit", file, "--cluster", "local", "--collect")
+        program.command(*arguments)
+        return lambda _: program.command(*arguments)
+
+    return make
+
+
+def _point(network: str) -> Callable[[Program], Run]:
+    """Time a sweep of sixteen points of a network, from its file to its table."""
+
+    def make(program: Program) -> Run:
+        file = program.write(
+            "point.yaml", MEASURED % (network, "128, 144, 160, 176, 192, 208, 216, 224")
+        )
+        submit = ("submit", file, "--cluster", "local", "--collect")
+        return lambda round_: program.command("--results", f"results-{round_}", *submit)
+
+    return make
+
+
+CASES: Final = (
+    Case(f"--help of {len(COMMANDS)} commands", _start),
+    Case("200 points that do nothing", _points(200)),
+    Case("20,000 points that do nothing", _points(20_000)),
+    Case("a million points expanded", _expansion),
+    Case("status of 100,000 points", _made(STATUS, "status", "--json")),
+    Case(
+        "collect of a million layer rows",
+        _made(LAYERS, "collect", "many", forget="results/many/.collect*"),
+    ),
+    Case("page of 12 points", _measured("report", "measured", "--html", "page.html")),
+    Case("forecast", _measured("predict", "measured", "--check")),
+    *(Case(f"16 points of {network}", _point(network)) for network in NETWORKS),
+)

@@ -1,0 +1,60 @@
+"""The guard names what became slower, and counts of fixed runs stay within their budgets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.guard import counts
+from benchmarks.guard.__main__ import Costs
+
+
+def costs(times: float, noise: float, rounds: int = 5) -> Costs:
+    """Return rounds in which this revision takes so many times the other's seconds."""
+    source = random.Random(1)
+
+    def cost(seconds: float) -> dict[str, float]:
+        return {kind: seconds * source.lognormvariate(0, noise) for kind in ("wall_s", "cpu_s")}
+
+    return Costs([{"other": cost(1), "this": cost(times), "again": cost(1)} for _ in range(rounds)])
+
+
+@pytest.mark.parametrize(
+    ("times", "noise", "slower"),
+    [
+        (1.0, 0.02, False),
+        (1.05, 0.02, False),
+        (1.25, 0.02, True),
+        (4.0, 0.3, True),
+        (1.0, 0.3, False),
+    ],
+)
+def test_what_takes_a_tenth_more_is_slower(times, noise, slower):
+    """Beyond the noise of the rounds."""
+    assert costs(times, noise).is_slower() is slower
+
+
+def test_a_machine_that_drifts_between_the_arms_is_no_slower_program():
+    """The control is slower, too, then."""
+    rounds = [{"other": {"wall_s": 1, "cpu_s": 1}} for _ in range(5)]
+    for number, one in enumerate(rounds):
+        one["this"] = one["again"] = {"wall_s": 1.3 + number / 100, "cpu_s": 1.3 + number / 100}
+    assert not Costs(rounds).is_slower()
+
+
+def test_fixed_runs_stay_within_their_budgets():
+    """Modules, calls, files and bytes: change benchmarks/guard/budgets.json in the same commit."""
+    known = counts.budgets()
+    if known["python"] != counts.python():
+        pytest.skip(f"the budgets are of Python {known['python']}")
+    assert counts.above(counts.counted(), known["runs"]) == []
+
+
+def test_a_count_above_its_budget_is_named():
+    """With both numbers."""
+    runs = counts.budgets()["runs"]
+    grown = {run: {**of, "calls": 2 * of["calls"]} for run, of in runs.items()}
+    found = counts.above(grown, runs)
+    assert len(found) == len(runs)
+    assert f"{2 * runs['status of 20 points']['calls']:,} calls" in found[3]
