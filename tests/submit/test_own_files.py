@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -16,11 +15,12 @@ import hpcsweep
 import resultsfolder
 from hpcsweep import search_path, sources
 from hpcsweep.errors import SpecError
-from hpcsweep.measure import ahead as torch_side
+from hpcsweep.measure import inputs
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
-from hpcsweep.submit import ahead, own_files, prepare, request
+from hpcsweep.submit import own_files, prepare, request
+from hpcsweep.submit.check_inputs import check_inputs
 from hpcsweep.submit.launchers import sbatch
 from localruns import Desk
 
@@ -153,7 +153,7 @@ def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
 def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: str):
     """It is read, not run."""
     (desk.folder.parent / "beside" / "mymodel.py").write_text(source)
-    own_files.check([request.make(sweep_file.load(written(desk)), profile.load("local"))], print)
+    check_inputs([request.make(sweep_file.load(written(desk)), profile.load("local"))], print)
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
@@ -162,12 +162,12 @@ def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     path.write_text("gpu: cpu\nlauncher: sbatch\ntime: 10\nvenv: /opt/other\n")
     said: list[str] = []
     sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
-    own_files.check([request.make(sweep, profile.load(path))], said.append)
+    check_inputs([request.make(sweep, profile.load(path))], said.append)
     assert len(said) == 1
     assert "'elsewhere:net': no module" in said[0]
     wrong = sweep_file.load(written(desk, ":net", ":nte"))
     with pytest.raises(SpecError, match="has no 'nte'"):
-        own_files.check([request.make(wrong, profile.load(path))], said.append)
+        check_inputs([request.make(wrong, profile.load(path))], said.append)
 
 
 def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
 
     The process that is asked is tried with maps; here it answers without another import of torch.
     """
-    monkeypatch.setattr(ahead, "_run", lambda question: torch_side.answer(json.loads(question)))
+    monkeypatch.setattr(sys.modules[check_inputs.__module__], "_ask_torch", inputs.answer)
     monkeypatch.setenv("TORCH_HOME", "")
     _look_as_a_process_of_its_own(monkeypatch)
     home = tmp_path / "home"
@@ -208,7 +208,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
     there.parent.mkdir(parents=True)
     there.touch()
     with pytest.raises(SpecError) as caught:
-        own_files.check([asked], print)
+        check_inputs([asked], print)
     missing = there.with_name("resnet18-f37072fd.pth")
     assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
         caught.value

@@ -102,7 +102,7 @@ def test_two_sweep_files_of_one_name_are_told(desk):
         file.write_text(TEN.replace("a, b", models))
         asked = request.make(sweep_file.load(file), profile.load("local"))
         asked, notes = replace(asked, **more), []
-        prepare.tell_namesake(desk.sweep(), asked, notes.append)
+        prepare.warn_same_name(desk.sweep(), asked, notes.append)
         assert prepare.prepare(desk.sweep(), asked).submission
         return notes
 

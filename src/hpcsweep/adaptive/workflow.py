@@ -183,7 +183,9 @@ def _send(job: _Job, plan: Plan, until: Until, known: Known) -> int:
     asked, here = job.asked, not job.asked.profile.in_slurm
     left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
     stop_after = left if here else math.inf
-    options = replace(asked.options, max_gpu_hours=None, stop_after=stop_after, goes_on=True)
+    options = replace(
+        asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
+    )
     job.say(f"{job.run.name}: {until.text()}")
     again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
     one = replace(asked, only=frozenset(plan.points), again=again, options=options)

@@ -115,14 +115,14 @@ def _get_weights(spec: str, clusters: tuple[str, ...], tell: Callable[[str], Non
     from hpcsweep import search_path
     from hpcsweep.measure.data import weights
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit import own_files
+    from hpcsweep.submit.check_inputs import named_weights
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
     jobs = [request_of(sweep, name, Options()) for name in clusters]
     homes = [search_path.torch_home(asked.profile.env) for asked in jobs]
     for asked, home in zip(jobs, homes, strict=True):
-        wanted = own_files.named_weights(asked)
+        wanted = named_weights(asked)
         os.environ.pop("TORCH_HOME", None)  # that of the job before
         os.environ.update(home)
         weights.get(wanted, tell)

@@ -128,7 +128,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         nodes=nodes,
         max_gpu_hours=max_gpu_hours,
         skip_dominated=skip_dominated,
-        goes_on=collect,
+        suppress_next_hint=collect,
         check=check,
         again=again,
     )

@@ -28,6 +28,7 @@ from hpcsweep.submit import (
     script,
     time_limit,
 )
+from hpcsweep.submit.check_inputs import check_inputs
 from hpcsweep.submit.launchers import arrays, local
 from hpcsweep.text import duration
 from hpcsweep.tracking import bad_nodes, journal
@@ -47,7 +48,7 @@ def run(results: Path, asked: Request, say: Say) -> int:
         SchedulerError: Slurm would refuse the job.
         SpecError: a network, one of its layers, or a file is not there.
     """
-    own_files.check([asked], say)
+    check_inputs([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)

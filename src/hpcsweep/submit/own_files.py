@@ -1,64 +1,20 @@
-"""Refuses, before anything is written, a sweep whose packages, networks or files are not there.
-
-A factory is looked up without running it: its module is found as an import would find it, and its
-name is read from the source. Only to learn the names of layers, if a map of algorithms has some, is
-a network built, in a process of its own. What only a job's own Python can know is a note.
-"""
+"""Tells which points were measured with other own files of the user than there are now."""
 
 from __future__ import annotations
 
-import ast
-import shlex
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hpcsweep import extras, search_path, sources
-from hpcsweep.catalog import AXES
-from hpcsweep.catalog.launchers import LAUNCHERS
-from hpcsweep.errors import SpecError, suggest
-from hpcsweep.spec import document
+from hpcsweep import sources
 from hpcsweep.store import shards, state
-from hpcsweep.submit import ahead
+from hpcsweep.submit.check_inputs import has_own_files
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Mapping
 
-    from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
-
-# a module that calls one of these may have names that its source does not show
-_MAKES_NAMES: Final = frozenset({"exec", "globals", "locals", "setattr", "vars"})
-
-
-class _NoModule(Exception):
-    """There is no such module here; the job's Python may have it."""
-
-
-def check(requests: Sequence[Request], say: Say) -> None:
-    """Refuse a factory, a file, weights or a layer that no job would find, or a job without torch.
-
-    The requests are for one sweep.
-
-    Raises:
-        MissingDependency: with the extra that has what is missing.
-        SpecError: with file, line and key of the sweep, and the nearest name that exists.
-    """
-    sweep = requests[0].sweep
-    for asked in requests:
-        _check_packages(asked)
-    if sweep.workload == "noop":
-        return
-    for asked in requests:
-        _check_names(asked, say)
-    wanted = [named_weights(asked) for asked in requests]
-    answer = ahead.ask(requests, wanted)
-    for asked, named, problems in zip(requests, wanted, answer.weights, strict=True):
-        _check_weights(asked, named, problems, say)
-    _check_maps(sweep, answer.maps, say)
 
 
 def changed(run: RunDir, asked: Request) -> dict[str, str]:
@@ -66,7 +22,7 @@ def changed(run: RunDir, asked: Request) -> dict[str, str]:
 
     Nobody can tell of modules that only the job's Python has, nor of points that are not measured.
     """
-    if not _has_own(asked.sweep):
+    if not has_own_files(asked.sweep):
         return {}
     made_of, now, found = _made_of(run), sources.Sources(asked.search_path), dict[str, str]()
     for point in asked.points():
@@ -101,13 +57,6 @@ def tell_changed(run: RunDir, asked: Request, say: Say) -> None:
         )
 
 
-def _has_own(sweep: Sweep) -> bool:
-    if sweep.workload == "noop":
-        return False
-    factories = (name for axis in sources.FACTORIES for name in _named(sweep, axis))
-    return any(map(_is_factory, factories)) or any(_files(sweep).values())
-
-
 def _made_of(run: RunDir) -> dict[str, str]:
     """Return the cell `own_files` of the row that counts, of each point that has one."""
     rows = [
@@ -121,196 +70,3 @@ def _made_of(run: RunDir) -> dict[str, str]:
         if statuses[point_id] is status:
             found[point_id] = cell
     return found
-
-
-def _check_packages(asked: Request) -> None:
-    profile = asked.profile
-    if extra := LAUNCHERS[profile.launcher].extra:
-        extras.need(extra, f"profile {profile.name} (launcher: {profile.launcher})")
-    if asked.sweep.workload == "noop" or profile.own_python:
-        return
-    what, other = f"{asked.sweep.name} on profile {profile.name}", ""
-    if profile.in_slurm:
-        what += ", whose jobs run this Python,"
-        other = "; or name another `python`, `venv` or `conda` in the profile"
-    extras.need("measure", what, other)
-
-
-def _check_names(asked: Request, say: Say) -> None:
-    for axis in sources.FACTORIES:
-        for name in filter(_is_factory, _named(asked.sweep, axis)):
-            _check_factory(asked, axis, name, say)
-    for key, names in _files(asked.sweep).items():
-        for name in names:
-            if not search_path.file(name, asked.search_path).is_file():
-                raise _complaint(asked.sweep, key, name, _no_file(name, asked.search_path))
-
-
-def named_weights(asked: Request) -> list[tuple[str, str]]:
-    """Return networks with the names of their weights, of those that torchvision publishes."""
-    drawn = AXES["weights"].default
-    if all(name == drawn or search_path.is_file(name) for name in _named(asked.sweep, "weights")):
-        return []
-    found = ((point.axes["model"], point.axes["weights"]) for point in asked.points())
-    return [
-        (model, name)
-        for model, name in dict.fromkeys(found)
-        if name != drawn and not search_path.is_file(name) and not _is_factory(model)
-    ]
-
-
-def _check_weights(
-    asked: Request, wanted: ahead.Weights, problems: Sequence[str], say: Say
-) -> None:
-    """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
-    command = shlex.join(["hpcsweep", "data", "get", str(asked.sweep.path), *_cluster(asked)])
-    for (model, name), problem in zip(wanted, problems, strict=True):
-        if not problem:
-            continue
-        told = f"{model}: {problem}; `{command}` on a login node downloads what is missing"
-        if not asked.profile.own_python:
-            raise _complaint(asked.sweep, "weights", name, told)
-        say(f"note: weights '{name}' of {told}")
-
-
-def _cluster(asked: Request) -> list[str]:
-    return ["--cluster", asked.profile.name] if "TORCH_HOME" in asked.profile.env else []
-
-
-def _check_maps(sweep: Sweep, looks: Sequence[ahead.Look], say: Say) -> None:
-    """Refuse patterns of maps that match no layer; each is one line."""
-    if not looks:
-        return
-    doc, whys = document.read(sweep.path, SpecError), dict[str, list[str]]()
-    wrong = document.Complaints(doc)
-    for look in looks:
-        whys.setdefault(look.unchecked, []).append(look.model)
-        for pattern, hint in look.idle.items():
-            told = f"this pattern matches no convolution of {look.model}{hint}"
-            wrong.add((*_place(doc, "algorithm", look.layers), pattern), told)
-    wrong.tell()
-    for why, models in whys.items():
-        if why:
-            of = ", ".join(dict.fromkeys(models))
-            say(f"note: map patterns are not checked here: {why} ({of})")
-
-
-def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
-    try:
-        problem = _factory_problem(name, asked.search_path)
-    except _NoModule as missing:
-        if asked.profile.own_python:
-            say(f"note: {axis} '{name}': {missing}; the job's own Python must have it")
-            return
-        problem = str(missing)
-    if problem:
-        raise _complaint(asked.sweep, axis, name, problem)
-
-
-def _is_factory(name: str) -> bool:
-    return ":" in name
-
-
-def _files(sweep: Sweep) -> dict[str, list[str]]:
-    """Return the files that a sweep names, by the key under which it does."""
-    resumed = sweep.measure.get("resume_from")
-    return {
-        "weights": [*filter(search_path.is_file, _named(sweep, "weights"))],
-        "resume_from": [resumed] if resumed else [],
-    }
-
-
-def _named(sweep: Sweep, axis: str) -> Iterator[str]:
-    """Yield the values of an axis, each once; none where the workload has no such axis."""
-    if axis in sweep.space.defaults:
-        yield from dict.fromkeys(sweep.values(axis))
-
-
-def _factory_problem(name: str, folders: Sequence[str]) -> str | None:
-    """Return what is wrong with `package.module:factory`."""
-    module, _, attribute = name.partition(":")
-    spec = _find(module, folders)
-    source = Path(spec.origin) if spec.origin else None
-    if source is None or source.suffix != ".py" or not source.is_file():
-        return None  # compiled, or a namespace: only an import can tell
-    try:
-        known = _names_in(ast.parse(source.read_bytes()))
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        return f"{source}{line}: is not Python: {error}"
-    if known is None or attribute in known:
-        return None
-    return f"{source} has no '{attribute}'{suggest(attribute, known)}"
-
-
-def _find(module: str, folders: Sequence[str]) -> ModuleSpec:
-    """Find a module as an import would, without importing it or its packages."""
-    spec = sources.Sources(folders).spec(module)
-    if spec is None:
-        where = f"in {' or '.join(folders)}, or where Python looks"
-        raise _NoModule(f"no module '{module}' {where}{suggest(module, _modules(folders))}")
-    return spec
-
-
-def _modules(folders: Sequence[str]) -> list[str]:
-    """Return the modules that lie in the folders."""
-    files = [path for folder in map(Path, folders) for path in sorted(folder.glob("*.py"))]
-    inits = [path for folder in map(Path, folders) for path in sorted(folder.glob("*/__init__.py"))]
-    inner = [f"{path.parent.name}.{one.stem}" for path in inits for one in path.parent.glob("*.py")]
-    return [*(path.stem for path in files), *(path.parent.name for path in inits), *inner]
-
-
-def _names_in(tree: ast.Module) -> set[str] | None:
-    """Return the names that a module defines; None if its source does not show them all."""
-    found: set[str] = set()
-    for node in _outside_functions(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update((one.asname or one.name).partition(".")[0] for one in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return None if found & {"*", "__getattr__"} or used & _MAKES_NAMES else found
-
-
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _outside_functions(child)
-
-
-def _no_file(name: str, folders: Sequence[str]) -> str:
-    places = [(Path(folder) / Path(name).expanduser()).parent for folder in folders]
-    places = list(dict.fromkeys(places))
-    there = [one.name for place in places if place.is_dir() for one in sorted(place.iterdir())]
-    where = " or ".join(map(str, places))
-    return f"no such file in {where}{suggest(Path(name).name, there)}"
-
-
-def _complaint(sweep: Sweep, key: str, name: str, problem: str) -> SpecError:
-    """Return the error with the line at which the sweep names it."""
-    doc = document.read(sweep.path, SpecError)
-    error = doc.complaint(_place(doc, key, name), f"'{name}': {problem}")
-    assert isinstance(error, SpecError)  # noqa: S101 - as `document.read` was told
-    return error
-
-
-def _place(doc: document.Document, key: str, value: object) -> tuple[str | int, ...]:
-    """Return where a file has a value below a key; nowhere, if it says it in another way."""
-    return next((loc for loc in _places(doc.data, value) if key in loc), ())
-
-
-def _places(
-    data: object, value: object, loc: tuple[str | int, ...] = ()
-) -> Iterator[tuple[str | int, ...]]:
-    """Yield where a value stands in plain data."""
-    if data == value:
-        yield loc
-    elif isinstance(data, dict):
-        for key, inner in data.items():
-            yield from _places(inner, value, (*loc, key))
-    elif isinstance(data, list):
-        for index, inner in enumerate(data):
-            yield from _places(inner, value, (*loc, index))

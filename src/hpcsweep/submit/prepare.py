@@ -77,7 +77,7 @@ def prepare(
     first = next(left, None)
     if first is None:
         if into is None and run.submissions_dir.is_dir():
-            _keep_sweep(run, request)
+            _save_sweep(run, request)
         live = sorted(_holders(request, before))
         return Prepared(settled=settled, live=live, again=before.again)
     number, seconds_of = run.next_round(), estimate.estimator(run, request)
@@ -101,7 +101,7 @@ def prepare(
             **_provenance(request, submission),
         )
         submission.write_manifest(manifest)
-        _keep_sweep(into or run, request)
+        _save_sweep(into or run, request)
     return Prepared(
         submission=submission,
         points=points,
@@ -126,13 +126,13 @@ def _discarded_on_failure(submission: SubmissionDir) -> Iterator[None]:
         raise
 
 
-def _keep_sweep(run: RunDir, request: Request) -> None:
+def _save_sweep(run: RunDir, request: Request) -> None:
     """Keep the sweep as it was last submitted: rows of other points are orphans."""
     with files.replacing(run.sweep_file) as file:
         file.write(request.sweep.text.encode())
 
 
-def tell_namesake(run: RunDir, request: Request, say: Say) -> None:
+def warn_same_name(run: RunDir, request: Request, say: Say) -> None:
     """Say if the folder holds the results of another sweep file that has the same name."""
     before = Path(next((one.spec for one in reversed(run.manifests()) if one.spec), ""))
     sweep = request.sweep
@@ -161,7 +161,7 @@ def discard(submission: SubmissionDir) -> None:
             path.parent.rmdir()
 
 
-def sweep_kept(run: RunDir) -> bytes | None:
+def saved_sweep(run: RunDir) -> bytes | None:
     """Return the sweep as it was last submitted; None where none was."""
     try:
         return run.sweep_file.read_bytes()
@@ -169,7 +169,7 @@ def sweep_kept(run: RunDir) -> bytes | None:
         return None
 
 
-def keep_again(run: RunDir, before: bytes | None) -> None:
+def restore_sweep(run: RunDir, before: bytes | None) -> None:
     """Bring back the sweep that was last submitted, since the newer one was refused."""
     if before is None:
         run.sweep_file.unlink(missing_ok=True)

@@ -32,7 +32,7 @@ class Options:
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
     stop_after: float = math.inf  # seconds of measuring on this machine
-    goes_on: bool = False  # who asked goes on with the rows by itself
+    suppress_next_hint: bool = False  # who asked goes on with the rows by itself
     check: bool = True  # compare the profile with its cluster first
     again: bool = False  # measure everything once more, as a new run
     quiet: bool = False  # no progress while points are measured

@@ -99,7 +99,7 @@ def _discarded_unless_sent(job: Submit) -> Iterator[None]:
         known = journal.sent(job.submission)
         if not known.arrays and not known.unsure and not known.doubtful:
             prepare.discard(job.submission)
-            prepare.keep_again(job.run, job.sweep_before)
+            prepare.restore_sweep(job.run, job.sweep_before)
         raise
 
 

@@ -17,6 +17,7 @@ from hpcsweep.store import disturbed, failures, ledger, locks, rundir, runs, tal
 from hpcsweep.store.state import FAILED
 from hpcsweep.store.tally import Tally
 from hpcsweep.submit import launchers, own_files, prepare, progress
+from hpcsweep.submit.check_inputs import check_inputs
 from hpcsweep.submit.steps import LOCKED_BY, Submit
 from hpcsweep.text import count
 
@@ -36,9 +37,9 @@ class OutOfTime(Refused):
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not asked.checked:
-        own_files.check([asked], say)
+        check_inputs([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
-    prepare.tell_namesake(job.run, asked, say)
+    prepare.warn_same_name(job.run, asked, say)
     if not asked.only and not asked.options.again:
         own_files.tell_changed(job.run, asked, say)
     locked, unlocked = (_in_slurm(), ()) if asked.profile.in_slurm else (_LOCKED_HERE, _UNLOCKED)
@@ -58,7 +59,7 @@ def _fence_off_lost_attempts(job: Submit) -> None:
 
 def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
-    job.sweep_before = prepare.sweep_kept(job.run)
+    job.sweep_before = prepare.saved_sweep(job.run)
     job.ready = prepare.prepare(job.run, job.asked, queue)
 
 
@@ -111,7 +112,7 @@ def _run_here(job: Submit) -> int:
         for failure in failures.of(job.run.shards_of(job.submission.id), job.asked.sweep.maps):
             job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
-    then = "" if job.asked.options.goes_on else f"; next: {job.run.command('collect')}"
+    then = "" if job.asked.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
     job.say(f"{measured}{then}{hint}")
     if result.tally.not_valid:
         _tell_disturbed(job, failures.rows_of(job.run.shards_of(job.submission.id)))
@@ -177,7 +178,7 @@ def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Requ
 
     A profile that has nothing to send may be unfit.
     """
-    own_files.check(requests, say)
+    check_inputs(requests, say)
     if any(one.profile.in_slurm for one in requests):
         from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
 

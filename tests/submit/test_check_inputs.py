@@ -8,7 +8,8 @@ import pytest
 
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import own_files, request
+from hpcsweep.submit import request
+from hpcsweep.submit.check_inputs import check_inputs
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -75,12 +76,12 @@ def test_what_could_not_be_checked_here_is_a_note(
     said: list[str] = []
     (desk.folder / "mymodel.py").write_text(OWN)
     asked = _asked(desk, SWEEP)
-    own_files.check([asked, asked], said.append)
+    check_inputs([asked, asked], said.append)
     why = "ModuleNotFoundError: No module named 'torch' (alexnet, mymodel:net)"
     assert said == [f"note: map patterns are not checked here: {why}"]
     with_weights = SWEEP.replace("  input_size", "  weights: [IMAGENET1K_V1]\n  input_size")
     with pytest.raises(SpecError, match="nobody could tell whether they are there"):
-        own_files.check([_asked(desk, with_weights)], said.append)
+        check_inputs([_asked(desk, with_weights)], said.append)
 
 
 def _asked(desk: Desk, text: str) -> request.Request:

@@ -1,8 +1,8 @@
 """Answers what `submit` asks before anything enters the queue, and only torch can tell.
 
-`hpcsweep.submit.ahead` runs this module as a program: a question comes in on stdin, the answer goes
-out on stdout, one JSON object each. Networks are built without their weights, on the meta device
-where that is possible, and only their shapes are looked at.
+`hpcsweep.submit.check_inputs` runs this module as a program: a question comes in on stdin, the
+answer goes out on stdout, one JSON object each. Networks are built without their weights, on the
+meta device where that is possible, and only their shapes are looked at.
 """
 
 from __future__ import annotations

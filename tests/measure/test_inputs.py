@@ -10,7 +10,7 @@ import torch
 
 from hpcsweep import search_path
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.measure import ahead, convolutions, models
+from hpcsweep.measure import convolutions, inputs, models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.training import network
 from hpcsweep.point import Point
@@ -33,7 +33,7 @@ def case(workload: str = "inference", **axes: Any) -> dict[str, Any]:
 def look(layers: dict[str, str], *cases: dict[str, Any], workload: str = "inference") -> Any:
     """Ask about one map."""
     asked = {"workload": workload, "layers": layers, "cases": cases}
-    answer = ahead.answer({"search_path": [], "weights": [], "maps": [asked]})
+    answer = inputs.answer({"search_path": [], "weights": [], "maps": [asked]})
     (found,) = json.loads(json.dumps(answer))["maps"]
     return found
 
@@ -83,7 +83,7 @@ def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
     model = models.build(models.ModelKey.of(point), device)
     (image,) = models.make_inputs(point, device)
     wanted = convolutions.names_of(shape_pass(model, image))
-    assert ahead._names("inference", json.dumps(case(**point.axes))) == wanted
+    assert inputs._names("inference", json.dumps(case(**point.axes))) == wanted
 
 
 @pytest.mark.parametrize("amp", ["off", "bf16"])
@@ -94,7 +94,7 @@ def test_names_are_those_of_a_training(amp: str) -> None:
     model = network.build(point, 10, torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16, enabled=amp == "bf16"):
         wanted = convolutions.names_of(shape_pass(model, torch.empty(8, 3, 32, 32)))
-    assert ahead._names("training", json.dumps(case("training", **point.axes))) == wanted
+    assert inputs._names("training", json.dumps(case("training", **point.axes))) == wanted
 
 
 def test_a_network_that_nobody_can_build_here_is_not_judged() -> None:
