@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.adaptive.judge import Why
-from hpcsweep.store import disturbed
+from hpcsweep.store import outcomes
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def lines(run: RunDir, plan: Plan, known: Known, until: Until, predicted: int) -
         yield f"  and {count(len(plan.judged) - _SHOWN, 'group')} more"
     if known.doubtful:
         yield f"  measured, but not valid, so not used: {count(len(known.doubtful), 'point')}"
-        yield f"  {disturbed.advice(run, known.doubtful.values())}"
+        yield f"  {outcomes.disturbance(run, known.doubtful.values())}"
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
     if groups := missed(plan, known):

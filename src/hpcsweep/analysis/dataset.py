@@ -23,10 +23,9 @@ from hpcsweep.analysis.where import parse, select
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import map_names, sweep_file
-from hpcsweep.store import disturbed, failures
-from hpcsweep.store.failures import Failure
+from hpcsweep.store import outcomes
+from hpcsweep.store.outcomes import Failure, Tally, doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Dataset:
         """Return the points that were not measured by status and reason."""
         failed = self.failed.astype(object)
         rows: list[Any] = failed.where(failed.notna(), None).to_dict("records")
-        return failures.grouped(rows, self.maps)
+        return outcomes.failures_in(rows, self.maps)
 
     def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
         """Return a report as a plain record."""
@@ -108,7 +107,7 @@ class Dataset:
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
         legend = map_names.legend(self.maps)
         doubtful: list[Any] = self.rows[~valid(self.rows)].to_dict("records")
-        advice = filter(None, [disturbed.advice(self.run, doubtful)])
+        advice = filter(None, [outcomes.disturbance(self.run, doubtful)])
         return [*legend, *self.of_earlier_files(), *advice, *self.why_failed(), *files]
 
     def of_earlier_files(self) -> list[str]:

@@ -19,7 +19,7 @@ from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.collect import lonely
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import shards, state, tally
+from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.rundir import Age, ShardPath
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
@@ -99,7 +99,7 @@ def entry(  # noqa: PLR0913 - a record
     return Entry(
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
-        doubts=sys.intern(tally.doubts_of(cells)),
+        doubts=sys.intern(outcomes.doubts_of(cells)),
         explained=lonely.EXPLAIN.intersection(cells.get("flags", "").split(";")),
         ms=_ms(cells),
         gpu=cells.get("gpu", ""),

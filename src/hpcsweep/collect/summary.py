@@ -10,7 +10,7 @@ from typing import Any, Final
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.collect.merge import Mix
 from hpcsweep.errors import DamagedResults
-from hpcsweep.store.tally import Tally
+from hpcsweep.store.outcomes import Tally
 from hpcsweep.text import count
 
 _SHOWN: Final = 20

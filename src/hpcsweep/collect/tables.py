@@ -20,7 +20,7 @@ from hpcsweep.catalog.columns import COMMIT, DOUBTFUL, LAYER_COLUMNS, MERGED_COL
 from hpcsweep.collect import lonely, merge
 from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import seals, shards, tally
+from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Heads
@@ -158,7 +158,7 @@ def _write_rows(
         if old or alone or doubted:
             sound = DOUBTFUL.isdisjoint(cells[flags].split(";"))
             cells[valid] = str(sound).lower()
-            found.doubts = tally.doubts_of({"valid": cells[valid], "flags": cells[flags]})
+            found.doubts = outcomes.doubts_of({"valid": cells[valid], "flags": cells[flags]})
         layer_rows += int(cells[layers] or 0)
         cells[orphan] = marks.orphan(found.point_id)
         cells[source] = marks.sources.get(found.origin.submission, "")

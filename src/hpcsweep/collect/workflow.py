@@ -25,11 +25,11 @@ from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import damage, disturbed, locks, shards
+from hpcsweep.store import damage, locks, outcomes, shards
 from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
-from hpcsweep.store.tally import Tally
 from hpcsweep.text import count
 
 __all__ = ["Report", "collect"]
@@ -254,7 +254,7 @@ class _Writing:
             unread=len(reading.unread),
             version_mixes=[mix_to_json(mix) for mix in mixes],
             notes=[*self._damage, *members.notes, *self._old_files(winners)],
-            disturbed=disturbed.advice(self._run, map(_marked, winners)),
+            disturbed=outcomes.disturbance(self._run, map(_marked, winners)),
             damaged=self._damage,
             empty=_empty(self._run, written),
             nothing=self._nothing,

@@ -38,7 +38,7 @@ from hpcsweep.node.protocol import Outcome, Request
 from hpcsweep.node.reports import Reports
 from hpcsweep.node.stop import Stop
 from hpcsweep.node.worker_care import WorkerCare, process_key
-from hpcsweep.store import attempt, chunk_file, rundir, shards, tally, typed_json
+from hpcsweep.store import attempt, chunk_file, outcomes, rundir, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
@@ -213,7 +213,7 @@ class Attempt:
             self._reports.ended(
                 f"{place} {row['status']} {label} {point.point_id} {_told(row)}",
                 row["status"],
-                tally.doubts_of(row),
+                outcomes.doubts_of(row),
             )
         return 0
 

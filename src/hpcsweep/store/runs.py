@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError, SpecError, UsageError
 from hpcsweep.spec import lookup
-from hpcsweep.store import chunk_file, ledger, rundir, tally
+from hpcsweep.store import chunk_file, ledger, outcomes, rundir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -72,7 +72,7 @@ class Listed:
         """Return how many points it has, how many are measured, and how many of these valid."""
         planned, statuses, doubts = self.look()
         ok = [point for point, status in statuses.items() if status is PointStatus.OK]
-        valid = sum(doubts.get(point, tally.VALID) == tally.VALID for point in ok)
+        valid = sum(doubts.get(point, outcomes.VALID) == outcomes.VALID for point in ok)
         points = len(planned | statuses.keys())
         return {"points": points, "measured": len(ok), "valid": valid}
 
@@ -195,7 +195,7 @@ def listed(run: RunDir) -> list[Listed]:
     """Return the runs of a sweep with what their files say of their points."""
 
     def look(one: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
-        return one.planned(), ledger.statuses(one.dir), tally.doubts_in(one.dir.shards())
+        return one.planned(), ledger.statuses(one.dir), outcomes.doubts_in(one.dir.shards())
 
     return [Listed(one, partial(look, one)) for one in of(run)]
 

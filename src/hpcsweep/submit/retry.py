@@ -12,8 +12,8 @@ from hpcsweep.collect import fresh
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.store import runs
+from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.store.tally import doubts_of
 from hpcsweep.submit import own_files, request, workflow
 from hpcsweep.submit.request import DEFAULT
 from hpcsweep.text import count, tally

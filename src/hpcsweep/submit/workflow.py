@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
-from hpcsweep.store import disturbed, failures, ledger, locks, rundir, runs, tally
+from hpcsweep.store import ledger, locks, outcomes, rundir, runs
+from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.state import FAILED
-from hpcsweep.store.tally import Tally
 from hpcsweep.submit import launchers, own_files, prepare, progress
 from hpcsweep.submit.check_inputs import check_inputs
 from hpcsweep.submit.steps import LOCKED_BY, Submit
@@ -72,7 +72,7 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     if not live:
         job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
         if "not valid" in done:
-            _tell_disturbed(job, failures.rows_of(job.run.shards()))
+            _tell_disturbed(job, outcomes.rows_of(job.run.shards()))
         return _exit_code(job)
     verb = "is" if live == 1 else "are"
     where = f"{count(live, 'point')} {verb} already queued or running in"
@@ -108,14 +108,16 @@ def _run_here(job: Submit) -> int:
         return EXIT_INTERRUPTED
     if result.out_of_time:
         raise OutOfTime(f"{measured}; the time for it is over")
-    if result.tally.statuses.keys() - failures.WELL:
-        for failure in failures.of(job.run.shards_of(job.submission.id), job.asked.sweep.maps):
+    if result.tally.statuses.keys() - outcomes.WELL:
+        for failure in outcomes.failures_of(
+            job.run.shards_of(job.submission.id), job.asked.sweep.maps
+        ):
             job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
     then = "" if job.asked.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
     job.say(f"{measured}{then}{hint}")
     if result.tally.not_valid:
-        _tell_disturbed(job, failures.rows_of(job.run.shards_of(job.submission.id)))
+        _tell_disturbed(job, outcomes.rows_of(job.run.shards_of(job.submission.id)))
     return result.exit_code or _exit_code(job)
 
 
@@ -145,7 +147,7 @@ def _in_slurm() -> Sequence[Step]:
 
 def _measured_before(job: Submit, settled: dict[str, int]) -> str:
     """Return how many points were measured before, and how many of them are not valid."""
-    doubts, asked = tally.doubts_in(job.counts.shards()), job.asked.points()
+    doubts, asked = outcomes.doubts_in(job.counts.shards()), job.asked.points()
     found = Tally(Counter(settled))
     found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
     return str(found)
@@ -153,7 +155,7 @@ def _measured_before(job: Submit, settled: dict[str, int]) -> str:
 
 def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
     asked = {point.point_id for point in job.asked.points()}
-    if told := disturbed.advice(job.run, (row for name, row in rows.items() if name in asked)):
+    if told := outcomes.disturbance(job.run, (row for name, row in rows.items() if name in asked)):
         job.say(f"  {told}")
 
 

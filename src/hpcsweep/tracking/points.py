@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.store import chunk_file, failures
+from hpcsweep.store import chunk_file, outcomes
+from hpcsweep.store.outcomes import Tally, doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.store.tally import Tally, doubts_of
 from hpcsweep.text import aligned, cut, folded
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
     for name in statuses:
         if name not in known:
             raise UsageError(f"no status '{name}'{suggest(name, known)} ({', '.join(known)})")
-    rows, found = failures.rows_of(run.shards()), dict[str, PointState]()
+    rows, found = outcomes.rows_of(run.shards()), dict[str, PointState]()
     for submission in run.submissions():
         manifest = submission.read_manifest()
         for index in range(manifest.chunks):

@@ -18,18 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import (
-    chunk_file,
-    damage,
-    disturbed,
-    failures,
-    ledger,
-    rounds,
-    rundir,
-    runs,
-    shards,
-    tally,
-)
+from hpcsweep.store import chunk_file, damage, ledger, outcomes, rounds, rundir, runs, shards
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
@@ -133,7 +122,7 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
             for shard in attempts:
                 lines = shards.complete_lines(shard.overall)
                 keys_of[shard] = shards.keys_in(lines)
-                doubts |= tally.doubts_in_lines(lines)
+                doubts |= outcomes.doubts_in_lines(lines)
         except ResultsError as error:
             problems.append(str(error))
             continue
@@ -195,15 +184,15 @@ def _profile(
     rows = chain.from_iterable(one.taken() for one in group)
     doubts = dict(chain.from_iterable(one.doubts.items() for one in group))
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
-    if set(profile.status.values()) - failures.WELL:
+    if set(profile.status.values()) - outcomes.WELL:
         with suppress(ResultsError):  # `problems` names what cannot be read
             maps = {text: name for one in group for text, name in one.manifest.maps.items()}
             attempts = (shard for one in group for shard in one.attempts)
-            profile.failures = failures.of(attempts, maps)
+            profile.failures = outcomes.failures_of(attempts, maps)
     if any(doubts.values()):
         with suppress(ResultsError):
-            found = failures.rows_of(shard for one in group for shard in one.attempts)
-            profile.disturbed = disturbed.advice(run, found.values())
+            found = outcomes.rows_of(shard for one in group for shard in one.attempts)
+            profile.disturbed = outcomes.disturbance(run, found.values())
     for one in reversed(group):
         _add(profile, one, answer, newer=profile.planned)
         profile.planned.update(*one.ids.values())

@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.store import runs
+from hpcsweep.store.outcomes import VALID, Tally
 from hpcsweep.store.state import ChunkState, PointStatus
-from hpcsweep.store.tally import VALID, Tally
 from hpcsweep.text import aligned, count, cut, duration, folded, tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hpcsweep.store.failures import Failure
+    from hpcsweep.store.outcomes import Failure
     from hpcsweep.store.rounds import Until
     from hpcsweep.store.runs import Listed
     from hpcsweep.tracking.bad_nodes import BadNode

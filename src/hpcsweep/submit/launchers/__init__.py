@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from hpcsweep.catalog.launchers import LAUNCHERS
-from hpcsweep.store.tally import Tally
+from hpcsweep.store.outcomes import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,248 @@
+"""How points ended: counts, what is not valid and why, why some failed, what disturbed others.
+
+Every headline that counts points is made here, so that none of them hides rows whose `valid` is
+false, and is followed by the line that says how to measure these again.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import text
+from hpcsweep.catalog.columns import DOUBTFUL, LASTING
+from hpcsweep.point import NO_MAPS, Point
+from hpcsweep.store import shards
+from hpcsweep.store.state import PointStatus, rank
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hpcsweep.store.rundir import RunDir, ShardPath
+
+    Row = Mapping[str, Any]
+
+VALID: Final = ""
+_ID_AND_OK: Final = slice(16, 20)
+
+
+@dataclass
+class Tally:
+    """Counts points by status; of those that are ok, the ones that are not valid, by flag."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    not_valid: int = 0
+    doubts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, status: str, doubts: str = VALID) -> None:
+        """Count a point, with what `doubts_of` says of its row."""
+        self.statuses[status] += 1
+        if status == PointStatus.OK and doubts:
+            self.doubt([doubts])
+
+    def doubt(self, doubts: Iterable[str]) -> None:
+        """Count ok points that are counted already as not valid, each with its doubts."""
+        for flags in doubts:
+            self.not_valid += 1
+            self.doubts.update(flags.split(";"))
+
+    def counts(self) -> dict[str, int]:
+        """Return points by status, in the order of the statuses' table."""
+        return {name: n for name in PointStatus if (n := self.statuses[name])}
+
+    def __str__(self) -> str:
+        """Return ``36 ok, 32 of them not valid: very_noisy 30, inaccurate 2; 1 error``."""
+        if not self.not_valid:
+            return text.tally(self.statuses, PointStatus)
+        flags = sorted(self.doubts.items(), key=lambda item: (-item[1], item[0]))
+        why = ", ".join(f"{flag} {points:,}" for flag, points in flags)
+        measured = f"{self.statuses[PointStatus.OK]:,} ok, {self.not_valid:,} of them not valid"
+        others = {name: n for name, n in self.statuses.items() if name != PointStatus.OK}
+        return "; ".join(filter(None, (f"{measured}: {why}", text.tally(others, PointStatus))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts of what is not valid, for the records that have `statuses`."""
+        return {"not_valid": self.not_valid, "doubts": dict(self.doubts)}
+
+
+def doubts_of(row: Mapping[str, Any]) -> str:
+    """Return the flags that make a row not valid, joined by semicolons; `VALID` for none."""
+    if row.get("valid") not in {False, "false"}:
+        return VALID
+    flags = [flag for flag in str(row.get("flags") or "").split(";") if flag in DOUBTFUL]
+    return ";".join(flags) or "no flag"
+
+
+def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
+    """Return what `doubts_of` says of the points that have an ok row; of several the last counts.
+
+    Raises:
+        ResultsError: a shard cannot be read.
+    """
+    found: dict[str, str] = {}
+    for shard in attempts:
+        found.update(doubts_in_lines(shards.complete_lines(shard.overall)))
+    return found
+
+
+def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
+    """Return the same for the complete lines of one shard, its header first.
+
+    A quick look, as `shards.keys_in` takes: it parses the last cells only.
+    """
+    columns = lines[0].decode("utf-8", "replace").split(",") if lines else []
+    if not {"valid", "flags"} <= {*columns}:
+        return {}
+    valid, flags = (columns.index(name) - len(columns) for name in ("valid", "flags"))
+    depth, found = -min(valid, flags), dict[str, str]()
+    for line in lines:
+        if line[_ID_AND_OK] != b",ok,":
+            continue
+        cells = line.rsplit(b",", depth)
+        if b'"' in line:  # a comma may be part of a cell
+            cells = [cell.encode() for cell in next(csv.reader([line.decode("utf-8", "replace")]))]
+        doubt = len(cells) >= depth and cells[valid] == b"false"
+        found[line[: _ID_AND_OK.start].decode("ascii", "replace")] = (
+            doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
+            if doubt
+            else VALID
+        )
+    return found
+
+
+_DIGITS: Final = re.compile(r"\d[\d.,]*")
+WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Points that were not measured for one reason; `first` is the label of the first one."""
+
+    status: str
+    reason: str
+    points: int
+    first: str
+
+    def __str__(self) -> str:
+        others = f" and {count(self.points - 1, 'other')}" if self.points > 1 else ""
+        return f"{self.points:,} {self.status}: {self.reason} ({self.first}{others})"
+
+
+def failures_in(
+    rows: Iterable[Mapping[str, Any]], maps: Mapping[str, str] = NO_MAPS
+) -> list[Failure]:
+    """Return the rows of points that were not measured by reason, the most frequent first.
+
+    Reasons that differ in numbers only are one. `maps` has names of maps of algorithms.
+    """
+    groups: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    for row in rows:
+        reason = row.get("status_reason") or "no reason was given"
+        groups.setdefault((row["status"], _DIGITS.sub("#", reason)), []).append((reason, row))
+    found = [
+        Failure(status, of_one[0][0], len(of_one), Point("", dict(of_one[0][1])).label(maps))
+        for (status, _), of_one in groups.items()
+    ]
+    return sorted(found, key=lambda one: -one.points)
+
+
+def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
+    """Return the row that counts of each point, in the order of the shards, the oldest first.
+
+    The key `_shard` of a row is where it lies.
+
+    Raises:
+        ResultsError: a shard cannot be read.
+    """
+    rows: dict[str, Mapping[str, Any]] = {}
+    for shard in found:
+        for row in shards.read(shard).rows:
+            row["_shard"] = shard
+            before = rows.get(row["point_id"])
+            if before is None or _rank(row) >= _rank(before):
+                rows[row["point_id"]] = row
+    return rows
+
+
+def failures_of(found: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS) -> list[Failure]:
+    """Return why points of these shards were not measured.
+
+    It reads whole rows, so callers ask only if a status is not in `WELL`.
+    """
+    failed = (row for row in rows_of(found).values() if row["status"] not in WELL)
+    return failures_in(failed, maps)
+
+
+def _rank(row: Mapping[str, Any]) -> int:
+    return rank(PointStatus(row["status"]))
+
+
+# columns, above what they tell of a disturbance (as `contended` and `machine_shift` do), and how
+_FIGURES: Final = (
+    ("waited_pct", 10.0, "{:.0f} % of the time waited for a CPU"),
+    ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
+    ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
+)
+_TOLD: Final = {VALID, "old_files"}  # these have a line and a command of their own
+_WORDS: Final = {
+    "shared_gpu": "another process on the GPU",
+    "shared_cpu": "several workers at the same time",
+    "throttled": "the GPU throttled",
+    "clock_drift": "the GPU's clock moved",
+    "lonely": "ten times as long as the neighbours",
+}
+
+
+def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
+    """Return the line for those of these rows that are not valid; nothing if all are.
+
+    Flags of what a point is, such as `algorithm_absent`, would be there again.
+    """
+    measured = (row for row in rows if row["status"] == PointStatus.OK)
+    flags = [({*doubts_of(row).split(";")} - _TOLD, row) for row in measured]
+    passing = [row for names, row in flags if names - LASTING]
+    lasting = {name for names, _ in flags if names <= LASTING for name in names}
+    told = []
+    if passing:
+        again = f"to measure {_these(len(passing))} again: {run.command('retry', '--invalid')}"
+        why = "; ".join(_causes(passing)) or "no column says what by"
+        told = [f"disturbed ({why})", *([again] if run.sweep_file.is_file() else [])]
+    if lasting:
+        told.append(f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {run.name})")
+    return "; ".join(told)
+
+
+def _these(points: int) -> str:
+    return "this point" if points == 1 else f"these {count(points, 'point')}"
+
+
+def _causes(rows: Sequence[Row]) -> list[str]:
+    """Return what columns and flags say: medians over the rows that tell of a disturbance."""
+    flags = {flag for row in rows for flag in doubts_of(row).split(";")}
+    found = []
+    busy = [row for row in rows if _number(row, "load_avg_1min") >= 1 + _number(row, "threads", 1)]
+    if busy:
+        found.append(f"load {median(_number(row, 'load_avg_1min') for row in busy):.1f}")
+    for name, above, words in _FIGURES:
+        if values := [value for row in rows if (value := _number(row, name)) > above]:
+            found.append(words.format(median(values)))
+    reasons = dict.fromkeys(str(row.get("throttle_reasons") or "") for row in rows)
+    for flag in [name for name in _WORDS if name in flags]:
+        why = ", ".join(filter(None, reasons)) if flag == "throttled" else ""
+        found.append(_WORDS[flag] + (f": {why}" if why else ""))
+    return found
+
+
+def _number(row: Row, name: str, missing: float = 0.0) -> float:
+    """Return a cell as a number; shards hold texts, and tables NaN for an empty cell."""
+    try:
+        value = float(row.get(name) or math.nan)
+    except ValueError:
+        return missing
+    return missing if math.isnan(value) else value
