@@ -13,7 +13,7 @@ from hpcsweep.collect import incremental
 from hpcsweep.collect.workflow import collect
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards
-from hpcsweep.store.blocks import Blocks
+from hpcsweep.store.seals import Blocks
 from resultsfolder import TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, commit, edit
 
 if TYPE_CHECKING:

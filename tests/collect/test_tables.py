@@ -15,7 +15,7 @@ from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
 from hpcsweep.collect import tables
 from hpcsweep.collect.workflow import collect
 from hpcsweep.store import shards
-from hpcsweep.store.blocks import parse_block
+from hpcsweep.store.seals import parse_block
 from hpcsweep.text import harmless
 from localruns import Desk
 from resultsfolder import SWEEP, by_point, overall, reseal

@@ -14,8 +14,8 @@ import pytest
 from benchmarks import damage
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, ledger, manifest, rounds, seals, shards
-from hpcsweep.store.blocks import Blocks
 from hpcsweep.store.jobs_file import Damaged
+from hpcsweep.store.seals import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

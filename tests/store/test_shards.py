@@ -14,8 +14,8 @@ import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import seals, shards
-from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.seals import Blocks, parse_block
 from hpcsweep.store.shards import ShardWriter
 from localruns import Desk
 from resultsfolder import commit, layer_of, row_of

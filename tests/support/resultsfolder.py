@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells
 from hpcsweep.spec import expansion, sweep_file
 from hpcsweep.store import chunk_file, seals, shards
-from hpcsweep.store.blocks import Blocks
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
-from hpcsweep.store.seals import Heads
+from hpcsweep.store.seals import Blocks, Heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

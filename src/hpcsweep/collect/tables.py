@@ -21,9 +21,8 @@ from hpcsweep.collect import lonely, merge
 from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import outcomes, seals, shards
-from hpcsweep.store.blocks import Blocks, parse_block
 from hpcsweep.store.rundir import RunDir
-from hpcsweep.store.seals import Heads
+from hpcsweep.store.seals import Blocks, Heads, parse_block
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
 

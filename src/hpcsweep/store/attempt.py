@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
-from hpcsweep.store.blocks import cannot_read
+from hpcsweep.store.seals import cannot_read
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMN
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.store import seals
-from hpcsweep.store.blocks import cannot_read
-from hpcsweep.store.seals import Heads
+from hpcsweep.store.seals import Heads, cannot_read
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
