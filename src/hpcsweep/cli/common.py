@@ -231,9 +231,8 @@ break_lock_option = click.option(
 def told_damage(run: RunDir) -> int:
     """Say which submissions are damaged; return the exit code for that, or 0."""
     from hpcsweep.errors import ResultsError
-    from hpcsweep.store import damage
 
-    problems = damage.of(run)
+    problems = run.damage()
     for problem in problems:
         show(f"hpcsweep: {problem}", file=sys.stderr)
     return ResultsError.exit_code if problems else 0

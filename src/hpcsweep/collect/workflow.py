@@ -25,7 +25,7 @@ from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import damage, locks, outcomes, shards
+from hpcsweep.store import locks, outcomes, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.rundir import RunDir, ShardPath
@@ -174,7 +174,7 @@ class _Writing:
         self._planned = _planned(self._run, manifests)
         self._sources = {record.id: record.source for record in manifests if record.source}
         self._members = membership(self._run, manifests, reading.pool.rows.keys())
-        self._damage = damage.of(self._run)
+        self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
     def report(self, shards_read: int) -> Report:

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.store import manifest
+from hpcsweep.store import chunk_file, manifest
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from hpcsweep.store.jobs_file import Damaged, Entry
@@ -120,13 +121,21 @@ class RunDir:
         return [submission for submission in every if submission.manifest.exists()]
 
     def manifests(self) -> list[Manifest]:
-        """Return what was submitted, oldest first, as far as it can be read (`store.damage`).
+        """Return what was submitted, oldest first, as far as it can be read (see `damage`).
 
         Raises:
             NewerLayout: a newer version wrote one.
         """
         found = (submission.manifest_or_none() for submission in self.submissions())
         return [record for record in found if record]
+
+    def damage(self) -> list[str]:
+        """Return a message for each file of a submission that cannot be read in whole.
+
+        One of them must not hide the others: commands leave out what they cannot read, unless that
+        is not safe, and tell these in the end.
+        """
+        return [problem for submission in self.submissions() for problem in submission.damage()]
 
     def ages(self) -> dict[str, Age]:
         """Return what orders submissions, and so their rows, by id; the oldest comes first.
@@ -239,6 +248,33 @@ class SubmissionDir:
         from hpcsweep.store import jobs_file  # noqa: PLC0415 - the measuring side has no journal
 
         return jobs_file.read(self.jobs)
+
+    def damage(self) -> list[str]:
+        """Return a message for each damaged file: manifest, chunk file, journal."""
+        problems, expected = [], 0
+        try:
+            expected = self.read_manifest().chunks
+        except ResultsError as error:
+            problems.append(str(error))
+        try:
+            there = sum(1 for _chunk in chunk_file.read_ids(self.chunks))
+            if there < expected:
+                lacks = f"has {there} of {count(expected, 'chunk')}"
+                problems.append(f"{self.chunks}: {lacks}; was the submission copied whole?")
+        except ResultsError as error:
+            problems.append(str(error))
+        return [*problems, *self.journal_damage()]
+
+    def journal_damage(self) -> list[str]:
+        """Return a message for each damaged line of the journal."""
+        from hpcsweep.store.jobs_file import Damaged  # noqa: PLC0415 - as above
+
+        return [
+            f"{self.jobs}{f':{entry.line}' * bool(entry.line)}: cannot be read ({entry.why}); "
+            "its jobs may be unknown"
+            for entry in self.read_jobs()
+            if isinstance(entry, Damaged)
+        ]
 
     def append_job(self, entry: Entry) -> None:
         """Add an entry to the journal, synced before this returns."""

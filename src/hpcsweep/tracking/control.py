@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
-from hpcsweep.store import chunk_file, damage, ledger, locks
+from hpcsweep.store import chunk_file, ledger, locks
 from hpcsweep.store.jobs_file import Cancelled
 from hpcsweep.tracking import journal, liveness
 
@@ -161,7 +161,7 @@ def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
         with suppress(ResultsError):
             for chunk, ids in chunk_file.read_ids(submission.chunks):
                 homes.update({i: (submission, chunk) for i in ids if i.startswith(prefix)})
-    if not homes and (damaged := damage.of(run)):
+    if not homes and (damaged := run.damage()):
         raise ResultsError(f"{run.name}: '{prefix}' is not in what can be read; {damaged[0]}")
     if not homes:
         raise UsageError(f"{run.name}: no submission, chunk or point '{prefix}'")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, damage, ledger, outcomes, rounds, rundir, runs, shards
+from hpcsweep.store import chunk_file, ledger, outcomes, rounds, rundir, runs, shards
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
@@ -112,7 +112,7 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
     found: list[_Submission] = []
     problems: list[str] = []
     for submission in run.submissions():
-        problems += damage.of_journal(submission)
+        problems += submission.journal_damage()
         keys_of: dict[ShardPath, list[shards.Key]] = {}
         doubts: dict[str, str] = {}
         try:
