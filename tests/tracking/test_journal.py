@@ -19,9 +19,9 @@ ACCOUNTS = """\
 """
 
 
-def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.Standing:
+def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
     answer = journal.ask([submission])
-    return chunk_state.in_slurm(chunk, journal.sent(submission), answer, newest)
+    return chunk_state.of_chunk(chunk, journal.sent(submission), answer, newest)
 
 
 def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):

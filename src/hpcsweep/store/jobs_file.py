@@ -96,6 +96,8 @@ class Damaged:
     why: str
 
 
+CANCELLED: Final = "CANCELLED"  # as Slurm calls it
+LOST: Final = "LOST"
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
 _MOST: Final = 1_000_000  # chunks: what says more is damaged
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)

@@ -14,7 +14,7 @@ from hpcsweep.store import attempt, ledger, locks, rundir
 from hpcsweep.submit import cost, launchers, precheck, prepare, time_limit
 from hpcsweep.submit.steps import LOCKED_BY
 from hpcsweep.text import count
-from hpcsweep.tracking import bad_nodes, journal, liveness
+from hpcsweep.tracking import bad_nodes, chunk_state, journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,11 +50,11 @@ def left_alone(run: RunDir, answer: Answer) -> Iterator[str]:
     for known in map(journal.sent, run.submissions()):
         unseen: dict[str, list[int]] = {}
         for chunk in sorted(known.open_chunks):
-            verdict = liveness.of_chunk(chunk, known, answer)
+            verdict = chunk_state.liveness(chunk, known, answer)
             if verdict.live and verdict.until:
                 until = "" if verdict.elsewhere else f", until {verdict.until}"
                 unseen.setdefault(verdict.why + until, []).append(chunk)
-        lost = liveness.of_unanswered(known, answer) if known.unsure else None
+        lost = chunk_state.liveness_of_unanswered(known, answer) if known.unsure else None
         if lost and lost.until and lost.live:
             unseen[f"{lost.why}; ask there"] = [*known.unsure]
         for why, chunks in unseen.items():

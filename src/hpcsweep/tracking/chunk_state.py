@@ -1,29 +1,39 @@
 """What became of a chunk: its rows, its attempts' files, the journal and Slurm, put together.
 
 Rows come first: a chunk whose points all have one is done, whatever Slurm says of its job. Next
-comes whether its job is queued or runs, then how it ended.
+comes whether its task may still write rows (`liveness`, the one answer that every command goes
+by), then how it ended.
+
+A job's number means something only on the cluster that gave it, and what squeue prints counts only
+for a job that works in the submission's folder. A task that cannot be seen from here (another
+cluster has it, or another user's jobs are hidden, or squeue is wrong) is live as long as it may be:
+for the time limit of its job since it was sent, or since its attempt last gave a sign of life.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.slurm import Meaning
 from hpcsweep.store import attempt
+from hpcsweep.store.jobs_file import CANCELLED, LOST
 from hpcsweep.store.state import AttemptState, ChunkState
-from hpcsweep.tracking import liveness
-from hpcsweep.tracking.journal import CANCELLED, LOST
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
     from hpcsweep.tracking.journal import Answer, Sent
-    from hpcsweep.tracking.liveness import Verdict
+
+GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
+_BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
+_ENDED: Final = frozenset({AttemptState.DONE, AttemptState.REFUSED})  # not to be requeued
+_ELSEWHERE: Final = "REVOKED"  # of a federation's cluster: another one runs it
 
 
 @dataclass(frozen=True)
-class Standing:
+class ChunkStatus:
     """The state of a chunk, why it has it, and for a job that can never start what to change."""
 
     state: ChunkState
@@ -32,27 +42,46 @@ class Standing:
     unseen: bool = False  # from here; `why` says who has to be asked
 
 
-ASKED: Final = Standing(ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out")
-DOUBTFUL: Final = Standing(
+ASKED: Final = ChunkStatus(ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out")
+DOUBTFUL: Final = ChunkStatus(
     ChunkState.UNKNOWN, "a line of the journal is damaged; submit again to find out"
 )
-_UNSENT: Final = Standing(ChunkState.UNSENT, "a limit on submitted jobs was reached; submit again")
+_UNSENT: Final = ChunkStatus(
+    ChunkState.UNSENT, "a limit on submitted jobs was reached; submit again"
+)
 
 
-def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) -> Standing:
-    """Return what became of a chunk that was sent to Slurm and lacks rows.
+def of_chunk(  # noqa: PLR0913 - all that may tell
+    chunk: int,
+    known: Sent,
+    answer: Answer,
+    newest: ShardPath | None,
+    *,
+    missing: int = 1,
+    runs_here: bool | None = None,
+) -> ChunkStatus:
+    """Return what became of a chunk of which `missing` points lack rows; the first to tell counts.
 
-    `newest` is its latest attempt, if any.
+    `newest` is its latest attempt, if any; `runs_here` says of a local submission if it runs.
     """
+    if not missing:
+        return ChunkStatus(ChunkState.DONE)
+    if runs_here is not None:
+        return _here(newest, live=runs_here)
     if chunk not in known.task_of:
         unknown = DOUBTFUL if chunk in known.doubtful else _UNSENT
         return ASKED if chunk in known.unsure else unknown
-    verdict = liveness.of_chunk(chunk, known, answer)
-    job = verdict.job
+    verdict = liveness(chunk, known, answer)
     if chunk in known.open_chunks and verdict.live:
-        return _live(job, newest) if job else _unseen(verdict, newest)
+        return _live(verdict.job, newest) if verdict.job else _unseen(verdict, newest)
+    return _ended(chunk, known, verdict.job, newest)
+
+
+def _ended(
+    chunk: int, known: Sent, job: slurm.JobState | None, newest: ShardPath | None
+) -> ChunkStatus:
     if chunk in known.cancelled_at:
-        return Standing(ChunkState.CANCELLED, "by `hpcsweep cancel`; submit again to continue")
+        return ChunkStatus(ChunkState.CANCELLED, "by `hpcsweep cancel`; submit again to continue")
     if job is not None and job.state.over:
         return _over(job.state, newest, job.exit_code)
     name = known.over.get(chunk)
@@ -61,63 +90,135 @@ def in_slurm(chunk: int, known: Sent, answer: Answer, newest: ShardPath | None) 
     return _unlisted(newest)
 
 
-def here(newest: ShardPath | None, *, live: bool) -> Standing:
-    """Return what became of a chunk of a local submission that lacks rows."""
+def _here(newest: ShardPath | None, *, live: bool) -> ChunkStatus:
     said = attempt.read(newest)
     if said and said.state is AttemptState.REFUSED:
-        return Standing(ChunkState.FAILED, said.reason)
+        return ChunkStatus(ChunkState.FAILED, said.reason)
     if live:
-        runs = said is not None and said.state is AttemptState.RUNNING
-        return Standing(ChunkState.RUNNING if runs else ChunkState.PENDING)
-    return Standing(ChunkState.STOPPED, "submit again to continue")
+        return ChunkStatus(_running_or_pending(newest))
+    return ChunkStatus(ChunkState.STOPPED, "submit again to continue")
 
 
-def _live(job: slurm.JobState, newest: ShardPath | None) -> Standing:
+def _running_or_pending(newest: ShardPath | None) -> ChunkState:
+    said = attempt.read(newest)
+    runs = said is not None and said.state is AttemptState.RUNNING
+    return ChunkState.RUNNING if runs else ChunkState.PENDING
+
+
+def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
     state = _state_of(job.state)
     if state is ChunkState.UNKNOWN:
-        return Standing(state, f"Slurm says {job.state.name}")
+        return ChunkStatus(state, f"Slurm says {job.state.name}")
     if state is ChunkState.PENDING and newest is not None:  # Slurm calls a requeued job pending
         state = ChunkState.REQUEUED
     to_change = "" if state is ChunkState.RUNNING else slurm.in_vain(job.reason)
-    return Standing(state, job.reason, to_change)
+    return ChunkStatus(state, job.reason, to_change)
 
 
-def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> Standing:
+def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> ChunkStatus:
     """Return how a job ended that leaves points without a row."""
     said = attempt.read(newest)
     if said and said.state is AttemptState.REFUSED:
-        return Standing(_state_of(state), said.reason)
+        return ChunkStatus(_state_of(state), said.reason)
     exit_code = f" ({code})" if code and state.name == "FAILED" else ""
-    return Standing(_state_of(state), f"{state.name}: {state.says}{exit_code}")
+    return ChunkStatus(_state_of(state), f"{state.name}: {state.says}{exit_code}")
 
 
-def _unseen(verdict: Verdict, newest: ShardPath | None) -> Standing:
+def _unseen(verdict: Verdict, newest: ShardPath | None) -> ChunkStatus:
     """Return what can be said of a chunk that may live, and that this squeue does not show."""
     if not verdict.until:
-        return Standing(ChunkState.UNKNOWN, verdict.why)
-    said = attempt.read(newest)
-    runs = said is not None and said.state is AttemptState.RUNNING
+        return ChunkStatus(ChunkState.UNKNOWN, verdict.why)
     if verdict.elsewhere:
-        told = Standing(ChunkState.RUNNING if runs else ChunkState.PENDING, f"queued {verdict.why}")
-        told = replace(told, why=f"runs {verdict.why}") if runs else told
-    else:
-        why = f"{verdict.why}; counts as live until {verdict.until}"
-        told = Standing(ChunkState.MAYBE_LOST, why)
-    return replace(told, unseen=True)
+        state = _running_or_pending(newest)
+        doing = "runs" if state is ChunkState.RUNNING else "queued"
+        return ChunkStatus(state, f"{doing} {verdict.why}", unseen=True)
+    why = f"{verdict.why}; counts as live until {verdict.until}"
+    return ChunkStatus(ChunkState.MAYBE_LOST, why, unseen=True)
 
 
-def _unlisted(newest: ShardPath | None) -> Standing:
+def _unlisted(newest: ShardPath | None) -> ChunkStatus:
     """Return what can be said of a chunk that counts as dead, and of whose end nobody tells."""
     said = attempt.read(newest)
     if said and said.state is AttemptState.REFUSED:
-        return Standing(ChunkState.FAILED, said.reason)
+        return ChunkStatus(ChunkState.FAILED, said.reason)
     if said and said.state is AttemptState.STOPPED:
         why = "; ".join(filter(None, (said.reason, "submit again to continue")))
-        return Standing(ChunkState.STOPPED, why)
-    return Standing(ChunkState.LOST, "Slurm does not list its job; submit again")
+        return ChunkStatus(ChunkState.STOPPED, why)
+    return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
 
 
 def _state_of(state: slurm.State) -> ChunkState:
     """Return Slurm's state as a chunk's; a job that ended well and left points out has failed."""
     done = state.meaning is Meaning.DONE
     return ChunkState.FAILED if done else ChunkState(state.meaning.value)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a task may still write rows, and what says so."""
+
+    live: bool
+    job: slurm.JobState | None = None  # by Slurm's word on it
+    why: str = ""  # by its signs of life: why Slurm's word is not enough
+    until: str = ""  # and how long it counts as live then
+    elsewhere: bool = False  # on another cluster: whatever is asked here is not about it
+
+
+def liveness(chunk: int, known: Sent, answer: Answer) -> Verdict:
+    """Say whether the task of a chunk may still write rows."""
+    task, here = known.task_of[chunk], answer.here
+    if known.is_elsewhere(here):
+        return _by_signs(chunk, known, f"on {known.place(here)}: ask there", elsewhere=True)
+    if task[2] in answer.mute:
+        return Verdict(live=True, why="squeue could not be asked")
+    job = answer.tasks.get(task)
+    is_its_own = job is not None and known.owns(job) and job.state.name != _ELSEWHERE
+    if job and is_its_own and (job.state.over or job.source == "squeue"):
+        return Verdict(not job.state.over, job)
+    if job is None and chunk in known.cancelled_at:
+        return Verdict(live=False)
+    allowed = None
+    if known.is_mine(here) and task in answer.denied | answer.agreed:
+        allowed = _BEATS if task in answer.denied else GRACE
+    return _by_signs(chunk, known, _doubt(known, job, here), allowed=allowed)
+
+
+def _doubt(known: Sent, job: slurm.JobState | None, here: slurm.Here) -> str:
+    """Return why what Slurm lists does not settle whether a task is over."""
+    if job is None:
+        whose = f" (sent by {known.origin.user})" if known.is_anothers(here) else ""
+        return f"Slurm does not list its job{whose}"
+    if not known.owns(job):
+        return f"{job.id} is another job here, in {job.folder}"
+    if job.state.name == _ELSEWHERE:
+        return "another cluster of the federation has it"
+    return f"squeue does not list its job, and sacct calls it {job.state.name}"
+
+
+def liveness_of_unanswered(known: Sent, answer: Answer) -> Verdict:
+    """Say whether chunks may be live for which sbatch's answer was lost, or which are in doubt."""
+    if known.is_elsewhere(answer.here) or known.is_anothers(answer.here):
+        return _by_signs(None, known, f"sbatch's answer was lost on {known.place(answer.here)}")
+    return Verdict(live=True)
+
+
+def _by_signs(
+    chunk: int | None,
+    known: Sent,
+    why: str,
+    *,
+    allowed: timedelta | None = None,
+    elsewhere: bool = False,
+) -> Verdict:
+    """Say whether a task that is not to be seen may run, by what its attempts and its time say."""
+    newest = known.newest.get(-1 if chunk is None else chunk)
+    said = attempt.read(newest)
+    if newest is not None and ((said and said.state in _ENDED) or attempt.is_fence(newest)):
+        return Verdict(live=False, why=why, elsewhere=elsewhere)
+    signs = [newest.overall, newest.samples] if newest else []
+    sent = known.submitted_at.timestamp() if allowed is not _BEATS else 0.0
+    limit = allowed or known.time_limit + GRACE
+    left = limit.total_seconds() - attempt.silence(known.submission.path, signs, sent)
+    until = datetime.now(timezone.utc) + timedelta(seconds=left)
+    told = f"{until:%Y-%m-%dT%H:%MZ}"
+    return Verdict(live=left > 0, why=why, until=told, elsewhere=elsewhere)

@@ -13,7 +13,7 @@ from hpcsweep import slurm
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
 from hpcsweep.store import chunk_file, ledger, locks
 from hpcsweep.store.jobs_file import Cancelled
-from hpcsweep.tracking import journal, liveness
+from hpcsweep.tracking import chunk_state, journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,7 +121,7 @@ def _cancel_in_slurm(
         known, others = journal.sent(submission), dict[str, set[int]]()
         hit[submission] = set()
         for chunk in known.open_chunks if chunks is None else known.open_chunks & chunks:
-            verdict = liveness.of_chunk(chunk, known, answer)
+            verdict = chunk_state.liveness(chunk, known, answer)
             if not verdict.live:
                 continue
             job = answer.tasks.get(known.task_of[chunk])

@@ -4,9 +4,9 @@ A submission's journal (`store.jobs_file`) says which task runs which chunk, whi
 cancelled, and how others ended, as far as an earlier `submit` saw it. Slurm is asked only about the
 rest.
 
-What that says of a task is for `liveness` to judge. Where the last entry is `Sending`, the answer
-of sbatch was lost (it hung, or this program was killed): those chunks count as live until `settle`
-has looked for their array in the queue.
+What that says of a task is for `chunk_state` to judge. Where the last entry is `Sending`, sbatch's
+answer was lost (it hung, or this program was killed): those chunks count as live until `settle` has
+looked for their array in the queue.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file
-from hpcsweep.store.jobs_file import Cancelled, Damaged, NotSent, Over, Queued, Sending
-from hpcsweep.tracking import liveness
+from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
+from hpcsweep.tracking import chunk_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     # job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
     Task = tuple[int | None, int | None, str]
 
-CANCELLED: Final = "CANCELLED"
-LOST: Final = "LOST"
 _NOWHERE: Final = slurm.Here()
 _LONGEST: Final = timedelta(days=30)  # a job whose limit is not known, or that has none
 _KILLED_BY_NOW: Final = timedelta(minutes=2)  # more than any site's KillWait
@@ -187,9 +185,11 @@ class Answer:
 
     def live(self, known: Sent) -> set[int]:
         """Return the chunks of a journal that may still write rows."""
-        live = {c for c in known.open_chunks if liveness.of_chunk(c, known, self).live}
+        live = {c for c in known.open_chunks if chunk_state.liveness(c, known, self).live}
         unknown = {*known.unsure} | known.doubtful
-        return live | (unknown if unknown and liveness.of_unanswered(known, self).live else set())
+        if unknown and chunk_state.liveness_of_unanswered(known, self).live:
+            live |= unknown
+        return live
 
 
 def ask(submissions: Iterable[SubmissionDir]) -> Answer:
@@ -201,7 +201,7 @@ def ask_about(journals: Iterable[Sent]) -> Answer:
     """Ask once about all tasks that are not known to be over, given their journals.
 
     This cluster is asked, and those that sbatch named. What it says of another one's numbers is for
-    `liveness` to leave alone.
+    `chunk_state` to leave alone.
     """
     unclear = [known for known in journals if known.open_chunks or known.unsure or known.doubtful]
     if not unclear:
@@ -329,7 +329,7 @@ def record(submission: SubmissionDir, answer: Answer) -> None:
     """
     known, ends = sent(submission), dict[str, list[int]]()
     for chunk in known.open_chunks:
-        verdict = liveness.of_chunk(chunk, known, answer)
+        verdict = chunk_state.liveness(chunk, known, answer)
         job = verdict.job
         if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
             continue

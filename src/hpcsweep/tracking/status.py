@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rounds import Until
     from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
-    from hpcsweep.tracking.chunk_state import Standing
+    from hpcsweep.tracking.chunk_state import ChunkStatus
     from hpcsweep.tracking.journal import Answer, Sent
 
 _WATCH_SECONDS: Final = 2.0
@@ -203,25 +203,20 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
     """Add the chunks of a submission; what a newer one took over is not told twice."""
     newest = {shard.chunk: shard for shard in one.attempts}
     rows_of = _rows_by_chunk(one)
-    local = one.manifest.is_local
-    alive = local and ledger.local_is_live(one.dir)
+    runs_here = ledger.local_is_live(one.dir) if one.manifest.is_local else None
     told: dict[tuple[str, str], list[int]] = {}
     for index, ids in one.ids.items():
         missing = len(ids) - rows_of[index]
-        if not missing:
-            profile.chunks[ChunkState.DONE] += 1
-            continue
         last = newest.get(index)
-        if local:
-            chunk = chunk_state.here(last, live=alive)
-        else:
-            chunk = chunk_state.in_slurm(index, one.sent, answer, last)
+        chunk = chunk_state.of_chunk(
+            index, one.sent, answer, last, missing=missing, runs_here=runs_here
+        )
         if chunk.state.live:
             _add_live(profile, chunk, last, len(ids), missing)
             if chunk.state is ChunkState.RUNNING:
                 done = f"{len(ids) - missing} of {count(len(ids), 'point')}"
                 profile.at_work.append(f"{one.dir.id}:{index} runs, {done} done")
-        elif all(i in newer or i in profile.status for i in ids):
+        elif missing and all(i in newer or i in profile.status for i in ids):
             continue
         profile.chunks[chunk.state] += 1
         if chunk.to_change:
@@ -229,7 +224,7 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
             told.setdefault((chunk.state, words), []).append(index)
         elif (
             chunk.unseen
-            or not chunk.state.live
+            or (missing and not chunk.state.live)
             or chunk in {chunk_state.ASKED, chunk_state.DOUBTFUL}
         ):
             told.setdefault((chunk.state, chunk.why), []).append(index)
@@ -238,7 +233,7 @@ def _add(profile: ProfileStatus, one: _Submission, answer: Answer, newer: set[st
 
 
 def _add_live(
-    profile: ProfileStatus, chunk: Standing, last: ShardPath | None, points: int, missing: int
+    profile: ProfileStatus, chunk: ChunkStatus, last: ShardPath | None, points: int, missing: int
 ) -> None:
     profile.live += missing
     if chunk.state is ChunkState.RUNNING:
