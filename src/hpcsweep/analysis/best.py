@@ -56,7 +56,9 @@ class Best:
             for row in table.itertuples()
         ]
         texts = {
-            **{key: [dataset.shown(key, value) for value in table[key]] for key in self.keys},
+            **{
+                key: [dataset.format_value(key, value) for value in table[key]] for key in self.keys
+            },
             "changed": [f"{row.changed} of {row.layers}" for row in table.itertuples()],
             self.default: [f"{ms:.3f}" for ms in table["default_ms"]],
             "predicted": [f"{ms:.3f}" for ms in table["predicted_ms"]],
@@ -158,7 +160,7 @@ def _untimed(known: int, points: pd.DataFrame) -> list[str]:
 
 def _name(keys: tuple[str, ...], row: pd.Series[Any]) -> str:
     """Return the name of a map, which YAML takes as an anchor."""
-    words = [dataset.shown(key, row[key]) for key in keys]
+    words = [dataset.format_value(key, row[key]) for key in keys]
     return "best_" + re.sub(r"\W+", "-", "_".join(words)).strip("-")
 
 
@@ -237,7 +239,7 @@ def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
     """Return the axes of a configuration that are not default."""
     left_out = _HIDDEN if with_gpu else {*_HIDDEN, "gpu"}
     values = {
-        name: dataset.plain(name, row[name])
+        name: dataset.to_json(name, row[name])
         for name in catalog.axes_of("inference")
         if name in row and name not in left_out
     }

@@ -66,7 +66,7 @@ class Comparison:
         table = self.table
         spans = [*map(_span, table["ratio"], table["low"], table["high"])]
         texts: dict[str, Any] = {
-            key: [dataset.shown(key, value) for value in table[key]] for key in self.keys
+            key: [dataset.format_value(key, value) for value in table[key]] for key in self.keys
         }
         texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
         texts |= {"ratio": spans, "verdict": list(table["verdict"])}
@@ -109,7 +109,7 @@ class Comparison:
         return [*told, f"{runs}: the noise between runs is unknown; measure again and join by +"]
 
     def _label(self, row: pd.Series[Any]) -> str:
-        words = " ".join(dataset.said(key, row[key]) for key in self.keys)
+        words = " ".join(dataset.format_labelled(key, row[key]) for key in self.keys)
         return f"{words} ({row['ratio']:.3f})"
 
 
@@ -182,7 +182,7 @@ def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     ):
         values = [rows[axis].unique() for rows in (first, second)]
         if [len(of) for of in values] == [1, 1] and not _same(values[0][0], values[1][0]):
-            told = [dataset.shown(axis, of[0]) for of in values]
+            told = [dataset.format_value(axis, of[0]) for of in values]
             found[axis] = f"{axis} {told[0]} and {told[1]}"
     return found
 
@@ -212,7 +212,7 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
     if rows.empty:
         return ""
     some = [
-        " ".join(dataset.said(axis, row[axis]) for axis in axes)
+        " ".join(dataset.format_labelled(axis, row[axis]) for axis in axes)
         for _, row in rows.head(_SHOWN).iterrows()
     ]
     more = ["..."] if len(rows) > _SHOWN else []

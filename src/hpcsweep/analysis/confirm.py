@@ -53,7 +53,7 @@ def view(
     gains = (table["gain_pct"], table["gain_hi_pct"], table["gain_lo_pct"])
     predicted = (1 - gain / 100 for gain in gains)
     texts: dict[str, Any] = {
-        key: [dataset.shown(key, value) for value in table[key]] for key in best.keys
+        key: [dataset.format_value(key, value) for value in table[key]] for key in best.keys
     }
     texts[best.default] = [f"{ms:.3f}" for ms in default_ms]
     texts["predicted"] = [*map(_gain, *predicted)]

@@ -116,7 +116,7 @@ class Dataset:
             return []
         axes = ("model", *(one for one in varying_axes(self.earlier) if one != "model"))
         some = (
-            " ".join(said(axis, row[axis]) for axis in axes)
+            " ".join(format_labelled(axis, row[axis]) for axis in axes)
             for row in self.earlier.head(_REASONS).to_dict("records")
         )
         more = ", ..." if len(self.earlier) > _REASONS else ""
@@ -344,7 +344,7 @@ def share(coverage: float | None) -> str:
     return f"{number:>4} %"
 
 
-def plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
+def to_json(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
     """Return a cell of a column as JSON takes it; None where it is empty."""
     if pd.isna(value):
         return None
@@ -353,17 +353,17 @@ def plain(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Pyth
     return value.item() if hasattr(value, "item") else value
 
 
-def shown(name: str, value: object) -> str:
+def format_value(name: str, value: object) -> str:
     """Return a cell of a column for people."""
-    found = plain(name, value)
+    found = to_json(name, value)
     if found is None:
         return "unset"
     return f"{found:.10g}" if isinstance(found, float) else str(found)
 
 
-def said(name: str, value: object) -> str:
+def format_labelled(name: str, value: object) -> str:
     """Return a value of an axis for people, with the axis' name unless the value says it."""
-    text = shown(name, value)
+    text = format_value(name, value)
     return text if name in _SPEAKING else f"{name} {text}"
 
 

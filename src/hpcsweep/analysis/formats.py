@@ -56,7 +56,7 @@ class View:
     def rows(self) -> list[dict[str, Any]]:
         """Return one flat record per row."""
         return [
-            {str(name): dataset.plain(str(name), value) for name, value in row.items()}
+            {str(name): dataset.to_json(str(name), value) for name, value in row.items()}
             for row in self.frame.to_dict("records")
         ]
 

@@ -53,7 +53,7 @@ class History:
         table = self.rows.pivot_table(index="key", columns="run", values=self.metric)
         first = self.rows.drop_duplicates("key").set_index("key")
         texts = {
-            key: [dataset.shown(key, value) for value in first.loc[table.index, key]]
+            key: [dataset.format_value(key, value) for value in first.loc[table.index, key]]
             for key in self.keys
         }
         for run in [*table][-_SHOWN:]:

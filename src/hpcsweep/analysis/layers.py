@@ -219,5 +219,5 @@ def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
 
 def _values(points: pd.DataFrame, axis: str) -> str:
     values = sorted(points[axis].unique(), key=lambda value: dataset.rank(axis, value))
-    told = [dataset.shown(axis, value) for value in values]
+    told = [dataset.format_value(axis, value) for value in values]
     return ", ".join(told if len(told) <= 4 else [*told[:2], "...", told[-1]])

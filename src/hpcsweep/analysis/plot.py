@@ -157,7 +157,7 @@ class Plot:
         """Return a table with a column per line."""
         cells = [{dot.x: cell(dot) for dot in line.dots} for line in self.lines]
         body = [
-            [dataset.shown(self.x, x), *(column.get(x, "- ") for column in cells)]
+            [dataset.format_value(self.x, x), *(column.get(x, "- ") for column in cells)]
             for x in self.places
         ]
         return pd.DataFrame(
@@ -169,7 +169,7 @@ class Plot:
         ratios = [f"{self.compared} "] if self.against else []
         rows = [
             [
-                *(dataset.shown(*pair) for pair in [*line.by.items(), (self.x, dot.x)]),
+                *(dataset.format_value(*pair) for pair in [*line.by.items(), (self.x, dot.x)]),
                 _value(dot),
                 *(_ratio(dot) for _ in ratios),
             ]
@@ -298,13 +298,15 @@ def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line,
     found: dict[tuple[Any, ...], list[Dot]] = {}
     records: Any = cells.to_dict("records")
     for key, cell in zip(cells.index.to_frame().itertuples(index=False), records, strict=True):
-        *line, cell["x"] = map(dataset.plain, (*by, x), key)
+        *line, cell["x"] = map(dataset.to_json, (*by, x), key)
         for name in ("speedup", *ends):
-            cell[name] = dataset.plain(name, cell[name])
+            cell[name] = dataset.to_json(name, cell[name])
         found.setdefault(tuple(line), []).append(Dot(**cell))
     return tuple(
         Line(
-            columns.label(line[0]) if by == (_PART,) else ", ".join(map(dataset.said, by, line)),
+            columns.label(line[0])
+            if by == (_PART,)
+            else ", ".join(map(dataset.format_labelled, by, line)),
             dict(zip(by, line, strict=True)),
             tuple(sorted(found[line], key=lambda dot: dataset.rank(x, dot.x))),
         )

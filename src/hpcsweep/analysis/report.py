@@ -77,7 +77,7 @@ class Report:
             name: [_cell(row, name, self.metric, with_share=name in shares) for row in self.rows]
             for name in names
         }
-        shown = {key: [dataset.shown(key, cell) for cell in keys[key]] for key in self.keys}
+        shown = {key: [dataset.format_value(key, cell) for cell in keys[key]] for key in self.keys}
         marks = [_STAR] if any(fastest) else []
         ahead = sorted(row["ahead_pct"] for row in self.rows if row["fastest_here"])
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
@@ -131,7 +131,7 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     lines = []
     for number, group in table.sort_values(list(keys)).groupby("group", sort=False):
         first = group.iloc[0]
-        named = {key: dataset.plain(key, first[key]) for key in keys}
+        named = {key: dataset.to_json(key, first[key]) for key in keys}
         lines.append({**named, **_compared(group, metric, ahead.get(number))})
     return Report(data, table, keys, tuple(lines), metric)
 
@@ -183,7 +183,7 @@ def _compared(group: pd.DataFrame, metric: str, ahead: Fastest | None) -> dict[s
     unsure = [str(name) for name in doubtful.index[doubtful]]
     values = by_name[metric].median().to_dict()
     shares = by_name[column].min().to_dict() if column in group else {}
-    known = {name: dataset.plain(column, shares.get(name)) for name in values}
+    known = {name: dataset.to_json(column, shares.get(name)) for name in values}
     best = ahead.name if ahead else ""
     fit = ahead is not None and best not in unsure and (known[best] or 0) > 0
     sure = ahead is not None and fit and ahead.sure

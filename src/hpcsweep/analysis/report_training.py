@@ -71,7 +71,9 @@ class TrainingReport:
         ]  # fmt: skip
 
     def _texts(self, columns: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
-        keys = {key: [dataset.shown(key, row[key]) for row in self.rows] for key in self.keys}
+        keys = {
+            key: [dataset.format_value(key, row[key]) for row in self.rows] for key in self.keys
+        }
         cells = {
             head: [_cell(row, name, form) for row in self.rows] for name, head, form in columns
         }
@@ -86,7 +88,7 @@ def make(data: Dataset) -> TrainingReport:
     ordered = data.rows.sort_values(list(keys))
     doubtful = dataset.doubtful(ordered) | ~dataset.valid(ordered)
     rows = tuple(
-        {**{name: dataset.plain(name, row[name]) for name in columns}, "doubtful": bool(bad)}
+        {**{name: dataset.to_json(name, row[name]) for name in columns}, "doubtful": bool(bad)}
         for row, bad in zip(ordered.to_dict("records"), doubtful, strict=True)
     )
     return TrainingReport(data, keys, rows)

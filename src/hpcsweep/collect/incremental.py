@@ -22,7 +22,7 @@ from hpcsweep.collect import merge, tables
 from hpcsweep.collect.merge import Entry, Origin
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError
-from hpcsweep.store.rundir import Age, RunDir, ShardPath
+from hpcsweep.store.rundir import SubmissionOrder, RunDir, ShardPath
 
 _TAIL: Final = 4096
 _FORMAT: Final = f"7 {__version__}"
@@ -68,7 +68,7 @@ class Memory:
     rows: list[list[int]] = field(default_factory=list)  # shard, byte, lengths of both blocks
     tables: list[Stamp] = field(default_factory=list)
 
-    def news(self, found: Found, ages: Mapping[str, Age]) -> dict[str, int] | None:
+    def news(self, found: Found, ages: Mapping[str, SubmissionOrder]) -> dict[str, int] | None:
         """Return the shards to read and from which byte; None: read everything again.
 
         `ages` are those of the submissions; where one changed, other rows may count.
@@ -210,7 +210,7 @@ def _grew_from(before: Stamp, now: Stamp) -> bool:
     return before == now or (bool(before and now) and before[0] == now[0] and before[1] < now[1])
 
 
-def rounds_of(ages: Mapping[str, Age]) -> dict[str, int]:
+def rounds_of(ages: Mapping[str, SubmissionOrder]) -> dict[str, int]:
     """Return the round of each submission."""
     return {name: number for name, (number, _name) in ages.items()}
 

@@ -20,7 +20,7 @@ from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.collect import lonely
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
-from hpcsweep.store.rundir import Age, ShardPath
+from hpcsweep.store.rundir import SubmissionOrder, ShardPath
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 
@@ -40,7 +40,7 @@ OwnFiles = tuple[tuple[str, str], ...]  # what of one's own a point is made of, 
 class Origin:
     """Where a row was written; of two rows, the one with the larger origin is later."""
 
-    age: Age  # of its submission
+    age: SubmissionOrder  # of its submission
     attempt: int
     chunk: int
     at: int  # byte in the shard
@@ -117,7 +117,7 @@ def entry(  # noqa: PLR0913 - a record
     )
 
 
-def shard_entry(row: Row, found: Shard, age: Age) -> Entry:
+def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> Entry:
     """Return the entry of a shard's row.
 
     Raises:

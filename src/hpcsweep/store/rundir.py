@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.jobs_file import Damaged, Entry
     from hpcsweep.store.manifest import Manifest
 
-Age = tuple[int, str]  # round and id of a submission
+SubmissionOrder = tuple[int, str]  # round and id of a submission
 
 # what a shard is made of, and what is being written; the rest of a folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
@@ -137,13 +137,13 @@ class RunDir:
         """
         return [problem for submission in self.submissions() for problem in submission.damage()]
 
-    def ages(self) -> dict[str, Age]:
+    def ages(self) -> dict[str, SubmissionOrder]:
         """Return what orders submissions, and so their rows, by id; the oldest comes first.
 
         The round counts, not the time in the id, since a clock may have gone back. Where no
         manifest can be read, a submission stands behind the one before it by id.
         """
-        ages: dict[str, Age] = {}
+        ages: dict[str, SubmissionOrder] = {}
         last = 0
         every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
         for name in sorted(every if self.only is None else every & self.only):

@@ -93,7 +93,7 @@ def baseline(rows: pd.DataFrame, seen: Layout) -> str:
 def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
     """Return the values of an axis as text, in catalogue order."""
     found = sorted(rows[axis].unique(), key=lambda value: dataset.rank(axis, value))
-    return [dataset.shown(axis, value) for value in found]
+    return [dataset.format_value(axis, value) for value in found]
 
 
 def kinds(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
@@ -174,5 +174,5 @@ def _spread(places: Sequence[Any], most: int) -> list[Any]:
 def _texts(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the rows with text on every axis but x."""
     axes = {axis for axis in seen.axes if axis != seen.x or axis == seen.colour}
-    texts = {a: [dataset.shown(a, value) for value in rows[a]] for a in axes if a in rows}
+    texts = {a: [dataset.format_value(a, value) for value in rows[a]] for a in axes if a in rows}
     return rows.assign(**texts)

@@ -76,16 +76,18 @@ def _values(rows: pd.DataFrame, name: str) -> str:
     """Return the values of a column in order; of many numbers the lowest and the highest."""
     values = sorted(rows[name].dropna().unique())
     if len(values) > _FEW and not isinstance(values[0], str):
-        return f"{dataset.shown(name, values[0])} to {dataset.shown(name, values[-1])}"
+        return (
+            f"{dataset.format_value(name, values[0])} to {dataset.format_value(name, values[-1])}"
+        )
     more = f", ... ({len(values)})" if len(values) > _FEW else ""
-    return ", ".join(dataset.shown(name, value) for value in values[:_FEW]) + more
+    return ", ".join(dataset.format_value(name, value) for value in values[:_FEW]) + more
 
 
 def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str, Any]]]:
     """Return the cells of rows: the text, and the value that sorts them."""
     for record in rows[[*names]].itertuples(index=False):
         pairs = (
-            (name, dataset.plain(name, value)) for name, value in zip(names, record, strict=True)
+            (name, dataset.to_json(name, value)) for name, value in zip(names, record, strict=True)
         )
         yield [
             ("" if value is None else _text(value), "" if value is None else value)

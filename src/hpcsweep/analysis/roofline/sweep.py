@@ -99,8 +99,8 @@ def _device(rows: pd.DataFrame) -> str:
 
 def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work:
     known = [axis for axis in varying if pd.notna(point[axis])]
-    texts = [dataset.said(axis, point[axis]) for axis in known if axis not in _NUMERIC]
-    numbers = [dataset.said(axis, point[axis]) for axis in known if axis in _NUMERIC]
+    texts = [dataset.format_labelled(axis, point[axis]) for axis in known if axis not in _NUMERIC]
+    numbers = [dataset.format_labelled(axis, point[axis]) for axis in known if axis in _NUMERIC]
     ident, name = row["point_id"], " ".join(texts) or str(point["model"])
     if layers:
         ident, name, numbers = f"{ident}:{row['call_index']:g}", row["layer"], [*texts, *numbers]
