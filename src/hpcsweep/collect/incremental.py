@@ -22,7 +22,7 @@ from hpcsweep.collect import merge, tables
 from hpcsweep.collect.merge import Entry, Origin
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError
-from hpcsweep.store.rundir import SubmissionOrder, RunDir, ShardPath
+from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionOrder
 
 _TAIL: Final = 4096
 _FORMAT: Final = f"7 {__version__}"

@@ -20,7 +20,7 @@ from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.collect import lonely
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
-from hpcsweep.store.rundir import SubmissionOrder, ShardPath
+from hpcsweep.store.rundir import ShardPath, SubmissionOrder
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 
