@@ -139,6 +139,9 @@ def test_no_secret_of_profile_or_job_is_written(desk, monkeypatch, tmp_path):
     assert not [path for path, text in written.items() if any(one in text for one in HIDDEN)]
     (submission,) = desk.sweep().submissions()
     fields = submission.read_manifest().profile_fields
+    record = submission.read_manifest()
+    assert not fields.keys() & {"gpu", *vars(record.run)}  # what the job needs stands there once
+    assert (record.gpu, record.run.kill_wait) == ("cpu", 30.0)
     assert fields["env"]["OMP_NUM_THREADS"] == "1"
     assert "--exclusive" in fields["sbatch_options"]
     assert any('"SLURM_CLUSTER_NAME": "red"' in text for text in written.values())

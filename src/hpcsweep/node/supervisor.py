@@ -137,7 +137,12 @@ class Attempt:
             log=self._log,
             variables={
                 environment.WORKLOAD: self._manifest.workload,
-                environment.RUN: json.dumps(typed_json.write(replace(settings, known_oom=()))),
+                environment.RUN: json.dumps(
+                    {
+                        **typed_json.write(replace(settings, known_oom=())),
+                        "gpu": self._manifest.gpu,
+                    }
+                ),
                 environment.ARTIFACTS: str(self._shard.folder.absolute()),
                 "PYTHONUNBUFFERED": "1",
                 "KINETO_LOG_LEVEL": "99",  # torch's profiler chats where last words are read

@@ -39,9 +39,8 @@ class NewerLayout(ResultsError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What the measuring side needs to know of sweep and profile."""
+    """What the measuring side needs to know of sweep and profile, beside the GPU."""
 
-    gpu: str = ""
     gpu_name: str = ""  # regular expression of the device's own name; empty: any
     min_memory_gb: float | None = None
     point_timeout: float = 600.0  # seconds, for each epoch of a training
@@ -81,7 +80,7 @@ class Manifest:
     templates: tuple[str, ...] = ()  # of the job script; the user's own, not those shipped
     run: RunSettings = field(default_factory=RunSettings)
     source: str = ""  # where it was imported from; empty: submitted here
-    profile_fields: dict[str, Any] = field(default_factory=dict)  # the profile as it was used
+    profile_fields: dict[str, Any] = field(default_factory=dict)  # keys that `run` does not hold
     chunks: int = 0
     points: int = 0
     seconds: float = 0.0  # expected, of all chunks together

@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
+_ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys of a profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +247,6 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
     profile = request.profile
     too_large = (p for p in request.points() if known.status.get(p.point_id) is PointStatus.OOM)
     return RunSettings(
-        gpu=request.device,
         gpu_name="" if request.rehearsal else profile.gpu_name,
         min_memory_gb=None if request.rehearsal else profile.min_memory_gb,
         point_timeout=request.sweep.point_timeout,
@@ -307,7 +307,7 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
         **_git(sweep.path.parent if sweep.path else None),
         "maps": dict(sweep.maps),
         "templates": templates,
-        "profile_fields": manifest_file.masked(profile.model_dump(mode="json")),
+        "profile_fields": manifest_file.masked(profile.model_dump(mode="json", exclude=_ELSEWHERE)),
     }
 
 
