@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from collectedsweep import collected
+from hpcsweep.analysis import formats, layers, plot, report
+from hpcsweep.errors import SpecError
+from hpcsweep.point import canonical_json, map_name
+from hpcsweep.spec import expansion, space, sweep_file
 from hpcsweep.spec.space import Predicate, Space, When
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localruns import Desk
 
 DEFAULTS = {"model": None, "input_size": 224, "batch_size": 1, "gpu": None}
 
@@ -41,3 +53,113 @@ def test_an_axis_that_rules_set_ranges_over_all_of_its_sources() -> None:
     assert space.names() == ["model", "batch_size"]
     assert list(space.values("batch_size")) == [1, 4, 8]
     assert space.conditional() == ["batch_size"]
+
+
+MAP = '{"layer1.*": winograd, default: gemm}'
+TEXT = {"layer1.*": "winograd", "default": "gemm"}
+PLAIN = f"""\
+name: demo
+workload: inference
+axes:
+  model: [resnet18]
+  algorithm: [auto, {MAP}]
+  batch_size: [1, 2]
+"""
+NAMED = PLAIN + f"maps: {{early: {MAP}}}\n"
+ALIASED = PLAIN.replace("axes:", f"maps: {{early: &early {MAP}}}\naxes:").replace(
+    f"auto, {MAP}", "auto, *early"
+)
+
+
+def ids(folder: Path, text: str) -> list[str]:
+    """Return the ids of a sweep's points."""
+    (folder / "a.yaml").write_text(text)
+    return [point.point_id for point in expansion.expand(sweep_file.load(folder / "a.yaml"))]
+
+
+def test_a_name_changes_no_id(tmp_path: Path) -> None:
+    """A point is the map; what it is called is for people. The map may be written once."""
+    assert ids(tmp_path, PLAIN) == ids(tmp_path, NAMED) == ids(tmp_path, ALIASED)
+
+
+@pytest.mark.parametrize(
+    ("maps", "complaint"),
+    [
+        ("{gemm: {fc: fft}}", "maps.gemm: is the name of an algorithm"),
+        ("{early: {fc: fft}, late: {fc: fft}}", "maps.late: is the same map as 'early'"),
+        ("{early: {fc: fft}, late: {fc: gemm}}", "maps.late: no axis `algorithm`"),
+        ("{early: {fc: fff}}", "did you mean 'fft'?"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_its_line(tmp_path: Path, maps: str, complaint: str) -> None:
+    """Two names for one thing, or one for two, would mislead."""
+    (tmp_path / "a.yaml").write_text(PLAIN.replace(MAP, "{fc: fft}") + f"maps: {maps}\n")
+    with pytest.raises(SpecError) as caught:
+        sweep_file.load(tmp_path / "a.yaml")
+    assert complaint in str(caught.value)
+
+
+def test_a_map_without_a_name_is_called_by_its_checksum() -> None:
+    """The same in every sweep, and as long as it takes to tell two maps apart."""
+    text = canonical_json(TEXT)
+    (name,) = space.short_names([text], {}).values()
+    assert name == map_name(TEXT) == map_name(text)
+    taken = space.short_names([text], {"{}": name})
+    assert taken["{}"] == name
+    assert taken[text].startswith(name)
+    assert len(taken[text]) == len(name) + 1
+
+
+@pytest.mark.parametrize(("text", "name"), [(NAMED, "early"), (PLAIN, map_name(TEXT))])
+def test_reports_and_plots_call_a_map_by_its_name(tmp_path: Path, text: str, name: str) -> None:
+    """Headings, lines, --where and --baseline; a line says what it stands for. CSV has the map."""
+    run = collected(tmp_path, text, lambda axes: {"median_ms": 2.0 * axes["batch_size"]})
+    found = report.read(run).views()
+    assert formats.written(found, "table").splitlines()[2].split() == [
+        "model",
+        "input_size",
+        "batch_size",
+        "auto",
+        name,
+    ]
+    legend = f"   {name}: {canonical_json(TEXT)}"
+    assert legend in formats.written(found, "table")
+    assert found[0].to_json()["maps"] == {name: TEXT}
+    drawn = plot.read(run, "batch_size", baseline=f"algorithm={name}")
+    assert [line.label for line in drawn.lines] == ["auto", name]
+    assert legend in formats.written(drawn.views(), "table")
+    assert name in layers.read(run).written("table")
+    assert canonical_json(TEXT).replace('"', '""') in run.overall.read_text()
+
+
+def test_the_terminal_calls_a_map_by_its_name(desk: Desk) -> None:
+    """Where points are listed, and where one is measured."""
+    maps = "{early: {fc: gemm}, mixed: {fc: fft}}"
+    axes = "{model: [a], algorithm: [{fc: gemm}, {fc: fft}, {fc: direct}]}"
+    desk.spec(f"workload: noop\naxes: {axes}\nmaps: {maps}\n")
+    shown = desk.run("expand", "sweep.yaml").stdout
+    assert [line.split()[-1] for line in shown.splitlines()[3:6]] == [
+        "early", "mixed", map_name({"fc": "direct"}),
+    ]  # fmt: skip
+    assert '  early: {"fc":"gemm"}' in shown
+    assert "measuring one point here: a 224 1 early on" in desk.submit("--dry-run").stdout
+
+
+def test_logs_and_failures_call_a_map_by_its_name(desk: Desk) -> None:
+    """Wherever a point is named to a person: logs, why points failed, lists of points."""
+    maps = "{early: {fc: gemm}, mixed: {fc: fft}}"
+    axes = "{model: [a], algorithm: [{fc: gemm}, {fc: fft}, {fc: direct}]}"
+    failing = "{fail: [{when: {}, how: error}]}"
+    desk.spec(f"workload: noop\naxes: {axes}\nmaps: {maps}\nmeasure: {failing}\n")
+    done = desk.submit()
+    assert "3 error: RuntimeError: injected error (a 224 1 early and 2 others)" in done.stdout
+    assert "(a 224 1 early and 2 others)" in desk.run("status").stdout
+    log = desk.run("logs").stdout
+    other = map_name({"fc": "direct"})
+    for name in ("early", "mixed", other):
+        assert f"begins a 224 1 {name} " in log
+        assert f"error a 224 1 {name} " in log
+        assert f"a 224 1 {name} " in desk.run("show").stdout
+    assert "map-" not in log.replace(other, "")
+    desk.run("collect")
+    assert f"(a 224 1 {other} and 2 others)" in desk.run("report").stderr

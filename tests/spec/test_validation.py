@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from hpcsweep.errors import ProfileError
-from hpcsweep.spec import document
+from hpcsweep.catalog import AXES, SETTINGS, VISIT
+from hpcsweep.errors import ProfileError, SpecError
+from hpcsweep.spec import document, profile, sweep_file
+from hpcsweep.spec.document import read
 from hpcsweep.spec.validation import check, integral
+from paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +122,140 @@ def test_only_whole_floats_become_integers(value: object, wanted: object) -> Non
     found = integral(value)
     assert found == wanted
     assert isinstance(found, float) == isinstance(wanted, float)
+
+
+HEAD = "workload: inference\naxes:\n  model: [resnet18]\n"
+
+
+def validator(text: str) -> Draft202012Validator:
+    """Return a validator of a schema that is one itself."""
+    schema = json.loads(text)
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+@pytest.fixture(scope="module")
+def sweeps() -> Draft202012Validator:
+    """Return the validator of sweep files."""
+    return validator(sweep_file.schema())
+
+
+@pytest.fixture(scope="module")
+def profiles() -> Draft202012Validator:
+    """Return the validator of profiles."""
+    return validator(profile.schema())
+
+
+def data_of(folder: Path, text: str) -> dict[str, Any]:
+    """Return a text's data as the loader reads it."""
+    path = folder / "a.yaml"
+    path.write_text(text)
+    return read(path, SpecError).data
+
+
+def test_the_committed_schemas_are_those_of_the_code() -> None:
+    """After a change: `python docs/generate.py`."""
+    assert (ROOT / "sweeps" / "schema.json").read_text() == sweep_file.schema()
+    assert (ROOT / "cluster_profiles" / "schema.json").read_text() == profile.schema()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("sweeps/*.yaml")), ids=lambda path: path.stem)
+def test_the_shipped_sweeps_are_valid_and_name_their_schema(
+    sweeps: Draft202012Validator, path: Path
+) -> None:
+    """An editor that opens them completes them."""
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+    sweeps.validate(read(path, SpecError).data)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("cluster_profiles/*.yaml")), ids=lambda path: path.stem
+)
+def test_the_shipped_profiles_are_valid_and_name_their_schema(
+    profiles: Draft202012Validator, path: Path
+) -> None:
+    """An editor that opens them completes them."""
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+    profiles.validate(read(path, SpecError).data)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "  algorithm: [gemm, {'layer1.*': fft, default: auto}]\n",
+        "  seed: {start: 0, stop: 9, step: 3}\n  num_threads: [null, 2]\n",
+        "  model_: []\n".replace("model_: []", "weights: [random, some/path.pt]"),
+        "  gpu: [l40, mine]\nwhen:\n  - {if: {gpu: [l40]}, axes: {input_size: [32]}}\n",
+        "  seed: [1, 2]\nexclude:\n  - {seed: {gt: 1, le: 5}}\n",
+        "  dtype: [float32, float16]\nexclude:\n  - {dtype: {not: [float32]}}\n",
+        "include:\n  - {model: alexnet, algorithm: {default: gemm}}\n",
+        "measure: {stop: adaptive, target: 0.02, warmup: 0}\npoint_timeout: 5\n",
+    ],
+)
+def test_what_loads_is_valid(sweeps: Draft202012Validator, tmp_path: Path, more: str) -> None:
+    """The schema must not call a right file wrong."""
+    data = data_of(tmp_path, HEAD + more)
+    sweep_file.load(tmp_path / "a.yaml")
+    sweeps.validate(data)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "exlude: []\n",
+        "  inputsize: [224]\n",
+        "  algorithm: [wingrad]\n",
+        "  algorithm: [{'*': wingrad}]\n",
+        "  dtype: [float23]\n",
+        "  batch_size: [true]\n",
+        "  batch_size: ['1']\n",
+        "  batch_size: [0]\n",
+        "  batch_size: []\n",
+        "  batch_size: 1\n",
+        "  batch_size: {start: 1, stop: 3}\n",
+        "  dtype: {start: 1, stop: 3, num: 2}\n",
+        "zip: [[model]]\n",
+        "zip: [[model, modle]]\n",
+        "exclude: [{}]\n",
+        "exclude: [{model: {like: resnet}}]\n",
+        "include: [{batch_size: 1}]\n",
+        "when: [{if: {model: resnet18}}]\n",
+        "measure: {warmups: 1}\n",
+        "measure: {stop: never}\n",
+        "measure: {iterations: 0}\n",
+        "point_timeout: 0\n",
+        "name: 5\n",
+    ],
+)
+def test_what_an_editor_could_see_is_wrong_is_invalid(
+    sweeps: Draft202012Validator, tmp_path: Path, more: str
+) -> None:
+    """And the loader agrees."""
+    data = data_of(tmp_path, HEAD + more)
+    assert not sweeps.is_valid(data)
+    with pytest.raises(SpecError):
+        sweep_file.load(tmp_path / "a.yaml")
+
+
+def test_every_axis_and_setting_is_completed_with_its_meaning() -> None:
+    """What the catalogue knows, the editor shows."""
+    schema = json.loads(sweep_file.schema())
+    axes = schema["$defs"]["Axes"]["properties"]
+    assert list(axes) == sorted(AXES.keys() - {VISIT})  # a file says `repeats`
+    assert all(AXES[name].doc in axes[name]["description"] for name in axes)
+    settings = schema["$defs"]["Measure"]["properties"]
+    assert {name: item["description"] for name, item in settings.items()} == {
+        name: item.doc for name, item in SETTINGS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["gpu: l40\nlaunch: sbatch\n", "launcher: slurm\n", "workers: 0\n", "env: [A]\n", "setup: x\n"],
+)
+def test_wrong_profiles_are_invalid(
+    profiles: Draft202012Validator, tmp_path: Path, text: str
+) -> None:
+    """A misspelt key, a wrong choice, a wrong type."""
+    assert not profiles.is_valid(data_of(tmp_path, text))

@@ -1,21 +1,274 @@
-"""Patterns of maps that match no layer are refused before the queue."""
+"""Networks and files of the user's own: a job finds what the sweep names, or submit refuses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
+import hpcsweep
+import resultsfolder
+from hpcsweep import search_path, sources
 from hpcsweep.errors import SpecError
+from hpcsweep.measure import inputs
+from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import request
-from hpcsweep.submit.check_inputs import check_inputs
+from hpcsweep.store import shards
+from hpcsweep.submit import check_inputs, prepare, request
+from hpcsweep.submit.launchers import sbatch
+from localruns import Desk
 
-if TYPE_CHECKING:
-    from localruns import Desk
+SOURCE = Path(hpcsweep.__file__).parents[1]
+NETWORK = """\
+from torch import nn
+from helper import CHANNELS
+
+def net():
+    return nn.Sequential(nn.Conv2d(3, CHANNELS, 3), nn.Flatten())
+"""
+SWEEP = """\
+workload: inference
+axes:
+  model: ["mymodel:net"]
+  weights: [w.pt]
+  input_size: [8]
+measure: {warmup: 0, iterations: 2, stop: fixed, layers: false, numerics: false, evidence: false}
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a working directory; the sweep and all that it names lie in the folder beside it."""
+    desk = Desk(tmp_path / "work")
+    desk.folder.mkdir()
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "mymodel.py").write_text(NETWORK)
+    (beside / "helper.py").write_text("CHANNELS = 4\n")
+    (beside / "sweep.yaml").write_text(SWEEP)
+    torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)).state_dict(), beside / "w.pt")
+    (desk.folder / "mymodel.py").write_text("raise RuntimeError('not the one beside the sweep')\n")
+    return desk
+
+
+def written(desk: Desk, old: str = "", new: str = "") -> Path:
+    """Return the sweep file, with a change."""
+    path = desk.folder.parent / "beside" / "sweep.yaml"
+    path.write_text(SWEEP.replace(old, new))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("retry", [False, True])
+def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk, *, retry: bool):
+    """From another working directory; what lies in that comes second. A retry finds the same.
+
+    All counts say that no convolution ran the algorithm, since it may use no scratch memory.
+    """
+    path = written(desk, "measure: {", "  algorithm: [gemm]\nmeasure: {workspace_mib: 0, ")
+    done = desk.run_process("submit", path, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = "1 ok, 1 of them not valid: algorithm_absent 1"  # and some noise, as it may be
+    assert f"measured {told}" in done.stdout
+    assert f"nothing to measure ({told}" in desk.run("submit", path).stdout
+    shown = desk.run("status").stdout
+    assert f"sweep: local: {told}" in shown
+    assert shown.splitlines()[1].endswith("1 not valid")
+    (row,) = desk.rows()
+    assert (row["status"], row["weights"]) == ("ok", "w.pt")
+    if retry:
+        again = desk.run_process("retry", "sweep", "--status", "ok")
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert [row["status"] for row in desk.rows()] == ["ok", "ok"]
+
+
+@pytest.mark.slow
+def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """The script runs in the submission's folder, where none of it lies."""
+    monkeypatch.chdir(desk.folder)
+    path = desk.folder / "site.yaml"
+    path.write_text(f"gpu: cpu\nlauncher: sbatch\ntime: 10\npython: {sys.executable}\n")
+    asked = request.make(sweep_file.load("../beside/sweep.yaml"), profile.load(path))
+    submission = prepare.prepare(desk.sweep(), asked).submission
+    assert submission is not None
+    sbatch.write(submission, asked.profile)
+    done = subprocess.run(
+        ["bash", str(submission.script)],
+        cwd=submission.path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (row,) = [row for shard in submission.run.shards() for row in shards.read(shard).rows]
+    assert (row["status"], row["status_reason"]) == ("ok", ""), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (":net", ":nte", (":3: axes.model[0]: 'mymodel:nte': ", "mymodel.py has no", "'net'?")),
+        ("mymodel:", "mymodle:", (":3: ", "no module 'mymodle' in ", "did you mean 'mymodel'?")),
+        ("w.pt", "ww.pt", (":4: axes.weights[0]: 'ww.pt': no such file in ", "'w.pt'?")),
+        ("w.pt]", "w.pt, /no/w.pt]", (":4: axes.weights[1]: '/no/w.pt': no such file in /no",)),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_is_written(
+    desk: Desk, old: str, new: str, words: tuple[str, ...], *, dry: bool
+):
+    """With file, line and key, and the nearest name; exit code 2."""
+    options = ["--dry-run"] if dry else []
+    done = desk.run("submit", written(desk, old, new), *options)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+    assert not list(desk.folder.glob("results/*/submissions/*"))
+
+
+def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
+    """The job could not import it either."""
+    (desk.folder.parent / "beside" / "mymodel.py").write_text("x = 1\ndef net(:\n")
+    done = desk.run("submit", written(desk))
+    assert done.returncode == 2
+    assert "mymodel.py:2: is not Python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if True:\n    net = 3\n",
+        "try:\n    from helper import CHANNELS as net\nexcept ImportError:\n    pass\n",
+        "from helper import *\n",
+        "globals().update(net=3)\n",
+        "def __getattr__(name):\n    return 3\n",
+        "class net:\n    pass\n",
+    ],
+)
+def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: str):
+    """It is read, not run."""
+    (desk.folder.parent / "beside" / "mymodel.py").write_text(source)
+    check_inputs.check_inputs(
+        [request.make(sweep_file.load(written(desk)), profile.load("local"))], print
+    )
+
+
+def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
+    """A virtual environment may have what this one lacks; a wrong name in a file here is wrong."""
+    path = desk.folder / "site.yaml"
+    path.write_text("gpu: cpu\nlauncher: sbatch\ntime: 10\nvenv: /opt/other\n")
+    said: list[str] = []
+    sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
+    check_inputs.check_inputs([request.make(sweep, profile.load(path))], said.append)
+    assert len(said) == 1
+    assert "'elsewhere:net': no module" in said[0]
+    wrong = sweep_file.load(written(desk, ":net", ":nte"))
+    with pytest.raises(SpecError, match="has no 'nte'"):
+        check_inputs.check_inputs([request.make(wrong, profile.load(path))], said.append)
+
+
+def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget after the test where this process looked for modules."""
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(search_path, "_in_use", [])
+
+
+def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """The same network from the same folder; where Python looks is as in a process of its own."""
+    _look_as_a_process_of_its_own(monkeypatch)
+    for name in ("mymodel", "helper"):
+        monkeypatch.setitem(sys.modules, name, sys)  # so that they are gone after the test
+        del sys.modules[name]
+    done = desk.run("verify", written(desk))
+    assert "mymodel:net" in done.stdout, done.stdout + done.stderr
+    assert "could not run" not in done.stdout
+
+
+def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that fetches them; what is there is taken.
+
+    The process that is asked is tried with maps; here it answers without another import of torch.
+    """
+    monkeypatch.setattr(check_inputs, "_ask_torch", inputs.answer)
+    monkeypatch.setenv("TORCH_HOME", "")
+    _look_as_a_process_of_its_own(monkeypatch)
+    home = tmp_path / "home"
+    site = desk.folder / "site.yaml"
+    site.write_text(f"gpu: cpu\nlauncher: sbatch\ntime: 10\nenv: {{TORCH_HOME: {home}}}\n")
+    path = desk.spec(
+        "workload: inference\naxes: {model: [resnet34, resnet18], weights: [IMAGENET1K_V1]}\n"
+    )
+    asked = request.make(sweep_file.load(path), profile.load(site))
+    there = home / "hub" / "checkpoints" / "resnet34-b627a593.pth"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    with pytest.raises(SpecError) as caught:
+        check_inputs.check_inputs([asked], print)
+    missing = there.with_name("resnet18-f37072fd.pth")
+    assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
+        caught.value
+    )
+    assert f"`hpcsweep data get {path} --cluster site` on a login node" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_network_that_was_edited_is_told_and_measured_again(desk: Desk):
+    """The helper that it imports, then its weights; the row says what the worker really ran."""
+    path = written(desk)
+    beside, run = path.parent, desk.sweep()
+    assert desk.run_process("submit", path, "--cluster", "local").returncode == 0
+    assert "note" not in desk.run("submit", path).stdout
+    first = {row["own_files"] for row in desk.rows()}
+    assert [list(sources.parts(cell)) for cell in first] == [["model", "weights"]]
+    (beside / "helper.py").write_text("CHANNELS = 5\n")
+    torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3)).state_dict(), beside / "w.pt")
+    told = desk.run("submit", path).stdout
+    assert "note: 1 point of sweep measured with another version" in told
+    assert "mymodel:net, w.pt (1)" in told
+    assert "retry sweep --changed" in told
+    with pytest.warns(UserWarning, match="1 point of sweep measured with another version"):
+        hpcsweep.run(path, results=desk.results)
+    assert desk.run_process("retry", "sweep", "--changed").returncode == 0
+    assert "nothing to measure again" in desk.run("retry", "sweep", "--changed").stdout
+    before, after = (sources.parts(row["own_files"]) for row in desk.rows())
+    assert all(before[axis] != after[axis] for axis in ("model", "weights"))
+    older, newer = run.ages()
+    sides = [f"sweep@{older}", f"sweep@{newer}"]
+    done = desk.run("compare", *sides, "--all")
+    assert "the sides differ in own_files: mymodel:net; --across own_files" in done.stderr
+    assert desk.run("compare", *sides, "--all", "--across", "own_files").returncode == 0
+
+
+def asked_point(asked: request.Request) -> Point:
+    """Return a point of the user's own network."""
+    return next(point for point in asked.points() if ":" in point.axes["model"])
+
+
+def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path: Path):
+    """They are told, once there is a file to compare with; torchvision's networks never are."""
+    text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny, resnet18")
+    folder = resultsfolder.make(tmp_path, text)
+    folder.submit("s1", text=text)
+    folder.measure(folder.shard("s1"))
+    asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
+    assert not check_inputs.changed(folder.run, replace(asked, device="cpu", rehearsal=True))
+    (tmp_path / "nets.py").write_text("tiny = 1\n")
+    asked = replace(asked, device="cpu", rehearsal=True)
+    assert Counter(check_inputs.changed(folder.run, asked).values()) == {"nets:tiny": 8}
+    known = {"nets:tiny": sources.Sources([str(tmp_path)]).cell(asked_point(asked))}
+    assert not check_inputs.other_than({"resnet18": "", **known}, asked)
+    (tmp_path / "nets.py").write_text("tiny = 2\n")
+    assert check_inputs.other_than(known, asked) == ["nets:tiny"]
+
 
 SITE = "gpu: cpu\nlauncher: sbatch\ntime: 10\n"
-SWEEP = """\
+MAPS = """\
 workload: inference
 maps:
   early: &early
@@ -56,7 +309,7 @@ def test_a_pattern_that_matches_no_layer_is_refused_before_the_queue(
     desk: Desk, options: tuple[str, ...]
 ) -> None:
     """Nothing is left behind. A network of the user's own is built once, whatever it prints."""
-    desk.spec(SWEEP)
+    desk.spec(MAPS)
     desk.spec(SITE, "site.yaml")
     (desk.folder / "mymodel.py").write_text(OWN)
     done = desk.run("submit", "sweep.yaml", *options)
@@ -75,13 +328,13 @@ def test_what_could_not_be_checked_here_is_a_note(
     monkeypatch.setenv("PYTHONPATH", str(without))
     said: list[str] = []
     (desk.folder / "mymodel.py").write_text(OWN)
-    asked = _asked(desk, SWEEP)
-    check_inputs([asked, asked], said.append)
+    asked = _asked(desk, MAPS)
+    check_inputs.check_inputs([asked, asked], said.append)
     why = "ModuleNotFoundError: No module named 'torch' (alexnet, mymodel:net)"
     assert said == [f"note: map patterns are not checked here: {why}"]
-    with_weights = SWEEP.replace("  input_size", "  weights: [IMAGENET1K_V1]\n  input_size")
+    with_weights = MAPS.replace("  input_size", "  weights: [IMAGENET1K_V1]\n  input_size")
     with pytest.raises(SpecError, match="nobody could tell whether they are there"):
-        check_inputs([_asked(desk, with_weights)], said.append)
+        check_inputs.check_inputs([_asked(desk, with_weights)], said.append)
 
 
 def _asked(desk: Desk, text: str) -> request.Request:

@@ -24,7 +24,7 @@ from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import estimate, own_files, prepare, workflow
+from hpcsweep.submit import check_inputs, estimate, prepare, workflow
 from hpcsweep.text import count
 from hpcsweep.tracking import journal
 
@@ -109,7 +109,7 @@ def _check(job: _Job) -> None:
             f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
             "algorithm, network and GPU has several of them; leave it out to measure every point"
         )
-    if other := own_files.changed(job.run, asked):
+    if other := check_inputs.changed(job.run, asked):
         again = job.run.command("retry", "--changed")
         raise UsageError(
             f"{asked.sweep.name}: {count(len(other), 'point')} measured with another version of "

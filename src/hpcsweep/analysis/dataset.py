@@ -22,7 +22,7 @@ from hpcsweep.analysis.merged import KINDS
 from hpcsweep.analysis.where import parse, select
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
-from hpcsweep.spec import map_names, sweep_file
+from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
 from hpcsweep.store.outcomes import Failure, Tally, doubts_of
 from hpcsweep.store.state import PointStatus
@@ -105,7 +105,7 @@ class Dataset:
     def notes(self) -> list[str]:
         """Return the lines below a report: maps of algorithms, failures, and the tables."""
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
-        legend = map_names.legend(self.maps)
+        legend = space.legend(self.maps)
         doubtful: list[Any] = self.rows[~valid(self.rows)].to_dict("records")
         advice = filter(None, [outcomes.disturbance(self.run, doubtful)])
         return [*legend, *self.of_earlier_files(), *advice, *self.why_failed(), *files]
@@ -241,7 +241,7 @@ def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
     if maps and run.sweep_file.is_file():
         with suppress(SpecError):  # a file of an older version names nothing
             given = dict(sweep_file.load(run.sweep_file).maps)
-    names = map_names.short_names(maps, {one: given[one] for one in maps if one in given})
+    names = space.short_names(maps, {one: given[one] for one in maps if one in given})
     return {one: names[one] for one in maps}
 
 

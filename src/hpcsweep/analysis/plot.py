@@ -16,7 +16,7 @@ from hpcsweep import catalog
 from hpcsweep.analysis import columns, dataset, speedup
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
-from hpcsweep.spec import map_names
+from hpcsweep.spec import space
 from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def read(  # noqa: PLR0913 - one argument per option
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += data.of_earlier_files()
     notes += _medians(rows, x, telling)
-    notes += map_names.legend(data.maps)
+    notes += space.legend(data.maps)
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
     if match:
         rows, told = speedup.compare(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})

@@ -21,9 +21,7 @@ from hpcsweep.cli import (
     machine,
     pictures,
     planning,
-    prediction,
     settings,
-    streams,
     sweeps,
     tables,
 )
@@ -35,7 +33,7 @@ def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
     processes.seldom_search_garbage()
     debug = "--debug" in sys.argv or bool(os.environ.get(environment.DEBUG))
-    streams.reopen_closed()
+    answer.reopen_closed()
     try:
         with files.errors_named():
             sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
@@ -47,12 +45,12 @@ def run() -> NoReturn:
         _fail("interrupted", KeyboardInterrupt("interrupted"), EXIT_INTERRUPTED, debug=debug)
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
-            streams.show(error.format_message())
+            answer.show(error.format_message())
             sys.exit(0)
         misplaced = getattr(error, "option_name", "") == "--debug"
         _fail(_usage(error), error, debug=debug and not misplaced)
     except BrokenPipeError:
-        streams.discard(sys.stdout)
+        answer.discard(sys.stdout)
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
         text = f"unexpected {type(error).__name__}: {error}"
@@ -74,8 +72,8 @@ def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoR
     if debug:
         raise  # noqa: PLE0704 - called from except clauses only
     code = getattr(error, "exit_code", code)
-    with streams.forgiving():
-        streams.show(f"hpcsweep: {text}", file=sys.stderr, flush=True)
+    with answer.forgiving():
+        answer.show(f"hpcsweep: {text}", file=sys.stderr, flush=True)
         answer.failed(text, error, code, asked="--json" in sys.argv)
     sys.exit(code)
 
@@ -120,14 +118,14 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
     settings.check(ctx)
     ctx.obj = results
     if verbose:
-        ctx.with_resource(streams.verbose())
+        ctx.with_resource(answer.verbose())
 
 
 for _command in (  # as one uses them
     *(init.init, settings.config),
     *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
     *(tables.collect, tables.import_, tables.report),
-    *(decisions.layers, decisions.best, decisions.compare, prediction.predict),
+    *(decisions.layers, decisions.best, decisions.compare, decisions.predict),
     *(pictures.plot, pictures.roofline),
     *(sweeps.retry, sweeps.logs, sweeps.cancel),
     *(machine.verify, machine.doctor, machine.data, machine.cluster),

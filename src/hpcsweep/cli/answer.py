@@ -13,19 +13,20 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import click
 
-from hpcsweep.cli.streams import show
 from hpcsweep.errors import HpcsweepError, UsageError
-from hpcsweep.text import folded
+from hpcsweep.text import folded, printable
 
 VERSION: Final = 1
 _BLOCK: Final = 1000  # pieces of a document that are printed at once
@@ -200,3 +201,89 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
     if isinstance(value, (list, tuple)):
         return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def reopen_closed() -> None:
+    """Open /dev/null in place of each closed standard stream.
+
+    Otherwise the next file that is opened, such as a shard, would take the stream's number, and
+    child processes would print into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+@contextmanager
+def forgiving() -> Iterator[None]:
+    """Discard output that cannot be written while the block runs, instead of raising."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast("TextIO", _Forgiving(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """Print text; on a terminal its control characters are shown, and do nothing."""
+    stream = file or sys.stdout
+    shown = printable(text) if stream.isatty() else text
+    try:
+        print(shown, end=end, file=stream, flush=flush)
+    except UnicodeEncodeError:  # a name that is not UTF-8, or a locale that has not every letter
+        code = stream.encoding or "ascii"
+        known = shown.encode(code, "backslashreplace").decode(code)
+        print(known, end=end, file=stream, flush=flush)
+
+
+@contextmanager
+def verbose() -> Iterator[None]:
+    """Print what the program does to stderr while the block runs: programs started, files read."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("hpcsweep")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+
+
+def discard(stream: TextIO) -> None:
+    """Send what a stream still holds, and all that follows, to /dev/null."""
+    with suppress(OSError, ValueError):  # in tests it may be no file
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+class _Forgiving:
+    """A text stream that discards all output after the first write that fails."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            discard(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            discard(self._stream)

@@ -12,9 +12,8 @@ import click
 
 from hpcsweep import environment, extras
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.answer import Answer, say, show
 from hpcsweep.cli.settings import ByHand, Names
-from hpcsweep.cli.streams import show
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def announce(results: Path, requests: Iterable[Request]) -> None:
 
 def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator[str]:
     """Yield what `expand` prints; a million points are never in memory together."""
-    from hpcsweep.spec import map_names
+    from hpcsweep.spec import space
 
     record = found.to_json(0)
     yield f"{what}: {count(record['points_total'], 'point')}"
@@ -78,7 +78,7 @@ def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator
         yield from _table(found, limit)
     if limit is not None and len(found) > limit:
         yield f"... and {len(found) - limit} more (--all shows them)"
-    yield from (f"  {line}" for line in map_names.legend(found.sweep.names_of_maps()))
+    yield from (f"  {line}" for line in space.legend(found.sweep.names_of_maps()))
     yield from (f"note: {note}" for note in record["notes"])
 
 

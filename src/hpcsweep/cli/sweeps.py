@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcsweep import extras
-from hpcsweep.cli import answer, common, streams
+from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import (
     again_option,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 @check_option
 @break_lock_option
 @click.pass_obj
-@streams.forgiving()
+@answer.forgiving()
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     spec: str,
@@ -271,7 +271,7 @@ def _ran(run: RunDir, code: int) -> Answer:
 @check_option
 @break_lock_option
 @click.pass_obj
-@streams.forgiving()
+@answer.forgiving()
 def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
     sweep: str | None,

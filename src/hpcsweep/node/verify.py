@@ -26,7 +26,7 @@ from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
 from hpcsweep.node.worker_care import process_key
 from hpcsweep.point import NO_MAPS, algorithm_name, canonical_json
-from hpcsweep.spec import map_names
+from hpcsweep.spec import space
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def text(
     for finding in findings:
         groups.setdefault(_input_key(finding.point), []).append(finding)
     lines = [line for group in groups.values() for line in _group_lines(group, maps, layers=layers)]
-    return "\n".join([*lines, *map_names.legend(maps), _verdict(findings)])
+    return "\n".join([*lines, *space.legend(maps), _verdict(findings)])
 
 
 def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from hpcsweep import units
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError
-from hpcsweep.spec import document, json_schema, lookup
+from hpcsweep.spec import document, lookup
 from hpcsweep.spec.validation import (
     LINE_ENDS,
     NAME,
@@ -32,6 +32,7 @@ from hpcsweep.spec.validation import (
     check,
     entry,
     integral,
+    schema_text,
 )
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def names() -> list[str]:
 
 def schema() -> str:
     """Return the JSON Schema of profiles, as it is committed in cluster_profiles/schema.json."""
-    return json_schema.text(ProfileFile, "A cluster profile of hpcsweep")
+    return schema_text(ProfileFile, "A cluster profile of hpcsweep")
 
 
 def _with_parents(

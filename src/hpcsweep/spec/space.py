@@ -1,20 +1,21 @@
 """What a sweep declares: its axes, the constraints between them, and how to measure.
 
-Plain values of the standard library: `spec` fills them from a file, `grid` counts combinations,
-`plan` makes points.
+Plain values of the standard library: `sweep_file` fills them from a file, `grid` counts
+combinations, `expansion` makes points. A map of algorithms has a short name for headings and
+labels: one that the file gives under `maps`, else `map-` and the first digits of a checksum.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT
-from hpcsweep.point import algorithm_name, canonical_json
+from hpcsweep.point import MAP_DIGITS, algorithm_name, canonical_json, map_name
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -145,3 +146,18 @@ class Sweep:
         """Return the values of an axis in the whole sweep; some of them come several times."""
         yield from self.space.values(axis)
         yield from (point[axis] for point in self.include)
+
+
+def short_names(maps: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return a name for each canonical map: the given one, else a checksum long enough to tell."""
+    others = [layers for layers in dict.fromkeys(maps) if layers not in given]
+    for digits in range(MAP_DIGITS, 65):
+        found = {layers: map_name(layers, digits) for layers in others}
+        if len({*found.values(), *given.values()}) == len(found) + len(given):
+            break
+    return {**given, **found}
+
+
+def legend(names: Mapping[str, str]) -> list[str]:
+    """Return a line for each map that says what its name stands for."""
+    return [f"{name}: {layers}" for layers, name in names.items()]

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, create_model
 
 from hpcsweep import files
 from hpcsweep.catalog import (
+    ALGORITHMS,
     AXES,
     INJECTIONS,
     SETTINGS,
@@ -26,12 +27,23 @@ from hpcsweep.catalog import (
     settings_of,
 )
 from hpcsweep.errors import SpecError
-from hpcsweep.spec import document, json_schema, lookup, map_names
+from hpcsweep.point import canonical_json
+from hpcsweep.spec import document, lookup
 from hpcsweep.spec.axis_values import LAYERS, asked_of, axis_map, named_of, value_of, values_of
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
-from hpcsweep.spec.validation import Count, Name, Positive, Shape, check, choice, entry, list_of
+from hpcsweep.spec.validation import (
+    Count,
+    Name,
+    Positive,
+    Shape,
+    check,
+    choice,
+    entry,
+    list_of,
+    schema_text,
+)
 
 __all__ = ["Sweep", "SweepFile", "load", "model", "schema"]
 
@@ -154,12 +166,12 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         path=path,
         text=doc.text,
     )
-    return map_names.check(doc, file.maps, sweep)
+    return _with_named_maps(doc, file.maps, sweep)
 
 
 def schema() -> str:
     """Return the JSON Schema of sweep files, as it is committed in sweeps/schema.json."""
-    return json_schema.text(model(), "A sweep of hpcsweep")
+    return schema_text(model(), "A sweep of hpcsweep")
 
 
 def _checked(doc: Document) -> SweepFile:
@@ -203,3 +215,23 @@ def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
     if "fail" in settings:
         settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # as it was written
     return settings
+
+
+def _with_named_maps(doc: Document, maps: Mapping[str, Mapping[str, str]], sweep: Sweep) -> Sweep:
+    """Return the sweep with the names of its maps.
+
+    Raises:
+        SpecError: two names are of one map, a name is that of an algorithm or of no map in use.
+    """
+    named: dict[str, str] = {}
+    used = {canonical_json(value) for value in sweep.values("algorithm")}
+    for name, layers in maps.items():
+        text = canonical_json(layers)
+        if name in ALGORITHMS:
+            raise doc.complaint(("maps", name), "is the name of an algorithm, needs another one")
+        if text in named:
+            raise doc.complaint(("maps", name), f"is the same map as '{named[text]}'")
+        if text not in used:
+            raise doc.complaint(("maps", name), "no axis `algorithm` of this sweep has this map")
+        named[text] = name
+    return replace(sweep, maps=named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
@@ -191,3 +192,25 @@ def _fields(model: type[BaseModel], loc: Loc) -> dict[str, FieldInfo]:
 
 def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_text(model: type[BaseModel], title: str) -> str:
+    """Return a model's schema as it is committed: titled, without pydantic's titles."""
+    whole = {"$schema": _DIALECT, **_untitled(model.model_json_schema()), "title": title}
+    return json.dumps(whole, indent=1, sort_keys=True) + "\n"
+
+
+def _untitled(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Drop the titles that pydantic derives from names; a key named title is not one of them."""
+    if isinstance(value, list):
+        return [_untitled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _untitled(item)
+        for key, item in value.items()
+        if key != "title" or not isinstance(item, str)
+    }

@@ -18,17 +18,16 @@ from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import (
+    check_inputs,
     cost,
     estimate,
     launchers,
-    own_files,
-    precheck,
     prepare,
     progress,
     script,
     time_limit,
+    to_slurm,
 )
-from hpcsweep.submit.check_inputs import check_inputs
 from hpcsweep.submit.launchers import arrays, local
 from hpcsweep.text import duration
 from hpcsweep.tracking import bad_nodes, journal
@@ -48,17 +47,17 @@ def run(results: Path, asked: Request, say: Say) -> int:
         SchedulerError: Slurm would refuse the job.
         SpecError: a network, one of its layers, or a file is not there.
     """
-    check_inputs([asked], say)
+    check_inputs.check_inputs([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)
     if not asked.options.again:
-        own_files.tell_changed(sweep, asked, say)
+        check_inputs.tell_changed(sweep, asked, say)
     say(expected.text())
     prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
     if asked.profile.in_slurm and expected.points:
         if asked.options.check:
-            precheck.check(asked.profile, sweep.path, say)
+            to_slurm.precheck(asked.profile, sweep.path, say)
         _show(sweep, asked, say)
     return _rehearse(sweep, asked, say)
 

@@ -14,7 +14,7 @@ from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.store import runs
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import own_files, request, workflow
+from hpcsweep.submit import check_inputs, request, workflow
 from hpcsweep.submit.request import DEFAULT
 from hpcsweep.text import count, tally
 
@@ -79,7 +79,7 @@ def measure_again(  # noqa: PLR0913 - the options of a command
 
 
 def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> frozenset[str]:
-    every = (own_files.changed(run, asked) for asked in _requests(run, wanted, clusters))
+    every = (check_inputs.changed(run, asked) for asked in _requests(run, wanted, clusters))
     return frozenset(point_id for found in every for point_id in found)
 
 

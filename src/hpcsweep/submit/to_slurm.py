@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.errors import Refused
+from hpcsweep.preflight import checks, folders, request
 from hpcsweep.store import attempt, ledger, locks, rundir
-from hpcsweep.submit import cost, launchers, precheck, prepare, time_limit
-from hpcsweep.submit.steps import LOCKED_BY
+from hpcsweep.submit import cost, launchers, prepare, time_limit
+from hpcsweep.submit.prepare import LOCKED_BY
 from hpcsweep.text import count
 from hpcsweep.tracking import bad_nodes, chunk_state, journal
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from hpcsweep.slurm import Cluster
     from hpcsweep.spec.profile import Profile
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir, SubmissionDir
+    from hpcsweep.submit.prepare import Submit
     from hpcsweep.submit.request import Request, Say
-    from hpcsweep.submit.steps import Submit
     from hpcsweep.tracking.journal import Answer
 
 
@@ -81,7 +83,7 @@ def check_and_send(job: Submit) -> None:
     with _discarded_unless_sent(job):
         prepare.tell_templates(job.submission, job.say)
         if job.asked.options.check:
-            precheck.check(job.asked.profile, job.submission.path, job.say)
+            precheck(job.asked.profile, job.submission.path, job.say)
         ids = send(job.submission, job.asked.profile, job.bad_nodes, job.say)
     job.say(job.headline)
     if job.ready.time_limit:
@@ -113,7 +115,7 @@ def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
     cluster = slurm.describe() if unchecked and slurm.available() else None
     for asked in unchecked:
         try:
-            precheck.check(asked.profile, results / asked.sweep.name, say, cluster)
+            precheck(asked.profile, results / asked.sweep.name, say, cluster)
         except Refused:  # noqa: PERF203 - a few profiles
             if cost.of(results, asked).chunks:
                 raise
@@ -176,3 +178,27 @@ def send(
         if wary is not profile:
             say(f"{name}: excludes {told}; --allow-node NODE allows one again")
     return ids
+
+
+def precheck(
+    profile: Profile, submission: Path, say: Callable[[str], None], cluster: Cluster | None = None
+) -> None:
+    """Ask the cluster once, print warnings, and refuse a profile that cannot work.
+
+    `cluster` is its earlier answer, if there is one. A cluster that does not answer is a warning,
+    and sbatch decides.
+
+    Raises:
+        Refused: no job would ever run, or none would leave a log.
+    """
+    if not slurm.available():
+        return  # the call of sbatch will say that it is missing
+    found = checks.examine(profile, cluster or slurm.describe())
+    found += folders.logs(request.of(profile), submission)
+    for finding in found:
+        if finding.level == "warn":
+            say(f"warning: {finding.complaint()}")
+    wrong = [finding.complaint() for finding in found if finding.level == "fail"]
+    if wrong:
+        last = "nothing was submitted; --no-check submits anyway"
+        raise Refused("\n".join([*wrong, last]))

@@ -16,9 +16,8 @@ from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import launchers, own_files, prepare, progress
-from hpcsweep.submit.check_inputs import check_inputs
-from hpcsweep.submit.steps import LOCKED_BY, Submit
+from hpcsweep.submit import check_inputs, launchers, prepare, progress
+from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
+    from hpcsweep.submit.prepare import Step
     from hpcsweep.submit.request import Request, Say
-    from hpcsweep.submit.steps import Step
 
 
 class OutOfTime(Refused):
@@ -37,11 +36,11 @@ class OutOfTime(Refused):
 def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not asked.checked:
-        check_inputs([asked], say)
+        check_inputs.check_inputs([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     prepare.warn_same_name(job.run, asked, say)
     if not asked.only and not asked.options.again:
-        own_files.tell_changed(job.run, asked, say)
+        check_inputs.tell_changed(job.run, asked, say)
     locked, unlocked = (_in_slurm(), ()) if asked.profile.in_slurm else (_LOCKED_HERE, _UNLOCKED)
     with locks.held(job.run, LOCKED_BY):
         code = _follow(locked, job)
@@ -180,7 +179,7 @@ def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Requ
 
     A profile that has nothing to send may be unfit.
     """
-    check_inputs(requests, say)
+    check_inputs.check_inputs(requests, say)
     if any(one.profile.in_slurm for one in requests):
         from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
 
