@@ -5,11 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import hpcsweep
+from hpcsweep import api
 from hpcsweep.errors import ConfigError, SpecError, UsageError
+
+
+class Net:
+    """A network that no test builds."""
+
 
 NOOP = {"name": "trial", "workload": "noop", "axes": {"model": ["a"], "input_size": [1, 2]}}
 
@@ -123,6 +130,21 @@ def test_a_file_is_measured_too(tmp_path):
     second = hpcsweep.run(file, results=tmp_path / "results")
     assert second.overall["attempt"].tolist() == [0, 0]
     assert second.overall["submission"].nunique() == 2
+
+
+def test_a_dictionary_takes_what_python_has(tmp_path):
+    """Ranges and arrays as values, a class as a model; a local one cannot be imported."""
+    with api._read({**NOOP, "axes": {"model": [Net], "batch_size": range(1, 3)}}) as sweep:
+        assert [*sweep.values("model")] == [f"{__name__}:Net"]
+        assert [*sweep.values("batch_size")] == [1, 2]
+    sizes = {"name": "x", "workload": "noop", "axes": {"model": ["a"], "input_size": np.arange(3)}}
+    with pytest.raises(SpecError, match=r"^axes.input_size\[0\]: found 0, needs at least 1"):
+        hpcsweep.run(sizes, results=tmp_path)
+
+    class Local: ...
+
+    with pytest.raises(UsageError, match="cannot import it; write it into a file"):
+        hpcsweep.run({**NOOP, "axes": {"model": [Local]}}, results=tmp_path)
 
 
 def test_mistakes_say_what_is_wrong(tmp_path, results):

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import tempfile
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.analysis import dataset
 from hpcsweep.collect import fresh
-from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
+from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.spec import configuration
 from hpcsweep.store import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pandas as pd
 
     from hpcsweep.spec.space import Sweep
@@ -87,7 +88,8 @@ def run(
 ) -> Results:
     """Measure on this machine what a sweep has no results of yet, and return its tables.
 
-    `sweep` is a sweep's name, its file, or the same as a dictionary, which needs a ``name``.
+    `sweep` is a sweep's name, its file, or the same as a dictionary, which needs a ``name``. In
+    it a model may be a class or function of a module, and values a range or an array.
     `sample` and `workers` are those of `hpcsweep submit`. Points that fail are rows with the reason
     in ``status_reason``; they raise nothing.
 
@@ -131,5 +133,29 @@ def _read(sweep: Mapping[str, Any] | str | os.PathLike[str]) -> Iterator[Sweep]:
         raise UsageError("a sweep that is a dictionary needs a name: it names the results folder")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sweep.yaml"
-        path.write_text(yaml.safe_dump({**sweep}, sort_keys=False), encoding="utf-8")
-        yield sweep_file.load(path)
+        path.write_text(yaml.safe_dump(_plain(sweep), sort_keys=False), encoding="utf-8")
+        try:
+            found = sweep_file.load(path)
+        except SpecError as error:  # of which file is no help: it is gone
+            raise SpecError(re.sub(rf"{re.escape(str(path))}:(\d+: )?", "", str(error))) from None
+        yield found
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - what YAML can say
+    """Return what a sweep file says of a Python value.
+
+    Raises:
+        UsageError: a class or function that another process cannot import by its name.
+    """
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if hasattr(value, "tolist"):  # an array, or a number of numpy's
+        return value.tolist()
+    if isinstance(value, (list, tuple, range, set, frozenset)):
+        return [_plain(inner) for inner in value]
+    if not isinstance(value, type) and not inspect.isroutine(value):
+        return value
+    name = f"{value.__module__}:{value.__qualname__}"
+    if value.__module__ == "__main__" or "<" in name:
+        raise UsageError(f"{name}: the measuring process cannot import it; write it into a file")
+    return name

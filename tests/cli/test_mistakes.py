@@ -21,6 +21,10 @@ SWEEPS = [
     (HEAD + "  dtype: [fp32]\n", "4: axes.dtype[0]: found 'fp32'", "allowed are float32"),
     (HEAD + "  input_size: 224\n", "4: axes.input_size: found 224, needs", "[224]"),
     (HEAD + "  input_size: ['224']\n", "4: axes.input_size[0]: found '224'", "a whole number"),
+    (HEAD + "  input_size: ['224']\n", "4: axes.input_size[0]: found '224'", "has no quotes"),
+    (HEAD.replace("resnet18", "mynet.py"), "3: axes.model[0]: found 'mynet.py'", "`mynet:NAME,"),
+    (HEAD.replace("resnet18", "a.mynet.Net"), "3: axes.model[0]: found", "write `a.mynet:Net`"),
+    (HEAD.replace("model: ", "model:") + "  dtype: [float32]\n", "3: a space is missing", ""),
     (HEAD + "  input_size: [0]\n", "4: axes.input_size[0]: found 0", "at least 1"),
     (HEAD + "  batch_size: [1, 2, 1]\n", "4: axes.batch_size[2]: 1 is repeated", "remove one"),
     (HEAD + "  input_size: {start: 1, stop: 9}\n", "4: axes.input_size: found a map", "num"),
@@ -118,6 +122,16 @@ def test_a_mistake_in_a_command(desk: Desk, typed: tuple[str, ...]) -> None:
     (line,) = answer(desk, *command.split()).splitlines()
     assert line.startswith("hpcsweep: ")
     assert all(words in line for words in told)
+
+
+def test_a_file_that_is_no_sweep_or_has_no_name_for_one(desk: Desk) -> None:
+    """A Python file, a name with a space, and a name beside a file of that name."""
+    desk.spec(HEAD, "my net.yaml")
+    desk.spec("class Net: ...\n", "nets.py")
+    desk.spec(HEAD, "mine.yaml")
+    assert "nets.py: is Python; a sweep, in YAML" in answer(desk, "expand", "nets.py")
+    assert "write `name: my_net`" in answer(desk, "expand", "my net.yaml")
+    assert "for the file write mine.yaml" in answer(desk, "expand", "mine")
 
 
 FIVE = """\

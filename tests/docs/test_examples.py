@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -73,3 +77,18 @@ def test_every_notebook_runs(path, here):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), path.name, "exec"), names)
     assert {"measured", "winner", "shares", "figure"} <= set(names)
+
+
+def test_the_examples_of_own_networks_run(tmp_path):
+    """Each form is measured; what is called as a function has no layer for an algorithm."""
+    folder = shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copytree(ROOT / "cluster_profiles", folder / "cluster_profiles")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    submit = ("submit", "own_networks.yaml", "--cluster", "local", "--sample", "1", "--collect")
+    for command in (("own_networks.py",), ("-c", "from hpcsweep.cli import run; run()", *submit)):
+        subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True)
+    rows = hpcsweep.load("own_networks", results=folder / "results").overall
+    assert len(rows) == 10
+    assert set(rows["status"]) == {"ok"}
+    absent = rows[rows["flags"].str.contains("algorithm_absent", na=False)]
+    assert set(absent["model"]) == {"own_networks:Functional"}

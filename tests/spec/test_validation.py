@@ -115,7 +115,7 @@ def test_a_misspelt_key_comes_before_the_one_that_is_missing_for_it(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("value", "wanted"),
-    [(224.0, 224), (1e300, 1e300), (224.5, 224.5), (True, True), ("7", "7"), (None, None)],
+    [(224.0, 224), (1e300, 1e300), (224.5, 224.5), (True, True), ("x", "x"), (None, None)],
 )
 def test_only_whole_floats_become_integers(value: object, wanted: object) -> None:
     """Everything else is left for the type to judge."""

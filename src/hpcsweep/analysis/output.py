@@ -76,7 +76,7 @@ def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
             raise UsageError(f"{path}: is a disk")
     real = Path(os.path.realpath(path))
     if real.is_dir():
-        raise UsageError(f"{path}: is a folder; name a file in it")
+        raise UsageError(f"{path}: is a folder; name a file in it, such as {path / 'NAME'}")
     if not real.parent.is_dir():
         raise UsageError(f"{path}: No such file or directory: there is no folder {path.parent}")
     if rundir.holds_results(real):

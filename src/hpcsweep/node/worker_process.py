@@ -50,6 +50,8 @@ class Died:
 
     def __str__(self) -> str:
         how = self.by_signal.name if self.by_signal else f"exit code {self.returncode}"
+        if self.by_signal is signal.SIGKILL and not self.last_words:
+            return f"{how}: perhaps by the kernel, which kills where memory runs out"
         return f"{how}: {self.last_words}" if self.last_words else how
 
 

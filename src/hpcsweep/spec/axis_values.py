@@ -212,9 +212,13 @@ def _no_number(value: object) -> object:
 
 
 def _known_or_factory(names: Iterable[str], wanted: str, name: str) -> str:
-    if name not in names and not _FACTORY.fullmatch(name):
-        raise NotKnown(f"needs {wanted}", names)
-    return name
+    if name in names or _FACTORY.fullmatch(name):
+        return name
+    module, _, last = name.rpartition(".")
+    if module and _FACTORY.fullmatch(f"{module}:{last}"):
+        own = f"{module}:NAME, a class or function in that file" if last == "py" else None
+        raise ValueError(f"write `{own or f'{module}:{last}'}`")
+    raise NotKnown(f"needs {wanted}", names)
 
 
 def _layers(layers: dict[str, str]) -> dict[str, str]:

@@ -38,6 +38,7 @@ _WORDS: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_KEY_AND_VALUE: Final = re.compile(r"\s*(- )?\w+:[^\s:/].*")
 # what the library says, to what we say
 _PROBLEMS: Final = {
     "but found another document": "a second document; one file holds one",
@@ -192,6 +193,9 @@ def read_text(path: Path, error: type[BadInput]) -> str:
             raise error(f"{path}: is a directory, needs a YAML file; name one of the files in it")
         if path.exists() and not path.is_file():
             raise error(f"{path}: is not a regular file, needs a YAML file")
+        if path.suffix == ".py":
+            wanted = f"a sweep, in YAML, names a network in it: model: ['{path.stem}:NAME']"
+            raise error(f"{path}: is Python; {wanted}")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as reason:  # ValueError: a NUL byte in the name
@@ -231,6 +235,8 @@ class _Composer:
             tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
             what = _PROBLEMS.get(str(reason.problem), f"not YAML: {reason.problem}")
             what = "a tab; YAML indents with spaces" if tab else what
+            if mark and (line := _without_a_space(text, mark.line)):
+                raise self.error(f"{self.path}:{line}: a space is missing behind a `:`") from reason
             start = reason.context_mark
             if mark and start and start.line != mark.line and "nothing closes" in what:
                 mark = start
@@ -312,6 +318,17 @@ class _Composer:
         found = self.error(f"{self.path}:{_line(at)}: {text}")
         found.line = _line(at)
         return found
+
+
+def _without_a_space(text: str, line: int) -> int:
+    """Return the number of the last line before a fault that is ``key:value``, or 0.
+
+    YAML reads it as text that goes on, and complains of the next line.
+    """
+    above = [n for n, words in enumerate(text.splitlines()[:line], start=1) if words.strip()]
+    if above and _KEY_AND_VALUE.fullmatch(text.splitlines()[above[-1] - 1]):
+        return above[-1]
+    return 0
 
 
 def _line(at: yaml.Node | yaml.Event) -> int:

@@ -155,6 +155,8 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
         return known[text]
     if text and _exists(path):
         return path  # a folder; reading it gives a better message
+    for beside in filter(is_file, (Path(text + suffix) for suffix in SUFFIXES)):
+        raise error(f"{shown}: no such name in {kind}/; for the file write {beside}")
     have = ", ".join(known) or "none"
     raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, known)}")
 

@@ -7,6 +7,7 @@ constraints mean together.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -205,7 +206,9 @@ def _name(doc: Document, name: str, *, given: bool) -> str:
     if not files.may_name_a_sweep(name):
         where = ("name",) if given else ()
         what = "" if given else "the file's name is the sweep's, where it has no `name`: "
-        raise doc.complaint(where, f"{what}found {document.show(name)}, {files.SWEEP_NAMES}")
+        fit = re.sub(r"[^\w.-]+|\.{2,}", "_", name, flags=re.ASCII).lstrip("-.")
+        hint = f"; write `name: {fit}`" if files.may_name_a_sweep(fit) else ""
+        raise doc.complaint(where, f"{what}found {document.show(name)}, {files.SWEEP_NAMES}{hint}")
     return name
 
 

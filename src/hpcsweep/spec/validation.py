@@ -68,6 +68,8 @@ def integral(value: object) -> object:
     """Turn 224.0 into 224, for a field that is a whole number; 1e300 counts nothing."""
     if isinstance(value, float) and value.is_integer() and abs(value) < MOST:
         return int(value)
+    if isinstance(value, str) and value.isdecimal():
+        raise ValueError("needs a whole number, which has no quotes")
     return value
 
 

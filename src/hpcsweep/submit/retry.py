@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.collect import fresh
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
@@ -106,9 +107,10 @@ def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> fr
 def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[str]:
     for name in statuses:
         if name not in list(PointStatus):
-            raise UsageError(
-                f"no status '{name}'{suggest(name, PointStatus)} ({', '.join(PointStatus)})"
-            )
+            hint = suggest(name, PointStatus)
+            if name in FLAGS:
+                hint = "; it is a flag: --invalid takes all that is measured, but not valid"
+            raise UsageError(f"no status '{name}'{hint} ({', '.join(PointStatus)})")
     return frozenset(point_id for point_id, status in known.items() if status in statuses)
 
 

@@ -114,6 +114,8 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
 
 def table(name: str, found: Sequence[PointState], width: int | None) -> str:
     """Return a line for each point; with a width, one that fits a terminal, and reasons below."""
+    if not found:
+        return f"{name}: no such point"
     counts = Tally()
     for one in found:
         counts.add(one.status, doubts_of(one.row))
