@@ -102,7 +102,7 @@ def python(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", RUN_MODULE, module, *map(str, arguments)]
 
 
-def seldom_search_garbage() -> None:
+def raise_gc_threshold() -> None:
     """Let a process of a second search for cycles of garbage seldom, and not when it ends.
 
     Modules are many objects and no garbage: to search them takes a fifth of a command's time.

@@ -53,7 +53,7 @@ _is_file, _is_dir = os.path.isfile, os.path.isdir
 
 
 @dataclass(frozen=True)
-class _Own:
+class _OwnFile:
     """A file of the user's own; `imported`: Python reads it once in a process."""
 
     name: str
@@ -62,7 +62,7 @@ class _Own:
 
 
 @dataclass
-class _Seen:
+class _CodeNames:
     """What the code of a module, with all its functions, imports and names."""
 
     imports: list[tuple[int, str, Sequence[str]]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Sources:
         importlib.invalidate_caches()
         self._folders = [*folders]
         self._specs: dict[str, ModuleSpec] = {}
-        self._modules: dict[str, list[_Own]] = {}
+        self._modules: dict[str, list[_OwnFile]] = {}
         self._digests: dict[tuple[object, ...], str] = {}
 
     def cell(self, point: Point) -> str:
@@ -118,7 +118,7 @@ class Sources:
         else:
             path = search_path.file(value, self._folders)
             named = path.is_file() and (axis != "weights" or search_path.is_file(value))
-            found = [_Own("", path, imported=False)] if named else []
+            found = [_OwnFile("", path, imported=False)] if named else []
         lines = {f"{one.name} {self._content(one)}" for one in found}
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:DIGITS] * bool(lines)
 
@@ -143,13 +143,13 @@ class Sources:
         here = {"", str(Path.cwd())}
         return [*(entry for entry in sys.path if entry not in here), *self._folders]
 
-    def _of_module(self, module: str) -> list[_Own]:
+    def _of_module(self, module: str) -> list[_OwnFile]:
         """Return the files of the user's own that importing a module leads to."""
         if module not in self._modules:
             self._modules[module] = [*self._walk(module)]
         return self._modules[module]
 
-    def _walk(self, first: str) -> Iterator[_Own]:
+    def _walk(self, first: str) -> Iterator[_OwnFile]:
         left, done = [first], set[str]()
         while left:
             name = left.pop()
@@ -160,7 +160,7 @@ class Sources:
             path = self._own(name)
             if path is None:
                 continue
-            yield _Own(name, path)
+            yield _OwnFile(name, path)
             seen, spec = self._seen(name, path), self._specs[name]
             package = name if spec.submodule_search_locations else name.rpartition(".")[0]
             roots = _roots(path, seen)
@@ -183,8 +183,8 @@ class Sources:
         path = Path(spec.origin or "")
         return next((one for one in (path, *path.parents) if one.is_file()), None)  # in a zip
 
-    def _seen(self, name: str, path: Path) -> _Seen:
-        seen = _Seen()
+    def _seen(self, name: str, path: Path) -> _CodeNames:
+        seen = _CodeNames()
         with suppress(ImportError, SyntaxError, ValueError, OSError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if path.suffix == ".py":
@@ -193,7 +193,7 @@ class Sources:
                 seen.look(code)
         return seen
 
-    def _imports(self, package: str, path: Path, seen: _Seen) -> Iterator[str]:
+    def _imports(self, package: str, path: Path, seen: _CodeNames) -> Iterator[str]:
         """Yield the modules that a module of a package may import; most parts are no modules."""
         for level, name, parts in seen.imports:
             above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
@@ -212,7 +212,7 @@ class Sources:
             beside = path.parent.glob("*.py") if seen.names & _LISTS else ()
             yield from (f"{package}.{one.stem}" if package else one.stem for one in beside)
 
-    def _content(self, own: _Own) -> str:
+    def _content(self, own: _OwnFile) -> str:
         try:
             found = own.path.stat()
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -263,7 +263,7 @@ def _is_own(origin: str | None) -> bool:
     return _INSTALLED.isdisjoint(path.parts) and not any(map(path.is_relative_to, _STANDARD))
 
 
-def _roots(path: Path, seen: _Seen) -> list[Path]:
+def _roots(path: Path, seen: _CodeNames) -> list[Path]:
     """Return the folders from which a module may name files: its own, the next, and named ones."""
     near = (path.parent, path.parent.parent)
     named = [text for text in seen.texts if 0 < len(text) < 100 and text.isprintable()]
@@ -271,13 +271,13 @@ def _roots(path: Path, seen: _Seen) -> list[Path]:
     return [*near, *sorted(filter(_is_dir, inside))]
 
 
-def _files(name: str, roots: Sequence[Path], seen: _Seen) -> Iterator[_Own]:
+def _files(name: str, roots: Sequence[Path], seen: _CodeNames) -> Iterator[_OwnFile]:
     """Yield the files that a module names in a text, each where it is found first."""
     for text in sorted(seen.texts):
         if Path(text).suffix in _READ and len(text) < 255 and text.isprintable():
             path = next((root / text for root in roots if _is_file(root / text)), None)
             if path:
-                yield _Own(f"{name}:{text}", path, imported=False)
+                yield _OwnFile(f"{name}:{text}", path, imported=False)
 
 
 def _kept(path: Path, stamp: str) -> str:

@@ -25,14 +25,14 @@ ONE_FILE = '''\
 import subprocess
 import sys
 
-from hpcsweep.submit.launchers import Result
+from hpcsweep.submit.launchers import LaunchResult
 
 
 def run(submission, profile, progress):
     for chunk in range(submission.read_manifest().chunks):
         command = [sys.executable, "-m", "hpcsweep.node.supervisor", submission.path, str(chunk)]
         subprocess.run(command, check=True)
-    return Result()
+    return LaunchResult()
 '''
 ONE_LINE = '    "in_turn": Launcher(module="in_turn"),\n'
 

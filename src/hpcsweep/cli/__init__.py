@@ -31,7 +31,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
-    processes.seldom_search_garbage()
+    processes.raise_gc_threshold()
     debug = "--debug" in sys.argv or bool(os.environ.get(environment.DEBUG))
     answer.reopen_closed()
     try:

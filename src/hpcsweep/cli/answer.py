@@ -52,7 +52,7 @@ def reset(*, quiet: bool = False) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class CommandResult:
     """The record and the text of an answer, of which one is made; how the command ends.
 
     A record may hold iterators, whose elements are printed as they come. `files` were written.
@@ -134,7 +134,7 @@ def refuse_json(why: str) -> None:
 
 
 def everywhere(group: click.Group) -> None:
-    """Give each command of a group `--json`, and print the `Answer` that it returns."""
+    """Give each command of a group `--json`, and print the `CommandResult` that it returns."""
     for command in group.commands.values():
         if isinstance(command, click.Group):
             everywhere(command)
@@ -161,10 +161,10 @@ def _json_option() -> click.Option:
 
 def _answering(work: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(work)
-    def answering(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a command's
+    def answering(*args: Any, **kwargs: Any) -> Any:  # a command's
         mode.command = click.get_current_context().command_path.partition(" ")[2]
         found = work(*args, **kwargs)
-        return found.show() if isinstance(found, Answer) else found
+        return found.show() if isinstance(found, CommandResult) else found
 
     return answering
 
@@ -194,7 +194,7 @@ def _in_pieces(value: object) -> Iterator[str]:
         yield json.dumps(_finite(value))
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
+def _finite(value: Any) -> Any:  # what JSON can hold
     """Return a value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {str(name): _finite(one) for name, one in value.items()}

@@ -12,7 +12,7 @@ import click
 
 from hpcsweep import environment, extras
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import Answer, say, show
+from hpcsweep.cli.answer import CommandResult, say, show
 from hpcsweep.cli.settings import ByHand, Names
 from hpcsweep.errors import UsageError, suggest
 
@@ -43,7 +43,7 @@ class Commands(click.Group):
             )
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what the command returns
+    def invoke(self, ctx: click.Context) -> Any:  # what the command returns
         """Run the command; `MissingDependency` names the extra of a package that is missing."""
         try:
             return super().invoke(ctx)
@@ -96,7 +96,7 @@ top_option = click.option(
 )
 
 
-def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> Answer:
+def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> CommandResult:
     """Return tables as an answer; where stdout is for programs, the files are told on stderr."""
     from hpcsweep.analysis import formats
 
@@ -104,7 +104,7 @@ def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) 
         for path in filter(None, files):
             answer.note(f"   {path}")
         files = ()
-    return Answer(
+    return CommandResult(
         record=views[0].to_json,
         text=lambda: formats.written(views, form, answer.width()),
         files=files,

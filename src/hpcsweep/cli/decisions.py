@@ -9,7 +9,7 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
     all_option,
     format_options,
@@ -57,7 +57,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     format: str,
     *,
     all: bool,
-) -> Answer:
+) -> CommandResult:
     """Show the slowest layers, with their share of the pass.
 
     \b
@@ -100,7 +100,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     confirm: bool,
     all: bool,
-) -> Answer:
+) -> CommandResult:
     """Choose the fastest algorithm of each convolution.
 
     Predicts what a network with these would gain. The file that --out writes is a sweep which
@@ -185,7 +185,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     history: bool,
     all: bool,
-) -> Answer:
+) -> CommandResult:
     """Say which rows are faster or slower than in FIRST, beyond noise.
 
     A side is SWEEP[@RUN][:column=value,...], where SWEEP is a name or a results folder and RUN a
@@ -216,7 +216,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
     bad = [row for one in found for row in one.beyond(*limit)] if limit else []
     worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
-    return Answer(
+    return CommandResult(
         record=lambda: {"comparisons": [one.view().to_json() for one in found]},
         text=lambda: "\n\n".join(one.view().written(format) for one in found),
         error=Regression(worse) if bad else None,
@@ -257,7 +257,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     *,
     fill: bool,
     check: bool,
-) -> Answer:
+) -> CommandResult:
     """Predict the times of a sweep from the layers of measured sweeps.
 
     Writes predicted.csv and predicted_layers.csv into the folder of the sweep.
@@ -273,7 +273,7 @@ def predict(  # noqa: PLR0913 - one argument per option
         from hpcsweep.store import runs
 
         found = checking.check(_told(tables.read(map(renewed, runs.of_sweeps(results, names)))))
-        return Answer(record=found.to_json, text=found.text)
+        return CommandResult(record=found.to_json, text=found.text)
     if len(names) != 1 or not sources:
         raise UsageError(
             "name one sweep file and what to learn from: hpcsweep predict SPEC --from SWEEP"
@@ -285,7 +285,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     return _predict(results, asked, sources.split(","), fill=fill)
 
 
-def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> Answer:
+def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> CommandResult:
     from hpcsweep.predict import sweep as predicting
     from hpcsweep.predict import tables
     from hpcsweep.store import runs
@@ -301,7 +301,7 @@ def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -
     points, controls = list(asked.points()), tables.controls(run, asked.device)
     found = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
     paths = found.write(run.path)
-    return Answer(record=found.to_json, text=found.text, files=paths)
+    return CommandResult(record=found.to_json, text=found.text, files=paths)
 
 
 def _told(learnt: Measured) -> Measured:

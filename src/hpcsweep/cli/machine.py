@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import Commands, cluster_option, request_of, sample_option
 
 
@@ -18,7 +18,9 @@ from hpcsweep.cli.common import Commands, cluster_option, request_of, sample_opt
 @cluster_option
 @sample_option
 @click.option("--layers", is_flag=True, help="Print one line per convolution.")
-def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool) -> Answer:
+def verify(
+    spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool
+) -> CommandResult:
     """Prove which convolution algorithms run on this machine.
 
     Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
@@ -35,7 +37,7 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     run = {"gpu": asked.device, "search_path": asked.search_path}
     bench = torch_bench(asked.sweep.workload, run)
     findings = list(proof.verify(asked.points(), bench))
-    return Answer(
+    return CommandResult(
         record=lambda: {"sweep": asked.sweep.name, "points": [one.to_json() for one in findings]},
         text=lambda: proof.text(findings, asked.sweep.names_of_maps(), layers=layers),
         code=0 if all(finding.proven for finding in findings) else PointsFailed.exit_code,
@@ -46,7 +48,7 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
 @cluster_option
 @click.option("--deep", is_flag=True, help="Also check torch and the GPU, in another process.")
 @click.pass_obj
-def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
+def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandResult:
     """Check this machine, and a profile against its cluster.
 
     Reports problems and suggests fixes.
@@ -59,7 +61,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
     chosen = [profile.load(name) if name else None for name in cluster or (None,)]
     found = {one.name if one else "": examine(one, results, deep=deep) for one in chosen}
     failed = any(one.level == "fail" for each in found.values() for one in each)
-    return Answer(
+    return CommandResult(
         record=lambda: {
             "machines": [
                 {"profile": name, "findings": [*map(asdict, one)]} for name, one in found.items()
@@ -83,7 +85,7 @@ def data() -> None:
     help="For data sets: the folder that HPCSWEEP_DATA names in cluster profiles.",
 )
 @cluster_option
-def get(name: str, to: Path | None, cluster: tuple[str, ...]) -> Answer:
+def get(name: str, to: Path | None, cluster: tuple[str, ...]) -> CommandResult:
     """Download a data set, or the weights that a sweep needs, on a login node.
 
     Jobs never download. Weights go where jobs look for them: into torch's cache, or below the
@@ -108,7 +110,7 @@ def get(name: str, to: Path | None, cluster: tuple[str, ...]) -> Answer:
         raise UsageError(f"where to? hpcsweep data get {name} --to FOLDER")
     else:
         _get_weights(name, cluster or ("local",), tell)
-    return Answer(record=lambda: {"name": name, "lines": lines}, text=list)
+    return CommandResult(record=lambda: {"name": name, "lines": lines}, text=list)
 
 
 def _get_weights(spec: str, clusters: tuple[str, ...], tell: Callable[[str], None]) -> None:
@@ -145,7 +147,7 @@ def cluster() -> None:
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--stdout", is_flag=True, help="Print the files, write nothing.")
-def discover(out: Path, *, force: bool, stdout: bool) -> Answer:
+def discover(out: Path, *, force: bool, stdout: bool) -> CommandResult:
     """Write a profile for every GPU type of this cluster.
 
     \b
@@ -166,4 +168,4 @@ def discover(out: Path, *, force: bool, stdout: bool) -> Answer:
             yield from write(found, out, force=force)
             yield f"next: hpcsweep doctor --cluster {found[0].name}"
 
-    return Answer(record=lambda: {"profiles": [*map(asdict, found)]}, text=lines)
+    return CommandResult(record=lambda: {"profiles": [*map(asdict, found)]}, text=lines)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hpcsweep import extras
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
     all_option,
     format_options,
@@ -83,6 +83,7 @@ _summary = click.option("--summary", type=_PATH, help="Write the values as CSV."
 @click.pass_obj
 def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
+    /,
     sweep: str | None,
     x: str | None,
     metric: str,
@@ -90,9 +91,6 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     where: str,
     baseline: str,
     top: int,
-    width: float,
-    height: float | None,
-    font: float,
     out: Path | None,
     summary: Path | None,
     format: str,
@@ -101,7 +99,8 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     all: bool,
     log_x: bool,
     log_y: bool,
-) -> Answer:
+    **look: Any,  # its size, and that of its text
+) -> CommandResult:
     """Plot one column over another, or the slowest layers.
 
     \b
@@ -114,7 +113,6 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
 
     one = tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
-    look = output.Look(width, height, font)
     if layers:
         from hpcsweep.analysis import layers as slowest
 
@@ -125,7 +123,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         if out:
             from hpcsweep.analysis import layers_chart
 
-            layers_chart.draw(table, out, log=log_x, look=look)
+            layers_chart.draw(table, out, log=log_x, look=output.Look(**look))
     else:
         from hpcsweep.analysis.plot import read
 
@@ -134,7 +132,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         if out:
             from hpcsweep.analysis import plot_chart
 
-            plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=look)
+            plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=output.Look(**look))
     if summary:
         output.write_csv(summary, views[0].rows())
     return tables(views, format, (out, summary))
@@ -188,14 +186,12 @@ def _no_axes(**options: object) -> None:
 @click.pass_obj
 def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
+    /,
     sources: tuple[str, ...],
     gpu: str | None,
     peak_compute: float | None,
     peak_bw: float | None,
     label: str | None,
-    width: float,
-    height: float | None,
-    font: float,
     out: Path | None,
     summary: Path | None,
     where: str,
@@ -205,7 +201,8 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     by_name: bool,
     layers: bool,
     sample: bool,
-) -> Answer:
+    **look: Any,  # its size, and that of its text
+) -> CommandResult:
     """Draw a roofline from a sweep or a profiler export.
 
     \b
@@ -241,9 +238,8 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     if out:
         from hpcsweep.analysis.roofline import chart
 
-        look = output.Look(width, height, font)
-        chart.draw(found, out, grouped=by_name, look=look)
-    return Answer(
+        chart.draw(found, out, grouped=by_name, look=output.Look(**look))
+    return CommandResult(
         record=found.to_json,
         text=found.text,
         files=(out, summary),
@@ -259,14 +255,14 @@ def _measured() -> tuple[float, float]:
     return peaks.measured()
 
 
-def _metrics(profiler: str) -> Answer:
+def _metrics(profiler: str) -> CommandResult:
     """Return the metrics that a profiler has to collect."""
     from hpcsweep.analysis.roofline import model
 
     if profiler == "ncu":
         note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
     wanted = model.wanted(profiler)
-    return Answer(record=lambda: {"metrics": wanted}, text=lambda: wanted)
+    return CommandResult(record=lambda: {"metrics": wanted}, text=lambda: wanted)
 
 
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:

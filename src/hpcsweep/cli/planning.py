@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep.catalog.columns import cell
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
     again_option,
     cluster_option,
@@ -38,7 +38,7 @@ _REMEMBERED: Final = 4096  # values of a column
 @click.pass_obj
 def expand(
     results: Path, spec: str, cluster: tuple[str, ...], sample: int | None, *, all: bool
-) -> Answer:
+) -> CommandResult:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.submit.request import Options
@@ -50,7 +50,7 @@ def expand(
         requests = [request_of(sweep, name, Options(sample=sample)) for name in cluster]
         found = [(asked.words(), asked.expansion()) for asked in requests]
         announce(results, requests)
-    return Answer(
+    return CommandResult(
         record=lambda: {"expansions": (points.to_json(limit) for _words, points in found)},
         text=lambda: chain.from_iterable(_expansion_lines(*one, limit) for one in found),
     )
@@ -126,26 +126,17 @@ def _remembering(
 @sample_option
 @again_option
 @click.pass_obj
-def estimate(  # noqa: PLR0913 - one argument per option
-    results: Path,
-    spec: str,
-    cluster: tuple[str, ...],
-    nodes: int | None,
-    sample: int | None,
-    *,
-    again: bool,
-) -> Answer:
+def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> CommandResult:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    options = Options(sample=sample, nodes=nodes, again=again)
-    asked = [request_of(sweep, name, options) for name in cluster or ("local",)]
+    asked = [request_of(sweep, name, Options(**others)) for name in cluster or ("local",)]
     found = [cost.of(results, one) for one in asked]
     announce(results, asked)
-    return Answer(
+    return CommandResult(
         record=lambda: {"estimates": [one.to_json() for one in found]},
         text=lambda: [one.text() for one in found],
     )

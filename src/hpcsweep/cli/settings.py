@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from hpcsweep import environment
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.errors import ConfigError, UsageError, suggest
 from hpcsweep.spec import lookup
 from hpcsweep.text import aligned
@@ -111,7 +111,7 @@ def of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
     """Return what the files set; `ConfigError` has a line for each mistake of a file."""
     found: dict[Loc, Value] = {}
     for path, table in lookup.config_files():
-        found |= _File(path, table, params).values()
+        found |= _ConfigFile(path, table, params).values()
     if chosen := found.pop(CLUSTER, None):
         found = {**dict.fromkeys(_DEFAULT_CLUSTER, chosen), **found}
     return found
@@ -123,7 +123,7 @@ def default_clusters(program: click.Command) -> list[str]:
     return found.value if found else []
 
 
-class _File:
+class _ConfigFile:
     """Checks a configuration file against the options that there are."""
 
     def __init__(self, path: Path, table: Loc, params: Mapping[Loc, click.Option]) -> None:
@@ -258,7 +258,7 @@ def unknown_variables(program: click.Command) -> list[str]:
 @click.argument("command", required=False)
 @click.option("--all", is_flag=True, help="Show defaults, too.")
 @click.pass_context
-def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
+def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResult:
     """Show the options that are set, and where each value comes from.
 
     That is: the command line, an environment variable, FILE:LINE, or the default. With COMMAND,
@@ -276,7 +276,7 @@ def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
     for unknown in unknown_variables(ctx.find_root().command):
         note(f"note: {unknown}")
     files = [str(path) for path, _ in lookup.config_files()]
-    return Answer(
+    return CommandResult(
         record=lambda: {"read": files, "settings": [_record(one) for one in chosen]},
         text=lambda: _lines(chosen, files),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer, common
-from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import (
     again_option,
     break_lock_option,
@@ -82,25 +82,20 @@ if TYPE_CHECKING:
 @break_lock_option
 @click.pass_obj
 @answer.forgiving()
-def submit(  # noqa: PLR0913, PLR0917 - one argument per option
+def submit(  # noqa: PLR0913 - the others are `Options`
     results: Path,
+    /,
     spec: str,
     cluster: tuple[str, ...],
-    workers: int | None,
-    sample: int | None,
-    nodes: int | None,
-    max_gpu_hours: float | None,
     until_error: str | None,
     allow_node: tuple[str, ...],
     *,
-    again: bool,
     watch: bool,
     dry_run: bool,
-    skip_dominated: bool,
     collect: bool,
-    check: bool,
     break_lock: bool,
-) -> Answer:
+    **others: Any,
+) -> CommandResult:
     """Run every point that has no result yet. Re-run to resume.
 
     \b
@@ -113,7 +108,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.submit.request import Options
 
     target = _target(until_error, watch=watch, dry=dry_run)
-    if again and target is not None:
+    if others["again"] and target is not None:
         raise UsageError("--until-error measures as little as it takes; leave out --again")
     sweep = _loaded(spec)
     if break_lock:
@@ -122,16 +117,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
         from hpcsweep.submit import to_slurm
 
         to_slurm.allow_nodes(results, sweep, allow_node)
-    options = Options(
-        sample=sample,
-        workers=workers,
-        nodes=nodes,
-        max_gpu_hours=max_gpu_hours,
-        skip_dominated=skip_dominated,
-        suppress_next_hint=collect,
-        check=check,
-        again=again,
-    )
+    options = Options(**others, suppress_next_hint=collect)
     action = _dry_run() if dry_run else workflow.submit
     requests = [request_of(sweep, name, options) for name in meant_for(sweep, cluster)]
     if collect:
@@ -153,7 +139,7 @@ def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
         raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
 
 
-def _collected(ran: Answer, run: RunDir) -> Answer:
+def _collected(ran: CommandResult, run: RunDir) -> CommandResult:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
     from hpcsweep.collect import workflow
 
@@ -205,7 +191,7 @@ def _adaptive(
 @click.argument("sweeps", nargs=-1)
 @click.option("--watch", is_flag=True, help="Refresh until no job is queued or running.")
 @click.pass_obj
-def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | None:
+def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> CommandResult | None:
     """Show how many points are measured, running, queued and failed.
 
     Without SWEEPS: of every sweep.
@@ -221,14 +207,14 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
         states.watch(results, names)
         return None
     found = states.read(results, names)
-    return Answer(
+    return CommandResult(
         record=lambda: sweep_status.to_json(found),
         text=lambda: sweep_status.text(found, answer.width()),
         code=ResultsError.exit_code if any(one.problems for one in found) else 0,
     )
 
 
-def _ran(run: RunDir, code: int) -> Answer:
+def _ran(run: RunDir, code: int) -> CommandResult:
     """Return the answer of a command that told its progress: in a document the sweep's status."""
     known = run.submissions()
 
@@ -237,7 +223,7 @@ def _ran(run: RunDir, code: int) -> Answer:
 
         return sweep_status.to_json(status.read(run.path.parent, [run.name] * bool(known)))
 
-    return Answer(record=record, text=list, code=max(code, told_damage(run)))
+    return CommandResult(record=record, text=list, code=max(code, told_damage(run)))
 
 
 @click.command()
@@ -272,20 +258,17 @@ def _ran(run: RunDir, code: int) -> Answer:
 @break_lock_option
 @click.pass_obj
 @answer.forgiving()
-def retry(  # noqa: PLR0913, PLR0917 - one argument per option
+def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     results: Path,
+    /,
     sweep: str | None,
     status: str,
-    point: tuple[str, ...],
-    cluster: tuple[str, ...],
     workers: int | None,
     *,
-    changed: bool,
-    invalid: bool,
-    dry_run: bool,
     check: bool,
     break_lock: bool,
-) -> Answer:
+    **others: Any,
+) -> CommandResult:
     """Measure points again: failed, invalid, or of changed files."""
     from hpcsweep.store import runs
     from hpcsweep.submit.request import Options
@@ -294,20 +277,12 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
     one = runs.of_sweep(results, sweep)
     if break_lock:
         common.break_lock(one)
-    wanted = [name.strip() for name in status.split(",") if name.strip()]
     options = Options(workers=workers, check=check)
-    code = measure_again(
-        one,
-        wanted,
-        say,
-        point_ids=point,
-        changed=changed,
-        invalid=invalid,
-        dry=dry_run,
-        clusters=cluster,
-        options=options,
-    )
-    return _ran(one, code)
+    return _ran(one, measure_again(one, _listed(status), say, options=options, **others))
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @click.command("show")
@@ -315,7 +290,7 @@ def retry(  # noqa: PLR0913, PLR0917 - one argument per option
 @click.argument("point", required=False)
 @click.option("--status", metavar="A,B,...", default="", help="Show only these.")
 @click.pass_obj
-def points(results: Path, sweep: str | None, point: str | None, status: str) -> Answer:
+def points(results: Path, sweep: str | None, point: str | None, status: str) -> CommandResult:
     """Show the points of a sweep: how each ended, why, and where.
 
     POINT is the id of a point, or its beginning: shows all its cells, and its part of the log.
@@ -328,12 +303,12 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.tracking import points
 
     one = runs.of_run(results, sweep)
-    found = points.read(one, [name.strip() for name in status.split(",") if name.strip()])
+    found = points.read(one, _listed(status))
     if point:
         chosen = points.named(found, point)
-        return Answer(record=chosen.to_json, text=chosen.text)
+        return CommandResult(record=chosen.to_json, text=chosen.text)
     listed = runs.listed(one)
-    return Answer(
+    return CommandResult(
         record=lambda: {
             "sweep": one.name,
             "runs": [each.to_json() for each in listed],
@@ -350,7 +325,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
 @click.argument("what", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 @click.pass_obj
-def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> Answer:
+def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> CommandResult:
     """Show the newest log, or the log of a submission, chunk or point.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
@@ -368,7 +343,7 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 @click.argument("sweep", required=False)
 @click.argument("what", nargs=-1)
 @click.pass_obj
-def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
+def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> CommandResult:
     """Cancel queued and running jobs; results are kept.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
@@ -381,7 +356,7 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
     return _lines(one, control.cancel(one, list(what)))
 
 
-def _lines(run: RunDir, lines: Iterator[str]) -> Answer:
+def _lines(run: RunDir, lines: Iterator[str]) -> CommandResult:
     """Return the answer of a command that works while it prints its lines."""
     record = {"sweep": run.name, "lines": lines}
-    return Answer(record=lambda: record, text=lambda: lines, code=told_damage(run))
+    return CommandResult(record=lambda: record, text=lambda: lines, code=told_damage(run))

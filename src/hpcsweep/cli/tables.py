@@ -10,7 +10,7 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
     all_option,
     break_lock_option,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def collect(
     results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
-) -> Answer:
+) -> CommandResult:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
@@ -61,7 +61,7 @@ def collect(
             note(locks.break_open(one))
         found.append(workflow.collect(one, raw=raw))
         files += parquet_tables.write(one) if parquet else ()
-    return Answer(
+    return CommandResult(
         record=lambda: {"sweeps": [each.to_json() for each in found]},
         text=lambda: [each.text() for each in found],
         files=files,
@@ -83,7 +83,7 @@ def collect(
     "--device", default="", metavar="GPU", help="Device of tables that name none, such as v100."
 )
 @click.pass_obj
-def import_(results: Path, path: Path, name: str, device: str) -> Answer:
+def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     """Bring results of another machine here, and collect them.
 
     PATH is a results folder of hpcsweep, of any version, or a table or folder of tables of the
@@ -99,7 +99,7 @@ def import_(results: Path, path: Path, name: str, device: str) -> Answer:
     found = workflow.bring(results, path, name, device)
     report = collecting.collect(found.run)
     head = f"{found.run.name}: imported from {found.source}"
-    return Answer(
+    return CommandResult(
         record=lambda: {"source": found.source, "imported": found.notes, **report.to_json()},
         text=lambda: [head, *(f"   {line}" for line in found.notes), report.text()],
         error=report.error(),
@@ -137,7 +137,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     layers: bool,
     all: bool,
-) -> Answer:
+) -> CommandResult:
     """Compare the algorithms in one table.
 
     For a training sweep, show throughput and where the time of a step goes.
@@ -158,7 +158,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         for line in write.write(one, html, where, _history(one, where)):
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
-            return Answer(record=dict, text=lambda: f"open {html}")
+            return CommandResult(record=dict, text=lambda: f"open {html}")
     views = read(one, where=where, metric=metric).views()
     if layers:
         from hpcsweep.analysis import layers as slowest

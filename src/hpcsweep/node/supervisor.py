@@ -58,7 +58,7 @@ _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker e
 
 def main(argv: list[str]) -> int:
     """Run the attempt; return the exit code that the job script acts on."""
-    processes.seldom_search_garbage()
+    processes.raise_gc_threshold()
     if not os.environ.get(environment.WRAPPER):  # a profiler starts what it needs
         processes.adopt_orphans()
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)

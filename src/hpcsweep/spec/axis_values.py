@@ -56,7 +56,7 @@ def _no_default(schema: dict[str, Any]) -> None:
 _optional = partial(entry, json_schema_extra=_no_default)  # the JSON Schema states no default
 
 
-class _Range(Shape):
+class _IntegerRange(Shape):
     """Whole numbers from `start` to `stop`, both included."""
 
     model_config = ConfigDict(
@@ -145,7 +145,7 @@ def values_of(axis: Axis) -> Any:  # noqa: ANN401
     if axis.kind != "int":
         return listed
     range_: Any = _range_from(axis.minimum)
-    ranged = Annotated[range_, AfterValidator(_Range.values)]
+    ranged = Annotated[range_, AfterValidator(_IntegerRange.values)]
     return Annotated[by_shape(list=listed, map=ranged), BeforeValidator(_list_or_range)]
 
 
@@ -184,7 +184,7 @@ def axis_map(
 @cache
 def _range_from(minimum: float | None) -> Any:  # noqa: ANN401 - a model
     number = (whole(minimum), ...)
-    return create_model(f"RangeFrom{minimum}", __base__=_Range, start=number, stop=number)
+    return create_model(f"RangeFrom{minimum}", __base__=_IntegerRange, start=number, stop=number)
 
 
 def _offered(names: Iterable[str]) -> WithJsonSchema:

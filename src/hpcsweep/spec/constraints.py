@@ -16,7 +16,7 @@ from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
 from hpcsweep.spec.document import Complaints, show
 from hpcsweep.spec.grid import Grid
-from hpcsweep.spec.space import Predicate, Rule, Space, When
+from hpcsweep.spec.space import DeclaredRule, Predicate, Space, When
 from hpcsweep.spec.validation import integral
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class Reader:
         self._check_together()
         self._check_failures()
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[DeclaredRule, ...]:
         """Return every rule of the file with its line."""
         return tuple(
-            Rule(kind, i, self.doc.line((kind, i)), canonical_json(raw))
+            DeclaredRule(kind, i, self.doc.line((kind, i)), canonical_json(raw))
             for kind in ("zip", "when", "exclude", "include")
             for i, raw in enumerate(self.doc.data.get(kind, []))
         )

@@ -67,7 +67,7 @@ _PROBLEMS: Final = {
 }
 
 
-class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
     """Gives a tag to those nodes only for which the file writes one."""
 
     def resolve(self, *_node: object) -> str:
@@ -229,7 +229,7 @@ class _Composer:
         """Return the root node of the only document in a text."""
         try:
             self._check_nesting(text)
-            root = yaml.compose(text, Loader=_Loader)
+            root = yaml.compose(text, Loader=_YamlLoader)
         except yaml.MarkedYAMLError as reason:
             mark = reason.problem_mark or reason.context_mark
             tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
@@ -250,7 +250,7 @@ class _Composer:
     def _check_nesting(self, text: str) -> None:
         """Refuse deep nesting before composing: the C library's recursion has no limit."""
         depth = aliases = 0
-        for event in yaml.parse(text, Loader=_Loader):
+        for event in yaml.parse(text, Loader=_YamlLoader):
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):

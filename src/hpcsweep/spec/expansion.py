@@ -25,7 +25,7 @@ from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
 from hpcsweep.spec.grid import Dimension, Grid, joined
-from hpcsweep.spec.space import Rule, Sweep
+from hpcsweep.spec.space import DeclaredRule, Sweep
 
 if TYPE_CHECKING:
     from hpcsweep.spec.grid import Indices, Masks
@@ -43,7 +43,7 @@ class Touched:
     them, an include adds one.
     """
 
-    rule: Rule
+    rule: DeclaredRule
     points: int
 
     def to_json(self) -> dict[str, Any]:

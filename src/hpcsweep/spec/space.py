@@ -107,7 +107,7 @@ def _pace(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Rule:
+class DeclaredRule:
     """One entry of `zip`, `when`, `exclude` or `include`, and its line in the file."""
 
     kind: str  # zip, when, exclude or include
@@ -127,7 +127,7 @@ class Sweep:
     measure: Mapping[str, Any]  # all settings of a point
     point_timeout: float  # seconds
     description: str
-    rules: tuple[Rule, ...]
+    rules: tuple[DeclaredRule, ...]
     path: Path
     text: str  # as it was read
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms

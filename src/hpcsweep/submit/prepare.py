@@ -47,7 +47,7 @@ _ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedSubmission:
     """A submission that is ready, or the reason why there is nothing to submit."""
 
     submission: SubmissionDir | None = None
@@ -61,13 +61,13 @@ class Prepared:
     again: int = 0  # the run that it belongs to, from 0
 
 
-NOTHING: Final = Prepared()
-LIVE: Final = "queued or running"  # in `Prepared.settled`: points of another submission
+NOTHING: Final = PreparedSubmission()
+LIVE: Final = "queued or running"  # in `PreparedSubmission.settled`: points of another submission
 
 
 def prepare(
     run: RunDir, request: Request, queue: LiveChunks | None = None, into: RunDir | None = None
-) -> Prepared:
+) -> PreparedSubmission:
     """Write a new submission of the points that are left, `into` another folder if given.
 
     The caller holds the run folder's lock if the submission goes there.
@@ -86,7 +86,7 @@ def prepare(
         if into is None and run.submissions_dir.is_dir():
             _save_sweep(run, request)
         live = sorted(_holders(request, before))
-        return Prepared(settled=settled, live=live, again=before.again)
+        return PreparedSubmission(settled=settled, live=live, again=before.again)
     number, seconds_of = run.next_round(), estimate.estimator(run, request)
     submission = rundir.new_submission(into or run, request.profile.name)
     with _discarded_on_failure(submission):
@@ -109,7 +109,7 @@ def prepare(
         )
         submission.write_manifest(manifest)
         _save_sweep(into or run, request)
-    return Prepared(
+    return PreparedSubmission(
         submission=submission,
         points=points,
         chunks=count,
@@ -340,7 +340,7 @@ class Submit:
     run: RunDir
     asked: Request
     say: Say
-    ready: Prepared = field(default_factory=lambda: NOTHING)
+    ready: PreparedSubmission = field(default_factory=lambda: NOTHING)
     answer: Answer | None = None  # what Slurm said of earlier submissions, if it was asked
     bad_nodes: Sequence[BadNode] = ()
     sweep_before: bytes | None = None  # the sweep file of the submission before

@@ -33,29 +33,28 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     statuses: Sequence[str],
     say: Say,
     *,
-    point_ids: Sequence[str] = (),
+    point: Sequence[str] = (),
     changed: bool = False,
     invalid: bool = False,
-    dry: bool = False,
-    clusters: Sequence[str] = (),
+    dry_run: bool = False,
+    cluster: Sequence[str] = (),
     options: Options = DEFAULT,
 ) -> int:
     """Measure points again, on the profiles that they were sent to; return the exit code.
 
-    `point_ids` (or their beginnings) replace `statuses`, if there are any, and so do `changed`: the
-    points that were measured with other own files than there are now, and `invalid`: those whose
-    newest times are in doubt. It is no error if there is nothing to measure again. A `dry` run says
-    how many there are.
+    `point` (ids, or their beginnings) replaces `statuses`, and so do `changed`, the points measured
+    with other own files than there are now, and `invalid`, those whose newest times are in doubt.
+    It is no error if there is nothing to measure again. A `dry_run` says how many there are.
 
     Raises:
-        UsageError: an unknown status, no such point, or no submission to one of `clusters`.
+        UsageError: an unknown status, no such point, or no submission to one of `cluster`.
     """
     known = runs.statuses(run)
-    if (changed or invalid) and not point_ids:
-        point_ids = ("",)
-    wanted = _named(run, known, point_ids) if point_ids and known else _of_status(known, statuses)
+    if (changed or invalid) and not point:
+        point = ("",)
+    wanted = _named(run, known, point) if point and known else _of_status(known, statuses)
     if changed or invalid:
-        some = _changed(run, wanted, clusters) if changed else frozenset()
+        some = _changed(run, wanted, cluster) if changed else frozenset()
         wanted &= some | (_invalid(run) if invalid else frozenset())
     if not wanted:
         whys = {"was measured with other own files than now": changed, "is not valid": invalid}
@@ -65,16 +64,16 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         return 0
     requests = [
         replace(asked, options=options)
-        for asked in _requests(run, wanted, clusters)
-        if any(True for _point in asked.points())  # else another profile's
+        for asked in _requests(run, wanted, cluster)
+        if any(True for _ in asked.points())  # else another profile's
     ]
     if not requests:
-        where = f" on {', '.join(clusters)}" if clusters else ""
+        where = f" on {', '.join(cluster)}" if cluster else ""
         say(f"{run.name}: the sweep no longer has these points{where} ({len(wanted):,})")
-    for asked in requests if dry else ():
-        points = count(sum(1 for _point in asked.points()), "point")
+    for asked in requests if dry_run else ():
+        points = count(sum(1 for _ in asked.points()), "point")
         say(f"{run.name}: {points} to measure again on {asked.profile.name} (--dry-run: none was)")
-    if dry:
+    if dry_run:
         return 0
     return max((workflow.submit(run.path.parent, one, say) for one in requests), default=0)
 

@@ -45,7 +45,7 @@ def render(profile: Profile, submission: SubmissionDir) -> str:
         ProfileError: a value cannot be in a script.
         UsageError: Slurm could write no log.
     """
-    return _render(_Loader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
+    return _render(_TemplateLoader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
 
 
 def encoded(text: str) -> bytes:
@@ -55,19 +55,19 @@ def encoded(text: str) -> bytes:
 
 def setup(profile: Profile) -> str:
     """Return the part of the script that prepares the worker's environment."""
-    return _render(_Loader(), _SETUP, _preparation(profile))
+    return _render(_TemplateLoader(), _SETUP, _preparation(profile))
 
 
 def own_templates(profile: Profile, submission: SubmissionDir) -> tuple[str, ...]:
     """Return the templates of the user's own that make the job script of a submission."""
-    loader, shipped = _Loader(), lookup.shipped() / lookup.TEMPLATES
+    loader, shipped = _TemplateLoader(), lookup.shipped() / lookup.TEMPLATES
     values = {**_preparation(profile), **_job(profile, submission)}
     _render(loader, LAUNCHERS[profile.launcher].template, values)
     own = (path for path in loader.used if not path.parent.samefile(shipped))
     return tuple(str(path.absolute()) for path in own)
 
 
-class _Loader(jinja2.FileSystemLoader):
+class _TemplateLoader(jinja2.FileSystemLoader):
     """Keeps which files are used."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Loader(jinja2.FileSystemLoader):
         return found
 
 
-def _render(loader: _Loader, name: str, values: Mapping[str, Any]) -> str:
+def _render(loader: _TemplateLoader, name: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=loader,
         undefined=jinja2.StrictUndefined,

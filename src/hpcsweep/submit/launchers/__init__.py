@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Result:
+class LaunchResult:
     """How a run on this machine ended."""
 
     tally: Tally = field(default_factory=Tally)  # rows that were written
@@ -50,7 +50,7 @@ class Preview:
 class RunsHere(Protocol):
     """A launcher whose chunks run on this machine."""
 
-    def run(self, submission: SubmissionDir, profile: Profile, progress: Counts) -> Result:
+    def run(self, submission: SubmissionDir, profile: Profile, progress: Counts) -> LaunchResult:
         """Run every chunk to its end; tell `progress` of each new row.
 
         When that says that time is over, end with the current points.

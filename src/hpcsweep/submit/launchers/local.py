@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from hpcsweep import environment, processes
 from hpcsweep.errors import EXIT_REQUEUE
-from hpcsweep.submit.launchers import Result
+from hpcsweep.submit.launchers import LaunchResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,11 +53,11 @@ class _Running:
     buffer: bytes = b""
 
 
-def run(submission: SubmissionDir, profile: Profile, progress: Counts) -> Result:
+def run(submission: SubmissionDir, profile: Profile, progress: Counts) -> LaunchResult:
     """Run every chunk; the first Ctrl-C finishes the current points, the second drops them."""
     manifest = submission.read_manifest()
     env = {**profile.env, **_threads(manifest.run.workers)}
-    followed = _Run(submission, env, progress, manifest.run.kill_wait)
+    followed = _LocalRun(submission, env, progress, manifest.run.kill_wait)
     return followed.to_the_end(range(manifest.chunks))
 
 
@@ -67,7 +67,7 @@ def _threads(workers: int) -> dict[str, str]:
     return {environment.THREADS: str(max(1, (cores or 1) // workers))} if workers > 1 else {}
 
 
-class _Run:
+class _LocalRun:
     """Follows the supervisors of a submission: their rows, their ends, and signals from outside."""
 
     def __init__(
@@ -82,9 +82,9 @@ class _Run:
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
         self._stops, self._heard = 0, False
-        self._result = Result()
+        self._result = LaunchResult()
 
-    def to_the_end(self, chunks: range) -> Result:
+    def to_the_end(self, chunks: range) -> LaunchResult:
         """Start all chunks, and follow them until each has ended."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
