@@ -14,7 +14,7 @@ import pytest
 import hpcsweep
 import resultsfolder
 from hpcsweep import files
-from hpcsweep.collect import fresh, parquet
+from hpcsweep.collect import fresh, tables
 from hpcsweep.collect.workflow import collect
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import locks
@@ -188,6 +188,6 @@ def test_parquet_tables_that_cannot_be_renewed_are_told(measured: Folder, monkey
     def broken(_run: object) -> list[Path]:
         raise ResultsError("no room")
 
-    monkeypatch.setattr(parquet, "write", broken)
+    monkeypatch.setattr(tables, "write_parquet", broken)
     _, (told,) = fresh.tables_of(measured.run)
     assert "overall.parquet is older than the tables: " in told

@@ -48,19 +48,18 @@ def collect(
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
     does so for every sweep.
     """
-    from hpcsweep.collect import parquet as parquet_tables
-    from hpcsweep.collect import workflow
+    from hpcsweep.collect import tables, workflow
     from hpcsweep.store import locks, runs
 
     if parquet:
-        parquet_tables.check()
+        tables.check_parquet()
     found: list[Report] = []
     files: list[Path] = []
     for one in runs.of_sweeps(results, sweeps):
         if break_lock:
             note(locks.break_open(one))
         found.append(workflow.collect(one, raw=raw))
-        files += parquet_tables.write(one) if parquet else ()
+        files += tables.write_parquet(one) if parquet else ()
     return CommandResult(
         record=lambda: {"sweeps": [each.to_json() for each in found]},
         text=lambda: [each.text() for each in found],

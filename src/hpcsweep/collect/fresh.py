@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hpcsweep.collect import incremental, parquet, workflow
+from hpcsweep.collect import incremental, tables, workflow
 from hpcsweep.errors import Busy, MissingDependency, ResultsError
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
@@ -79,8 +79,8 @@ def _parquet(run: RunDir) -> list[str]:
     if run.tables or not path.exists():
         return []
     try:
-        parquet.check()
-        parquet.write(run)
+        tables.check_parquet()
+        tables.write_parquet(run)
     except (MissingDependency, ResultsError) as error:
         return [f"{path} is older than the tables: {error}"]
     return []

@@ -7,8 +7,8 @@ decides, then which row is later. Nothing here reads a file or depends on the or
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -17,7 +17,6 @@ from typing import Final
 
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
-from hpcsweep.collect import lonely
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.rundir import ShardPath, SubmissionOrder
@@ -25,6 +24,12 @@ from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
+LONELY: Final = "lonely"
+# flags of a row that explain it, where its neighbours have others
+_EXPLAIN: Final = frozenset({"fallback", "uncovered", "recompiled"})
+_TIMES: Final = 10.0
+_BOTH: Final = 2
+_NUMBER: Final = 1  # how the sorted cell of a number begins
 OLD_FILES: Final = "old_files"
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
@@ -100,7 +105,7 @@ def entry(  # noqa: PLR0913 - a record
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
         doubts=sys.intern(outcomes.doubts_of(cells)),
-        explained=lonely.EXPLAIN.intersection(cells.get("flags", "").split(";")),
+        explained=_EXPLAIN.intersection(cells.get("flags", "").split(";")),
         ms=_ms(cells),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
@@ -212,7 +217,7 @@ def mixes(winners: Iterable[Entry]) -> list[Mix]:
 
 def flags(before: str, *, mixed: bool, old: bool = False, alone: bool = False) -> str:
     """Return a row's flags with `version_mix`, `old_files` and `lonely` added or removed."""
-    marks = {VERSION_MIX: mixed, OLD_FILES: old, lonely.LONELY: alone}
+    marks = {VERSION_MIX: mixed, OLD_FILES: old, LONELY: alone}
     kept = [flag for flag in before.split(";") if flag and flag not in marks]
     return ";".join([*kept, *(mark for mark, raised in marks.items() if raised)])
 
@@ -240,7 +245,7 @@ def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 -
         number = float(text) if numeric else nan
     except ValueError:
         number = nan
-    return (lonely.NUMBER, number) if isfinite(number) else (2, text)
+    return (_NUMBER, number) if isfinite(number) else (2, text)
 
 
 @lru_cache(maxsize=1000)
@@ -269,3 +274,51 @@ def _check_schema(version: str) -> None:
             f"written by a newer hpcsweep (columns {version:.20}, this one knows "
             f"{SCHEMA_VERSION}); update hpcsweep to read it"
         )
+
+
+def lonely(winners: Iterable[Entry]) -> set[str]:
+    """Return the ids of rows that take ten times as long as their neighbours, and nothing says why.
+
+    Such a row was disturbed by what no counter saw. It is one between two others that differ from
+    it in one axis alone, and both are ten times faster: no curve that rises or falls looks like
+    that, nor do the steps of a library that changes its algorithm. Of repetitions all others are
+    neighbours. Rows that are not valid have a reason, and prove nothing.
+    """
+    rows = [
+        one
+        for one in winners
+        if one.status is PointStatus.OK and one.ms > 0 and one.doubts in {"", LONELY}
+    ]
+    return {
+        one.point_id
+        for line, again in _lines(rows)
+        for place, one in enumerate(line)
+        if _is_lonely(one, [*line[:place], *line[place + 1 :]] if again else _beside(line, place))
+    }
+
+
+def _lines(rows: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], bool]]:
+    """Yield rows that differ in one axis of numbers alone, by its value; and if it repeats them."""
+    for place, axis in enumerate(catalog.AXES.values()):
+        if axis.kind not in {"int", "float"} or len({one.order[place] for one in rows}) <= _BOTH:
+            continue
+        lines: dict[object, list[tuple[float, Entry]]] = defaultdict(list)
+        for one in rows:
+            if one.order[place][0] == _NUMBER:
+                rest = one.order[:place], one.order[place + 1 :]
+                lines[rest].append((float(str(one.order[place][1])), one))
+        for line in lines.values():
+            ordered = sorted(line, key=lambda pair: pair[0])
+            yield [one for _, one in ordered], catalog.Role.REPETITION in axis.role
+
+
+def _beside(line: Sequence[Entry], place: int) -> Sequence[Entry]:
+    return [line[place - 1], line[place + 1]] if 0 < place < len(line) - 1 else []
+
+
+def _is_lonely(one: Entry, others: Sequence[Entry]) -> bool:
+    return (
+        len(others) >= _BOTH
+        and one.ms >= _TIMES * max(other.ms for other in others)
+        and all(other.explained == one.explained for other in others)
+    )

@@ -10,22 +10,23 @@ than starting Python.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
 from hpcsweep.collect.incremental import Found, Memory, Seen
 from hpcsweep.collect.merge import Entry
-from hpcsweep.collect.orphans import membership, sweep_sha
 from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
-from hpcsweep.errors import ResultsError, Unread
+from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import locks, outcomes, shards
+from hpcsweep.store import chunk_file, locks, outcomes, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.rundir import RunDir, ShardPath
@@ -173,7 +174,7 @@ class _Writing:
         self._reading, self._run, self._raw = reading, reading.run, raw
         self._planned = _planned(self._run, manifests)
         self._sources = {record.id: record.source for record in manifests if record.source}
-        self._members = membership(self._run, manifests, reading.pool.rows.keys())
+        self._members = _membership(self._run, manifests, reading.pool.rows.keys())
         self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
@@ -304,7 +305,7 @@ def _empty(run: RunDir, written: Written) -> list[str]:
 
 def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
     """Return what the set of planned points depends on: the sweep file and the submissions."""
-    return [sweep_sha(run), *(manifest.id for manifest in manifests)]
+    return [_sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
 def _tally(winners: list[Entry]) -> Tally:
@@ -322,3 +323,67 @@ def _marked(found: Entry) -> dict[str, str]:
 
 def _ordered(found: Tally) -> dict[str, int]:
     return {status: found.statuses[status] for status in PointStatus if found.statuses[status]}
+
+
+@dataclass
+class _Membership:
+    """Planned points of the sweep; measured ones that it no longer has or could not be checked."""
+
+    planned: set[str] = field(default_factory=set)
+    orphans: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def _membership(
+    run: RunDir, manifests: Sequence[Manifest], measured: AbstractSet[str]
+) -> _Membership:
+    """Compare the measured points with what was submitted."""
+    if not manifests:
+        return _Membership(unknown=set(measured))
+    result = _Membership()
+    latest = _sweep_sha(run)
+    current: set[str] = set()
+    earlier: set[str] = set()
+    sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
+    for submission in run.submissions():
+        ids = current if sha_of.get(submission.id) == latest else earlier
+        with suppress(ResultsError):  # told by collect
+            for _chunk, found in chunk_file.read_ids(submission.chunks):
+                ids.update(found)
+    doubtful = (earlier | measured) - current
+    wanted = current
+    if doubtful:
+        try:
+            wanted = current | _in_sweep(run, manifests, doubtful)
+        except HpcsweepError as error:
+            result.notes.append(f"which rows are orphans is unknown: {error}")
+            result.unknown = doubtful & measured
+            wanted = current | doubtful
+    result.orphans = set(measured - wanted)
+    result.planned = (current | earlier) & wanted
+    return result
+
+
+def _sweep_sha(run: RunDir) -> str:
+    """Return the checksum of the sweep file, as in manifests; empty where there is no file."""
+    try:
+        return hashlib.sha256(run.sweep_file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _in_sweep(run: RunDir, manifests: Iterable[Manifest], doubtful: set[str]) -> set[str]:
+    """Return those of the points that the sweep file has for a device it was submitted to."""
+    from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - spec takes a quarter of a second
+
+    sweep = sweep_file.load(run.sweep_file, name=run.name)
+    found: set[str] = set()
+    for device, rehearsal in sorted({(m.gpu, m.rehearsal) for m in manifests}):
+        gpu, rehearse = (None, device) if rehearsal else (device, None)
+        for point in expansion.expand(sweep, gpu=gpu, rehearse=rehearse):
+            if point.point_id in doubtful:
+                found.add(point.point_id)
+                if len(found) == len(doubtful):
+                    return found
+    return found
