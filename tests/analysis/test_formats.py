@@ -1,12 +1,15 @@
-"""One table in several forms."""
+"""A table in each form; what the name of a column says."""
 
 from __future__ import annotations
 
 import json
 
 import pandas as pd
+import pytest
 
+from hpcsweep.analysis import formats
 from hpcsweep.analysis.formats import View
+from hpcsweep.catalog.columns import OVERALL_COLUMNS
 
 FRAME = pd.DataFrame({"name": ["a|b", "c_d"], "ms": [1.23456, float("nan")]})
 TEXTS = pd.DataFrame({"name": ["a|b", "c_d"], "ms": ["1.23 ", "-"]})
@@ -31,3 +34,28 @@ def test_csv_and_json_hold_the_values():
     record = json.loads(json.dumps(VIEW.to_json()))
     assert record["rows"] == [{"name": "a|b", "ms": 1.23456}, {"name": "c_d", "ms": None}]
     assert (record["sweep"], record["notes"]) == ("demo", ["why"])
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("median_ms", "median (ms)"),
+        ("wall_s", "wall (s)"),
+        ("pct_peak_compute", "peak compute (%)"),
+        ("achieved_tflops", "achieved (TFLOP/s)"),
+        ("input_size", "input size (pixels)"),
+        ("mem_peak_bytes", "mem peak (bytes)"),
+        ("params", "params"),
+    ],
+)
+def test_axes_are_labelled_with_units(column, words):
+    """From the suffix, as docs/results.md says."""
+    assert formats.label(column) == words
+
+
+def test_times_and_rates_are_told_apart():
+    """No column is both, and counts are neither."""
+    assert not [c for c in OVERALL_COLUMNS if formats.is_time(c) and formats.is_rate(c)]
+    assert formats.is_time("forward_ms")
+    assert formats.is_rate("throughput_sps")
+    assert not formats.is_time("params")

@@ -1,13 +1,18 @@
-"""Merged tables that are not as collect wrote them: edited by hand, or on a disk that fails."""
+"""Tables that are not as collect writes them are refused; conditions choose rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
-from hpcsweep.analysis import merged
+import collectedsweep
+from hpcsweep.analysis import compare, merged, plot, report, sides
+from hpcsweep.analysis.merged import parse, select
+from hpcsweep.cli import main
 from hpcsweep.errors import UsageError
+from localruns import Desk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +62,103 @@ def test_a_loss_that_diverged_is_a_number(tmp_path: Path) -> None:
     rows = [f"{ROW.format(i)},{loss}" for i, loss in enumerate(("0.5", "nan", "inf"))]
     path.write_text("\n".join([f"{HEAD},train_loss", *rows, ""]))
     assert len(merged.read(path, "s")) == 3
+
+
+ROWS = pd.DataFrame(
+    {
+        "model": ["a", "b", "c", "d"],
+        "input_size": [8, 16, 32, 64],
+        "seed": [1.0, None, 3.0, 4.0],
+        "started_at": [f"2026-01-0{day}T10:00:00.000+00:00" for day in (1, 2, 3, 4)],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "models"),
+    [
+        ("", "abcd"),
+        ("model=a,model=c", "ac"),
+        ("input_size=8, input_size = 64 ,model!=a", "d"),
+        ("input_size==16", "b"),
+        ("input_size>=16,input_size<64", "bc"),
+        ("input_size>16", "cd"),
+        ("input_size<=8", "a"),
+        ("input_size=10..40", "bc"),
+        ("input_size=8,input_size=30..70", "acd"),
+        ("input_size!=10..40", "ad"),
+        ("model!=a,model!=b", "cd"),
+        ("seed=unset", "b"),
+        ("seed!=unset", "acd"),
+        ("seed<4", "ac"),
+        ("started_at>=2026-01-03", "cd"),
+        ("started_at=2026-01-02..2026-01-03T12:00", "bc"),
+    ],
+)
+def test_conditions_hold_together_and_values_of_a_column_are_alternatives(text, models):
+    """Numbers by size, times by the calendar; an empty cell has no size."""
+    assert "".join(select(ROWS, parse(text))["model"]) == models
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model", "is no column=value"),
+        ("model=", "is no column=value"),
+        ("input_size=8,16", "did you mean 'input_size=8,input_size=16'"),
+        ("input_size=>8", r"did you mean 'input_size>=8'\?"),
+        ("input_size=<8", r"did you mean 'input_size<=8'\?"),
+        ("input_size<>8", r"did you mean 'input_size!=8'\?"),
+        ("model~=a", r"did you mean 'model=a'\?"),
+        ("input_size=8-64", r"a range is input_size=8\.\.64"),
+        ("model<b", "model is a text, which has no order"),
+        ("input_size>big", "needs a number"),
+        ("input_size=8..big", "needs a number"),
+        ("input_size>8..64", "needs a number"),
+        ("started_at>soon", "needs a number, or a date"),
+        ("model=a,model=x", r"has model=x \(model is one of a, b, c, d\)"),
+        ("model!=x", r"has model=x \("),
+        ("input_size>64", r"has input_size>64 \(input_size is one of 8, 16, 32, 64\)"),
+        ("model=a,input_size=16", r"has input_size=16 \(input_size is one of 8\)"),
+    ],
+)
+def test_a_condition_that_cannot_hold_is_told_with_what_to_type(text, words):
+    """Never read as something else: a value that no row has is a mistake, also beside others."""
+    with pytest.raises(UsageError, match=words):
+        select(ROWS, parse(text))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Give a collected sweep of three batch sizes and two algorithms."""
+    return collectedsweep.collected(tmp_path_factory.mktemp("where"))
+
+
+def test_every_command_that_takes_where_takes_the_same(run):
+    """And the option may be repeated: all its conditions count."""
+    desk = Desk(run.path.parent.parent)
+    assert {n for n, c in main.commands.items() if any(p.name == "where" for p in c.params)} == {
+        "report", "layers", "best", "compare", "plot", "roofline",
+    }  # fmt: skip
+    asked = ("--where", "batch_size>=4,algorithm=gemm", "--where", "algorithm=winograd")
+    done = desk.run("report", "demo", *asked, "--format", "csv")
+    assert {line.split(",")[2] for line in done.stdout.splitlines()[1:]} == {"4", "16"}, done
+    assert "gemm,winograd" in done.stdout.splitlines()[0]
+    for command in (["layers"], ["best"], ["plot", "--x", "batch_size"], ["roofline"]):
+        done = desk.run(*command, "demo", "--where", "batch_size>99")
+        assert "no measured point has batch_size>99" in done.stderr, command
+    both = sides.read(run.path.parent, "demo:batch_size<=4", "batch_size>1", everything=True)
+    assert set(both.rows["batch_size"]) == {4}
+    assert compare.compare(both, both).verdicts
+    assert len(report.read(run, where="batch_size=1..4").rows) == 6
+
+
+def test_a_baseline_is_one_value_of_each_column(run):
+    """Anything else could mean several baselines."""
+    for text in ("batch_size>=4", "algorithm=gemm,algorithm=winograd", "batch_size=1..4"):
+        with pytest.raises(UsageError, match="a baseline is column=value"):
+            plot.read(run, "batch_size", baseline=text)
+    kept = plot.read(
+        run, "batch_size", where="algorithm=gemm,algorithm=winograd", baseline="algorithm=gemm"
+    )
+    assert kept.rows["speedup"].max() == 2

@@ -1,4 +1,4 @@
-"""Plots of a collected sweep: what makes a line, and what is marked."""
+"""Lines of one column over another, and how they compare with a baseline."""
 
 from __future__ import annotations
 
@@ -69,3 +69,73 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
         plot_chart.draw(found, tmp_path / "x.svg")
     legend = (tmp_path / "x.svg").read_text().partition("unreliable:")[2]
     assert "noisy" in legend
+
+
+def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
+    """Of a time: baseline over value."""
+    found = plot.read(run, "num_threads", by=["algorithm"], baseline="num_threads=1")
+    assert [dot.speedup for dot in found.lines[0].dots] == [1.0, 2.0, 4.0]
+    assert found.compared == "speed-up over num_threads=1"
+    assert "4x" in table_of(found)
+
+
+def test_of_a_rate_more_is_faster(run):
+    """Value over baseline."""
+    found = plot.read(run, "num_threads", "throughput_ips", baseline="num_threads=1")
+    assert {tuple(dot.speedup for dot in line.dots) for line in found.lines} == {(1.0, 2.0, 4.0)}
+
+
+def test_a_baseline_may_differ_in_several_columns(run):
+    """Then every point is compared with one of another algorithm and other threads."""
+    found = plot.read(run, "batch_size", baseline="algorithm=gemm,num_threads=1")
+    best = next(line for line in found.lines if line.label == "winograd, num_threads 4")
+    assert [dot.speedup for dot in best.dots] == [8.0, 8.0, 8.0]
+
+
+def test_of_what_is_neither_time_nor_rate_a_ratio_is_told(tmp_path):
+    """More memory is no speed-up."""
+    memory = collected(tmp_path, SWEEP, lambda axes: {"mem_peak_bytes": 1000 * axes["batch_size"]})
+    found = plot.read(memory, "num_threads", "mem_peak_bytes", baseline="batch_size=1")
+    assert found.compared == "ratio to batch_size=1"
+    assert {dot.speedup for line in found.lines for dot in line.dots} == {1.0, 4.0, 16.0}
+
+
+def test_points_without_a_baseline_are_counted(tmp_path):
+    """A missing cell stays a missing cell."""
+    text = SWEEP + "exclude:\n  - {batch_size: 16, num_threads: 1}\n"
+    found = plot.read(collected(tmp_path, text), "batch_size", baseline="num_threads=1")
+    assert "4 points have no baseline: no row has num_threads=1 with the same" in table_of(found)
+    assert [dot.speedup for dot in found.lines[1].dots] == [2.0, 2.0, None]
+
+
+def test_a_baseline_of_several_rows_is_told_and_is_their_median(tmp_path):
+    """Repeats with other seeds."""
+    text = SWEEP.replace("[1, 4, 16]", "[1]") + "  seed: [0, 1, 2]\n"
+    run = collected(
+        tmp_path, text, lambda a: {"median_ms": 6.0 + a["seed"] * (a["num_threads"] < 2)}
+    )
+    found = plot.read(run, "num_threads", baseline="num_threads=1")
+    assert "a baseline matches up to 3 rows; their median counts" in table_of(found)
+    assert [dot.speedup for dot in found.lines[0].dots][1:] == pytest.approx([7 / 6, 7 / 6])
+
+
+def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
+    """A ratio is as good as the worse of the two."""
+    run = collected(
+        tmp_path, SWEEP,
+        lambda a: {**cells_of(a), "flags": "very_noisy" if a["num_threads"] == 1 else ""},
+    )  # fmt: skip
+    found = plot.read(run, "num_threads", baseline="num_threads=1")
+    assert [dot.doubtful for dot in found.lines[0].dots] == [True, False, False]
+    assert all(dot.unsure for dot in found.lines[0].dots)
+    assert "2x?" in table_of(found)
+
+
+def test_a_baseline_that_where_leaves_out_is_told_with_what_to_type(run):
+    """One value of a column cannot be compared with another of the same column."""
+    with pytest.raises(UsageError) as caught:
+        plot.read(run, "batch_size", where="algorithm=winograd", baseline="algorithm=gemm")
+    assert str(caught.value) == (
+        "--where algorithm=winograd leaves out the rows of --baseline algorithm=gemm; write no "
+        "algorithm in --where: with --baseline algorithm=gemm every algorithm is compared with gemm"
+    )

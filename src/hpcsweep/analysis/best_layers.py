@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.special import stdtr
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset, noise, verdicts
+from hpcsweep.analysis import dataset, verdicts
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     return choose(times, _machines(rows[~conv & ~rest], default), default)
 
 
-def choose(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str) -> pd.DataFrame:
+def choose(
+    times: pd.DataFrame, machines: dict[Pair, verdicts.Machine], default: str
+) -> pd.DataFrame:
     """Return the choice of each call from the times of all visits (see `per_layer`)."""
     gaps = _gaps(times, machines, default)
     return _chosen(times[times["algorithm"] == default], gaps, default)
@@ -112,18 +114,20 @@ def _paired(
         yield pair, gaps, of_pair.groupby("call_index")["within"].mean()
 
 
-def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, noise.Machine]:
+def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, verdicts.Machine]:
     """Return how far layers without convolutions are from the default's: the noise of one gap."""
     found = {}
     for pair, gaps, _ in _paired(rows, default):
         means = gaps.mean(axis=1)
         if len(means) > 1:
-            variance = float(means.median()) ** 2 + float(means.var()) + noise.ONCE**2
-            found[pair] = noise.Machine(variance, len(means) - 1.0)
+            variance = float(means.median()) ** 2 + float(means.var()) + verdicts.ONCE**2
+            found[pair] = verdicts.Machine(variance, len(means) - 1.0)
     return found
 
 
-def _gaps(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str) -> pd.DataFrame:
+def _gaps(
+    times: pd.DataFrame, machines: dict[Pair, verdicts.Machine], default: str
+) -> pd.DataFrame:
     """Return a row per call and rival: `gap`, its variances, and `chance` that it is none.
 
     `visit` and `by_visit` are the visits and their gaps.
@@ -132,7 +136,7 @@ def _gaps(times: pd.DataFrame, machines: dict[Pair, noise.Machine], default: str
     for pair, gaps, inside in _paired(times, default):
         logs, within = gaps.to_numpy(), inside.to_numpy()
         visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get(pair)
-        own, shared, df = noise.scatter(logs, within).of_means(visits, logs.shape[1])
+        own, shared, df = verdicts.scatter(logs, within).of_means(visits, logs.shape[1])
         once = visits < verdicts.VISITS
         lone = machine.variance if machine else np.inf
         own = np.where(once, within + lone, own)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import columns, dataset, noise, verdicts
+from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
@@ -74,7 +74,7 @@ class Comparison:
             pairs = zip(table["coverage_first"], table["coverage_second"], strict=True)
             texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
         return View(
-            title=f"{self.second.label} against {self.first.label}: {columns.label(self.metric)}",
+            title=f"{self.second.label} against {self.first.label}: {formats.label(self.metric)}",
             frame=table,
             texts=pd.DataFrame(texts),
             left=len(self.keys),
@@ -164,7 +164,7 @@ def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
 
 def known(side: Side, metric: str) -> pd.DataFrame:
     """Return the rows that have a positive number in the metric."""
-    if not (columns.is_time(metric) or columns.is_rate(metric)):
+    if not (formats.is_time(metric) or formats.is_rate(metric)):
         raise UsageError(f"{metric} is neither a time nor a rate: what would be faster?")
     if metric not in side.rows:
         raise UsageError(f"{side.label}: no column '{metric}'")
@@ -254,14 +254,14 @@ def _judged(
     sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
 ) -> tuple[pd.DataFrame, Judged | None]:
     """Return a row per configuration with ratio and verdict."""
-    sign = -1 if columns.is_rate(metric) else 1
+    sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([
         pd.DataFrame({
             "key": rows["key"],
             "side": place,
             "run": rows["run"],
             "log": sign * np.log(rows[metric].astype(float)),
-            "within": noise.within(rows, metric),
+            "within": verdicts.within(rows, metric),
             "control": np.log(rows["control_ms"]) if "control_ms" in rows else np.nan,
         })
         for place, rows in enumerate(sides)

@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import merged, noise
-from hpcsweep.analysis.merged import KINDS
-from hpcsweep.analysis.where import parse, select
+from hpcsweep.analysis import merged, verdicts
+from hpcsweep.analysis.merged import KINDS, parse, select
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import space, sweep_file
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hpcsweep.analysis.where import Condition
+    from hpcsweep.analysis.merged import Condition
     from hpcsweep.store.rundir import RunDir
 
     Row = Mapping[str, Any]
@@ -305,12 +304,12 @@ def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
     return flagged(rows, _DOUBT)
 
 
-def machine(rows: pd.DataFrame) -> noise.Machine | None:
+def machine(rows: pd.DataFrame) -> verdicts.Machine | None:
     """Return how much the machine varied between points, by the controls of each job."""
     keys = ["submission", "chunk", "attempt"]
     known = rows.reindex(columns=[*keys, "control_ms"]).dropna(subset="control_ms")
     logs = np.log(known["control_ms"].astype(float))
-    return noise.machine([of.to_numpy() for _, of in logs.groupby([known[k] for k in keys])])
+    return verdicts.machine([of.to_numpy() for _, of in logs.groupby([known[k] for k in keys])])
 
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:

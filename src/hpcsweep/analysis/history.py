@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import columns, compare, dataset, noise, sides
+from hpcsweep.analysis import compare, dataset, formats, sides, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.text import count
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hpcsweep.analysis.noise import Floats
     from hpcsweep.analysis.sides import Side
+    from hpcsweep.analysis.verdicts import Floats
     from hpcsweep.store.rundir import RunDir
 
 FEWEST: Final = 3  # runs
@@ -65,7 +65,7 @@ class History:
         }
         texts["steps"] = [said.get(key, "-") for key in table.index]
         return View(
-            title=f"{self.sweep}: {columns.label(self.metric)} over {count(len(self.runs), 'run')}",
+            title=f"{self.sweep}: {formats.label(self.metric)} over {count(len(self.runs), 'run')}",
             frame=self.rows.drop(columns="key"),
             texts=pd.DataFrame(texts),
             left=len(self.keys),
@@ -138,7 +138,7 @@ def _levels(logs: Floats) -> Floats:
         row: _Fit(logs[row, there]) for row, there in enumerate(found) if len(there) >= 2 * _HOLDS
     }
     usual = [*fits.values()]
-    variances, _ = noise.moderated(
+    variances, _ = verdicts.moderated(
         np.array([fit.variance for fit in usual]), np.array([float(fit.df) for fit in usual])
     )
     factor = 7 + 1.5 * np.log(max(len(usual), 1))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.analysis import best_layers, columns, dataset
+from hpcsweep.analysis import best_layers, dataset, formats
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.text import count
@@ -87,7 +87,7 @@ def read(  # noqa: PLR0913 - one argument per option
 
 def _what(metric: str) -> str:
     """Return ``ms`` for a time, and the name of any other column."""
-    return "ms" if metric.endswith("_ms") else columns.label(metric)
+    return "ms" if metric.endswith("_ms") else formats.label(metric)
 
 
 def _check(run: RunDir, rows: pd.DataFrame, by: str, metric: str) -> None:

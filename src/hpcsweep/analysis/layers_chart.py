@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib import rcParams
 from matplotlib.lines import Line2D
 
-from hpcsweep.analysis import columns, layers
+from hpcsweep.analysis import formats, layers
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
 from hpcsweep.analysis.roofline.labels import labels
 from hpcsweep.errors import UsageError
@@ -67,7 +67,7 @@ def _fill(figure: Figure, layers: View, names: Sequence[str], *, log: bool) -> N
     else:
         axes.set_xlim(left=0)
     axes.set_title(layers.title, wrap=True)
-    axes.set_xlabel(columns.label(record["metric"]))
+    axes.set_xlabel(formats.label(record["metric"]))
     axes.grid(which="major", axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     _legend(figure, table, names)

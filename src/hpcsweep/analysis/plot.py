@@ -1,7 +1,8 @@
 """Puts one column of a collected sweep over another, with a line per combination of the rest.
 
 A value is the median of the measured rows that share a line and an x: repeats with other seeds, and
-the values of axes that `by` leaves out. It is doubtful if any of these rows is doubtful.
+the values of axes that `by` leaves out. It is doubtful if any of these rows is doubtful. Its
+baseline is the row that is equal but for the columns that the baseline names.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import columns, dataset, speedup
+from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.merged import Condition, select
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import space
 from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.store.rundir import RunDir
@@ -93,7 +95,7 @@ class Plot:
     @property
     def compared(self) -> str:
         """The name of a comparison with the baseline."""
-        known = columns.is_time(self.y) or columns.is_rate(self.y)
+        known = formats.is_time(self.y) or formats.is_rate(self.y)
         return f"{'speed-up over' if known else 'ratio to'} {self.against}"
 
     @property
@@ -129,7 +131,7 @@ class Plot:
 
     def views(self) -> list[View]:
         """Return the values, and the comparison with the baseline; the first has both values."""
-        heading = f"{self.data.run.name}: {columns.label(self.y)} over {columns.label(self.x)}"
+        heading = f"{self.data.run.name}: {formats.label(self.y)} over {formats.label(self.x)}"
         where = f", where {self.where}" if self.where else ""
         texts, left = [self._table(_value)], 0 if self.numeric else 1
         if len(aligned([[*texts[0]], *texts[0].to_numpy().tolist()])[0]) > _WIDEST:
@@ -203,7 +205,7 @@ def read(  # noqa: PLR0913 - one argument per option
         raise UsageError("several columns --y are stacked: leave out --by and --baseline")
     data = dataset.read(run, where)
     match = data.pairs(baseline)
-    speedup.check_where(data.conditions(where), match)
+    _check_where(data.conditions(where), match)
     rows = _needed(data, [name for name in (x, *parts, *by) if name], (*match, *_ENDS.get(y, ())))
     if len(parts) > 1:
         rows, y, by = _parts(data, rows, parts)
@@ -221,7 +223,7 @@ def read(  # noqa: PLR0913 - one argument per option
     notes += space.legend(data.maps)
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
     if match:
-        rows, told = speedup.compare(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
+        rows, told = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
         notes += told
     lines = _lines(rows, x, y, telling)
     if len(parts) > 1:
@@ -304,7 +306,7 @@ def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line,
         found.setdefault(tuple(line), []).append(Dot(**cell))
     return tuple(
         Line(
-            columns.label(line[0])
+            formats.label(line[0])
             if by == (_PART,)
             else ", ".join(map(dataset.format_labelled, by, line)),
             dict(zip(by, line, strict=True)),
@@ -320,3 +322,48 @@ def _value(dot: Dot) -> str:
 
 def _ratio(dot: Dot) -> str:
     return "- " if dot.speedup is None else f"{dot.speedup:.3g}x{'?' if dot.unsure else ' '}"
+
+
+def _check_where(where: Sequence[Condition], match: Mapping[str, str]) -> None:
+    """Raise `UsageError` where the rows that are chosen cannot have the values of a baseline."""
+    for column, value in match.items():
+        asked = [one for one in where if one.column == column and one.sign == "="]
+        if asked and all(one.value != value and ".." not in one.value for one in asked):
+            told, base = ",".join(map(str, asked)), f"{column}={value}"
+            raise UsageError(
+                f"--where {told} leaves out the rows of --baseline {base}; write no {column} in "
+                f"--where: with --baseline {base} every {column} is compared with {value}"
+            )
+
+
+def speedups(
+    rows: pd.DataFrame, y: str, match: Mapping[str, str], ignore: Collection[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows with the columns `speedup` and `unsure`, and notes for the reader.
+
+    `rows` has a column `doubtful`. The baseline of a row has the values of `match`, and the row's
+    own value on every other axis that varies, except those in `ignore`. Where several rows are the
+    baseline, their median counts. Of a time `speedup` is baseline over row, of anything else row
+    over baseline, so more is faster. It is NaN where a row has no baseline, and `unsure` where the
+    baseline is doubtful.
+
+    Raises:
+        UsageError: no row has the values of `match`.
+    """
+    axes = [a for a in dataset.varying_axes(rows) if a not in {*match, *ignore}]
+    keys = ["all", *axes]  # so that there is a key where no axis varies
+    rows = rows.assign(all=0)
+    ours = [Condition(column, "=", value) for column, value in match.items()]
+    base = select(rows, ours).groupby(keys, dropna=False)
+    known = base.agg(base=(y, "median"), base_rows=(y, "count"), base_doubt=("doubtful", "any"))
+    found = rows.merge(known.reset_index(), on=keys, how="left")
+    ratio = found["base"] / found[y] if formats.is_time(y) else found[y] / found["base"]
+    notes = []
+    alone = int(found["base"].isna().sum())
+    if alone:
+        wanted = ", ".join(f"{column}={value}" for column, value in match.items())
+        same = f" with the same {', '.join(axes)}" if axes else ""
+        notes.append(f"{alone} points have no baseline: no row has {wanted}{same}")
+    if (most := found["base_rows"].max()) > 1:
+        notes.append(f"a baseline matches up to {most:g} rows; their median counts")
+    return found.assign(speedup=ratio, unsure=found["base_doubt"].eq(other=True)), notes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcsweep.analysis import columns, dataset
+from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
 from hpcsweep.errors import UsageError
 
@@ -55,13 +55,13 @@ def _fill(figure: Figure, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     panels = rows[:, 0]
     top, bottom = panels[0], panels[-1]
     _panel(top, plot, lambda dot: (dot.y, dot.doubtful))
-    top.set_title(f"{plot.data.run.name}: {columns.label(plot.y)}", wrap=True)
-    top.set_ylabel(columns.label(plot.y))
+    top.set_title(f"{plot.data.run.name}: {formats.label(plot.y)}", wrap=True)
+    top.set_ylabel(formats.label(plot.y))
     if plot.against:
         _panel(bottom, plot, lambda dot: (dot.speedup, dot.unsure))
         bottom.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
         bottom.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
-    bottom.set(xlabel=columns.label(plot.x))
+    bottom.set(xlabel=formats.label(plot.x))
     caption(figure, dataset.hardware(plot.rows))
     _scales(panels, plot, log_x=log_x, log_y=log_y)
     _legend(figure, top, plot)

@@ -1,14 +1,17 @@
-"""Compares the algorithms of a collected sweep in one table.
+"""Compares the algorithms of a collected sweep in one table; of a training sweep, where steps go.
 
 Rows are configurations, columns are algorithms, cells are medians in milliseconds, or the values of
-another column. A cell says how
-much of the convolutions its algorithm did, if not all, since a `winograd` time of a network that
-mostly fell back to `auto` is not a Winograd time. Unreliable medians carry a question mark.
+another column. A cell says how much of the convolutions its algorithm did, if not all, since a
+`winograd` time of a network that mostly fell back to `auto` is not a Winograd time. Unreliable
+medians carry a question mark.
 
 The fastest has a star only if it is valid and reliable, its algorithm did a part of the work, and
 it is ahead by more than what varies between visits (`verdicts`): passes of one visit agree better
 with each other than with the next. Of single visits the controls of the machine tell how much
 varies; where they do not suffice, the fastest is named as what it is, the fastest here.
+
+Of training, `step` is the median of the training pass. The phases are means of the phase pass, so
+they add up to a mean step, which differs from `step` where steps are noisy.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import columns, dataset, noise, report_training, verdicts
+from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
 
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.report_training import TrainingReport
     from hpcsweep.analysis.verdicts import Fastest
     from hpcsweep.store.rundir import RunDir
 
@@ -83,7 +85,7 @@ class Report:
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
         marks += [_HERE.format(" to ".join(ends))] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
-        what = "median ms of one pass" if self.metric == _MEDIAN else columns.label(self.metric)
+        what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)
         return [View(
             title=f"{self.data.run.name}: {what} ({self.data.counts()})",
             frame=pd.DataFrame(
@@ -116,7 +118,7 @@ def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | Training
 def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     """Return the report of measured points; `UsageError` where none has a number."""
     if data.trains and not metric:
-        return report_training.make(data)
+        return _of_training(data)
     metric = metric or _MEDIAN
     if metric in catalog.AXES:
         raise UsageError(f"{metric} is an axis, which tells the rows apart; --metric takes a value")
@@ -127,7 +129,7 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     )
     keys = _keys(table)
     table = _used(table, keys)
-    ahead = _ahead(rows.loc[table.index], table, metric) if columns.is_time(metric) else {}
+    ahead = _ahead(rows.loc[table.index], table, metric) if formats.is_time(metric) else {}
     lines = []
     for number, group in table.sort_values(list(keys)).groupby("group", sort=False):
         first = group.iloc[0]
@@ -155,7 +157,7 @@ def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, Fa
         "name": table["algorithm"],
         "visit": dataset.visits(rows),
         "log": np.log(rows[metric].where(rows[metric] > 0)),
-        "within": noise.within(rows, metric),
+        "within": verdicts.within(rows, metric),
     })  # fmt: skip
     unknown = times["group"][dataset.flagged(rows, {"lonely"})]  # what these take, nobody knows
     fit = took_part & ~times["group"].isin(unknown)
@@ -206,4 +208,87 @@ def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> s
         return f"-{share}"
     mark = "*" if row["fastest"] == name else "'" if row["fastest_here"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
-    return f"{value:{'.3f' if columns.is_time(metric) else '.5g'}}{mark}{doubt}{share}"
+    return f"{value:{'.3f' if formats.is_time(metric) else '.5g'}}{mark}{doubt}{share}"
+
+
+_STEP_KEYS: Final = ("model", "batch_size")
+PHASES: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
+# column, heading, format: of one step, in milliseconds
+STEP: Final = (
+    ("throughput_sps", "samples/s", ".1f"),
+    ("median_ms", "step", ".3f"),
+    *((f"phase_{part}_ms", part, ".3f") for part in PHASES),
+    ("algorithm_coverage_pct", "covered", ""),
+    ("mem_peak_bytes", "MiB", ".0f"),
+    ("params", "Mparams", ".1f"),
+    ("val_accuracy_before", "acc before", ".3f"),
+    ("val_accuracy_after", "acc after", ".3f"),
+)
+# the same parts over the whole training, in seconds
+WHOLE: Final = (
+    *((f"{part}_total_s", part, ".3f") for part in PHASES),
+    ("train_s", "all", ".3f"),
+    ("epoch_s", "epoch", ".3f"),
+)
+_COVERAGE: Final = "algorithm_coverage_pct"
+_UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """The figures of one training sweep: a row per configuration, which `keys` tell apart."""
+
+    data: Dataset
+    keys: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+
+    def views(self) -> list[View]:
+        """Return the tables of a step and of the whole training; the first has all values."""
+        heading = f"{self.data.run.name}: training, ms of a step ({self.data.counts()})"
+        partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in self.rows)
+        step = [column for column in STEP if partial or column[0] != _COVERAGE]
+        notes = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []
+        notes += self.data.notes()
+        record = {**self.data.record(self.rows), "notes": notes}
+        frame = pd.DataFrame(self.rows, dtype=object)
+        left = len(self.keys)
+        return [
+            View(heading, frame, self._texts(step), left, record=record),
+            View(
+                "seconds of the whole training", frame, self._texts(WHOLE), left, notes,
+                marks=dataset.unreliable(self.data.rows),
+            ),
+        ]  # fmt: skip
+
+    def _texts(self, columns: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
+        keys = {
+            key: [dataset.format_value(key, row[key]) for row in self.rows] for key in self.keys
+        }
+        cells = {
+            head: [_step_cell(row, name, form) for row in self.rows] for name, head, form in columns
+        }
+        return pd.DataFrame({**keys, **cells})
+
+
+def _of_training(data: Dataset) -> TrainingReport:
+    """Return the report of measured training points."""
+    varying = dataset.varying_axes(data.rows)
+    keys = tuple(axis for axis in catalog.AXES if axis in _STEP_KEYS or axis in varying)
+    columns = [*keys, *(name for name, _, _ in (*STEP, *WHOLE) if name in data.rows)]
+    ordered = data.rows.sort_values(list(keys))
+    doubtful = dataset.doubtful(ordered) | ~dataset.valid(ordered)
+    rows = tuple(
+        {**{name: dataset.to_json(name, row[name]) for name in columns}, "doubtful": bool(bad)}
+        for row, bad in zip(ordered.to_dict("records"), doubtful, strict=True)
+    )
+    return TrainingReport(data, keys, rows)
+
+
+def _step_cell(row: dict[str, Any], name: str, form: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return "-"
+    if name == _COVERAGE:
+        return dataset.share(value).strip() or "100 %"
+    text = format(value / _UNITS.get(name, 1), form)
+    return f"{text}?" if row["doubtful"] and name == "median_ms" else text

@@ -127,7 +127,7 @@ def _confirmed(found: Best) -> View:
     """Measure the maps on this machine, in turns with the default."""
     import tempfile
 
-    from hpcsweep.analysis import confirm
+    from hpcsweep.analysis import best
     from hpcsweep.cli.common import request_of
     from hpcsweep.measure import pairs
     from hpcsweep.spec import sweep_file
@@ -137,12 +137,12 @@ def _confirmed(found: Best) -> View:
         path = Path(folder) / "map.yaml"
         path.write_text(found.sweep_file(), encoding="utf-8")
         asked = request_of(sweep_file.load(path), "local", Options())
-    confirm.check_device(found, asked.device)
+    best.check_device(found, asked.device)
     measured = []
-    for number, (default, mixed) in enumerate(confirm.pairs(found, asked.points()), 1):
+    for number, (default, mixed) in enumerate(best.pairs(found, asked.points()), 1):
         answer.note(f"  measures {number} of {len(found.table)}")
         measured.append(pairs.measure(default, mixed, {"gpu": asked.device}))
-    return confirm.view(
+    return best.confirmed(
         found, [one.default_ms for one in measured], [one.ratios for one in measured]
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import altair as alt
 
-from hpcsweep.analysis import columns
+from hpcsweep.analysis import formats
 from hpcsweep.analysis.output import COLOURS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Painter:
         rest = [alt.Detail(axis, type="nominal") for axis in self.seen.filters]
         base = self._chart("points").transform_filter(_there(y))
         base = base.encode(x=self._x(), color=self._colour(), detail=rest)
-        label = columns.label(y)
+        label = formats.label(y)
         axis = alt.Axis(format="~s") if label.endswith("(bytes)") else alt.Axis()
         height = alt.Y(y, type="quantitative", title=label, scale=alt.Scale(zero=True), axis=axis)
         lively = alt.selection_point(fields=[self.seen.colour], bind="legend", name="chosen")
@@ -138,7 +138,7 @@ class Painter:
         numbers = [alt.Tooltip(f"{n}:Q", format=".4~g") for n in ("ms", "default_ms", "gain_pct")]
         kind = "nominal" if self.seen.x == self.seen.colour else "ordinal"
         found = self._chart("best", by_colour=False).mark_rect().encode(
-            x=alt.X(self.seen.x, type=kind, title=columns.label(self.seen.x),
+            x=alt.X(self.seen.x, type=kind, title=formats.label(self.seen.x),
                     axis=alt.Axis(labelOverlap=True)),
             y=alt.Y("layer:N", title=None, sort=None),
             color=self._colour(),
@@ -172,7 +172,7 @@ class Painter:
         ticks = self._chart("points").transform_filter(_there(y)).mark_tick(thickness=3, size=22)
         whole = alt.Scale(domain=[0, 100])
         found = ticks.encode(
-            x=alt.X(y, type="quantitative", title=columns.label(y), scale=whole),
+            x=alt.X(y, type="quantitative", title=formats.label(y), scale=whole),
             y=alt.Y(self.seen.colour, type="nominal", title=None, sort=[*self.values]),
             color=self._colour(legend=None),
             tooltip=self._tips(y),
@@ -199,10 +199,10 @@ class Painter:
     def _x(self) -> alt.X:
         if self.seen.x == self.seen.colour:
             return alt.X(
-                self.seen.x, type="nominal", title=columns.label(self.seen.x), sort=[*self.values]
+                self.seen.x, type="nominal", title=formats.label(self.seen.x), sort=[*self.values]
             )
         return alt.X(
-            self.seen.x, type="quantitative", title=columns.label(self.seen.x),
+            self.seen.x, type="quantitative", title=formats.label(self.seen.x),
             scale=alt.Scale(zero=False, nice=False, padding=12),
             axis=alt.Axis(values=[*self.places]) if len(self.places) <= _TICKS else alt.Axis(),
         )  # fmt: skip
@@ -216,7 +216,7 @@ class Painter:
         names = dict.fromkeys((*texts, self.seen.x, y, *self.tips))
         kinds = dict.fromkeys((*texts, "flags", "point_id"), "nominal")
         return [
-            alt.Tooltip(name, type=kinds.get(name, "quantitative"), title=columns.label(name),
+            alt.Tooltip(name, type=kinds.get(name, "quantitative"), title=formats.label(name),
                         **({} if name in kinds else {"format": ".6~g"}))
             for name in names
         ]  # fmt: skip
@@ -250,7 +250,7 @@ class Painter:
 
 
 def _names(*fields: str) -> list[alt.Tooltip]:
-    return [alt.Tooltip(field, type="nominal", title=columns.label(field)) for field in fields]
+    return [alt.Tooltip(field, type="nominal", title=formats.label(field)) for field in fields]
 
 
 def _roof(roofs: Roofs, unit: str) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import best_layers, dataset, speedup
-from hpcsweep.analysis.report_training import PHASES
+from hpcsweep.analysis import best_layers, dataset, plot
+from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count
 
@@ -79,7 +79,7 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     if base := baseline(rows, seen):
         times = rows[[n for n in rows if n in {*catalog.AXES, "median_ms"}]]
         times = times.assign(doubtful=found["doubtful"])
-        compared, _ = speedup.compare(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
+        compared, _ = plot.speedups(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
         found = found.assign(speedup=compared["speedup"].to_numpy())
     return _texts(found, seen)
 

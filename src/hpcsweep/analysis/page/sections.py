@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import columns
+from hpcsweep.analysis import formats
 from hpcsweep.analysis.page import frames
 from hpcsweep.analysis.page.figures import Painter
 from hpcsweep.analysis.roofline import model as rooflines
@@ -67,7 +67,7 @@ def make(data: Dataset, seen: Layout, history: History | None = None) -> Drawn:
     places = [] if seen.x == seen.colour else sorted(points[seen.x].unique().tolist())
     painters = [Painter(seen, values, places, tips, gpu) for gpu in seen.gpus or ("",)]
     found = {"points": points}
-    x = columns.label(seen.x)
+    x = formats.label(seen.x)
 
     def each(paint: Callable[[Painter], Figure]) -> list[Figure]:
         return [paint(one) for one in painters]
@@ -109,7 +109,7 @@ def _of_layers(
         return [], []
     some = frames.at_some_places(layers, seen)
     found["kinds"], found["slowest"] = frames.kinds(some, seen), frames.slowest(some, seen)
-    at = "" if seen.x == seen.colour else f", at the {columns.label(seen.x)} chosen above"
+    at = "" if seen.x == seen.colour else f", at the {formats.label(seen.x)} chosen above"
     kinds = each(lambda one: one.stacked("kinds", "op", "Time by kind of layer"))
     lines = _most(found["slowest"], seen)
     slowest = each(lambda one: one.slowest("The slowest layers", lines))
@@ -123,7 +123,7 @@ def _of_layers(
             "Calls that fell back do not count. hpcsweep best predicts what that would gain."
         )
         figures = each(
-            lambda one: one.best(f"Fastest algorithm by {columns.label(seen.x)}", _most(best, seen))
+            lambda one: one.best(f"Fastest algorithm by {formats.label(seen.x)}", _most(best, seen))
         )
         sections.append(Section("best", "Fastest algorithm of each convolution", note, figures))
     return sections, frames.ordered(some, seen.x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import astuple, dataclass
 from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,18 +14,20 @@ import jinja2
 import pandas as pd
 
 from hpcsweep import __version__, extras, files
-from hpcsweep.analysis import columns, dataset, formats, output, report
-from hpcsweep.analysis.page import frames, tables
+from hpcsweep.analysis import dataset, formats, output, report
+from hpcsweep.analysis.page import frames
+from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import ResultsError
 from hpcsweep.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from hpcsweep.analysis.dataset import Dataset
     from hpcsweep.analysis.history import History
     from hpcsweep.analysis.page.frames import Layout
     from hpcsweep.analysis.page.sections import Drawn
     from hpcsweep.store.rundir import RunDir
-
 
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
@@ -74,10 +77,10 @@ def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
         controls=_controls(data.rows, seen, drawn.places),
         sections=drawn.sections,
         report=formats.written(report.make(data).views(), "table"),
-        points=tables.points(shown, seen),
-        failures=tables.failures(data),
-        flags=tables.flags(data.rows),
-        machines=tables.environment(data.rows),
+        points=_all_points(shown, seen),
+        failures=_failures(data),
+        flags=_flags(data.rows),
+        machines=_environment(data.rows),
         css=_resource("page.css"),
         script=_resource("page.js"),
         library=library.replace("</script", "<\\/script"),
@@ -95,14 +98,14 @@ def _controls(rows: pd.DataFrame, seen: Layout, places: list[str]) -> list[dict[
         found.append(
             {
                 "name": axis,
-                "label": columns.label(axis),
+                "label": formats.label(axis),
                 "choices": values,
                 "chosen": chosen,
                 "all": True,
             }
         )
     if places and seen.x != seen.colour:
-        label = f"layers at {columns.label(seen.x)}"
+        label = f"layers at {formats.label(seen.x)}"
         found.append(
             {"name": "at", "label": label, "choices": places, "chosen": places[-1], "all": False}
         )
@@ -167,3 +170,86 @@ def _library() -> str:
     except (OSError, ResultsError):  # a home that cannot be written costs only time
         pass
     return script
+
+
+_POINT: Final = (
+    "status", "median_ms", "ci95_lo_ms", "ci95_hi_ms", "throughput_ips", "throughput_sps", "n",
+    "algorithm_coverage_pct", "mem_peak_bytes", "energy_j", "flags", "point_id",
+)  # fmt: skip
+_MACHINE: Final = (
+    *("device_name", "node", *MUST_AGREE, "backend", "hpcsweep_version", "profile"),
+    *("power_limit_w", "sm_clock_mhz_mean", "num_threads"),
+)
+_FEW: Final = 6  # values of a cell that are named
+
+
+@dataclass(frozen=True)
+class Table:
+    """Heads with their columns, and rows of cells as text; a number cell is a (text, value)."""
+
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[tuple[str, Any]]]
+
+
+def _all_points(rows: pd.DataFrame, seen: Layout) -> Table:
+    """Return a row per point, measured or not."""
+    wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
+    names = [name for name in wanted if name in rows and rows[name].notna().any()]
+    return Table([(name, formats.label(name)) for name in names], [*_cells(rows, names)])
+
+
+def _failures(data: Dataset) -> Table:
+    """Return why points were not measured, as the report tells it."""
+    heads = [(name, name) for name in ("status", "reason", "points", "first")]
+    rows = [[(str(cell), cell) for cell in astuple(one)] for one in data.failures()]
+    return Table(heads, rows)
+
+
+def _flags(rows: pd.DataFrame) -> Table:
+    """Return the flags that rows carry, what they mean, and how many points have them."""
+    found = rows["flags"].dropna().str.split(";").explode() if "flags" in rows else rows.iloc[:0, 0]
+    counts = found[found != ""].value_counts()
+    cells = [
+        [(str(flag), flag), (FLAGS.get(str(flag), ""), ""), (str(number), int(number))]
+        for flag, number in counts.items()
+    ]
+    return Table([("flag", "flag"), ("meaning", "meaning"), ("points", "points")], cells)
+
+
+def _environment(rows: pd.DataFrame) -> Table:
+    """Return what is known of each GPU: a column per GPU, and a row per fact."""
+    gpus = list(rows["gpu"].dropna().unique())
+    facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
+    groups = [rows[rows["gpu"] == gpu] for gpu in gpus]
+    cells = [
+        [(formats.label(name), name), *((_values(group, name), "") for group in groups)]
+        for name in facts
+    ]
+    return Table([("fact", ""), *((gpu, gpu) for gpu in gpus)], cells)
+
+
+def _values(rows: pd.DataFrame, name: str) -> str:
+    """Return the values of a column in order; of many numbers the lowest and the highest."""
+    values = sorted(rows[name].dropna().unique())
+    if len(values) > _FEW and not isinstance(values[0], str):
+        return (
+            f"{dataset.format_value(name, values[0])} to {dataset.format_value(name, values[-1])}"
+        )
+    more = f", ... ({len(values)})" if len(values) > _FEW else ""
+    return ", ".join(dataset.format_value(name, value) for value in values[:_FEW]) + more
+
+
+def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str, Any]]]:
+    """Return the cells of rows: the text, and the value that sorts them."""
+    for record in rows[[*names]].itertuples(index=False):
+        pairs = (
+            (name, dataset.to_json(name, value)) for name, value in zip(names, record, strict=True)
+        )
+        yield [
+            ("" if value is None else _text(value), "" if value is None else value)
+            for _, value in pairs
+        ]
+
+
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

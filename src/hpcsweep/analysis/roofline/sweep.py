@@ -16,8 +16,8 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.dataset import Dataset
+from hpcsweep.analysis.merged import select
 from hpcsweep.analysis.roofline.work import Export, Work
-from hpcsweep.analysis.where import select
 from hpcsweep.catalog.axes import AXES, may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.store.rundir import RunDir
