@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from hpcsweep.analysis import formats, layers
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
-from hpcsweep.analysis.roofline.labels import labels
+from hpcsweep.analysis.roofline.work import labels
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:

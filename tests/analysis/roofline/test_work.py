@@ -1,10 +1,13 @@
-"""Roofs: the least time of a piece of work, and the peaks of devices."""
+"""Pieces of work, their roofs, their labels, and the reader of profilers' tables."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from hpcsweep.analysis.roofline.work import Roofs, Work, roofs_of
+from hpcsweep.analysis.roofline import work
+from hpcsweep.analysis.roofline.work import Roofs, Work, labels, roofs_of, shortened
 from hpcsweep.catalog.gpus import DEVICES, GPUS
 from hpcsweep.errors import UsageError
 
@@ -40,3 +43,60 @@ def test_every_device_of_the_table_has_its_dense_roofs(gpu):
 def test_mi250_is_one_of_two_dies():
     """A module's peak would halve every share."""
     assert roofs_of(GPUS["mi250"]).bandwidth == 1638e9
+
+
+FILE = Path("x.csv")
+
+
+def test_rows_are_labelled_with_their_lines():
+    """Lines that are no part of the table are empty; cells stay text, commas included."""
+    rows = work.table(FILE, ["", '"a","b"', "", '"1","2,3"', "", '"","n/a"'], 1, "how")
+    assert list(rows.columns) == ["a", "b"]
+    assert list(rows.index) == ["x.csv, line 4", "x.csv, line 6"]
+    assert rows.to_numpy().tolist() == [["1", "2,3"], ["", "n/a"]]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("1", "x.csv, line 3: 1 of 2 cells: the export was cut; how"),
+        ("1,2,3", "Expected 2 fields in line 3, saw 3: the export was cut; how"),
+        ('"1","2', "x.csv: unexpected end of data: the export was cut; how"),
+        ('"1"x,2', "the export was cut; how"),
+    ],
+)
+def test_a_row_that_does_not_fit_the_header_is_refused(row, words):
+    """Half of a table is no table."""
+    with pytest.raises(UsageError) as told:
+        work.table(FILE, ["a,b", "", row], 0, "how")
+    assert words in str(told.value)
+
+
+KERNEL = (
+    "void at::native::implicit_convolve_sgemm<float, (int)128, (bool)0, at::Array<char *, {}>>"
+    "(int, const T1 *, void (*)(int))"
+)
+
+
+def test_long_texts_lose_their_middle():
+    """Both ends tell names apart; the width is kept to the character."""
+    assert shortened("abc", 3) == "abc"
+    assert shortened("a" * 20 + "b" * 20, 11) == "aaaaa...bbb"
+    assert [len(shortened("x" * 99, width)) for width in range(8, 60)] == list(range(8, 60))
+
+
+def test_a_kernel_is_labelled_without_what_every_kernel_has():
+    """Return type, namespaces, casts and parameters."""
+    name = KERNEL.format(2)
+    label = "implicit_convolve_sgemm<float, 128, 0, at::Array<char *, 2>>"
+    assert labels([name], 80) == {name: label}
+    assert labels(["(anonymous namespace)::k(int)", "sgemm"], 80) == {
+        "(anonymous namespace)::k(int)": "k",
+        "sgemm": "sgemm",
+    }
+
+
+def test_labels_differ_where_what_is_left_of_names_does_not():
+    """Otherwise two kernels would look like one."""
+    names = ["void a::k<1>(int)", "void b::k<1>(int)", "void c::k<1>(float)"]
+    assert list(labels(names, 20).values()) == ["k<1>", "k<1> #2", "k<1> #3"]

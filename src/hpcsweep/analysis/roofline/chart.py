@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.transforms import offset_copy
 
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
-from hpcsweep.analysis.roofline.labels import labels
 from hpcsweep.analysis.roofline.model import Roofline
-from hpcsweep.analysis.roofline.work import Work
+from hpcsweep.analysis.roofline.work import Work, labels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

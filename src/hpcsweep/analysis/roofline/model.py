@@ -13,9 +13,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep.analysis.roofline import export_file, ncu, ncu_export, rocprof, sweep
-from hpcsweep.analysis.roofline.labels import labels, shortened
-from hpcsweep.analysis.roofline.work import TOLERANCE, Export, Roofs, Work, roofs_of, summed
+from hpcsweep.analysis.roofline import ncu, rocprof, sweep, work
+from hpcsweep.analysis.roofline.work import (
+    TOLERANCE,
+    Export,
+    Roofs,
+    Work,
+    labels,
+    roofs_of,
+    shortened,
+    summed,
+)
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.rundir import RunDir
@@ -228,8 +236,8 @@ def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
         raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")
     if first.suffix == ".ncu-rep":
         raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
-    lines = export_file.text(first).splitlines()
-    if any(map(rocprof.is_export, lines)) and not any(map(ncu_export.is_export, lines)):
+    lines = work.text(first).splitlines()
+    if any(map(rocprof.is_export, lines)) and not any(map(ncu.is_export, lines)):
         return rocprof.read(sources)
     if len(sources) > 1:
         raise UsageError(f"{sources[1]}: only the passes of rocprofv3 are joined; give one export")

@@ -1,4 +1,11 @@
-"""What kernels did, from the metrics of an NVIDIA Nsight Compute export.
+"""What kernels did, from the CSV export of NVIDIA Nsight Compute.
+
+There are two layouts, which differ in their header. `--page raw` has one row per launch, a column
+per metric, and a row of units below the header. `--page details` has one row per metric, with the
+columns "Metric Name", "Metric Unit" and "Metric Value". Launches are told apart by "ID" and never
+by kernel name, since a network launches the same kernel many times. ncu scales every value for
+reading and gives each a unit of its own. Units are decimal: a Kbyte is 1000 bytes. An unknown unit,
+number or layout is refused: a wrong number is worse than none.
 
 Time is `gpu__time_duration.sum` and bytes are those of the DRAM. Operations are counted by unit:
 thread-level instructions of the FP32, FP64 and FP16 pipes, with a fused multiply-add as two, and
@@ -9,17 +16,144 @@ that runs on tensor cores is refused where nothing counts them.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pandas as pd
 
-from hpcsweep.analysis.roofline import export_file, ncu_export
-from hpcsweep.analysis.roofline.ncu_export import HOW, Launches
+from hpcsweep.analysis.roofline import work
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
+
+HOW: Final = (
+    "collect with: ncu --csv --page raw --metrics $(hpcsweep roofline --metrics ncu) PROGRAM > "
+    "kernels.csv"
+)
+
+# Units by quantity, as patterns; the first group is a prefix, and the second that of a divisor.
+SECONDS: Final = r"([mun]?)(?:s|sec|second)"
+BYTES: Final = rf"([KMGTP]?)(?:byte|B)(?:/{SECONDS})?"  # or bytes per second
+OPERATIONS: Final = r"(?:([KMGTP]?)(?:inst|ops?)|1?)(?:/cycle)?"  # older versions write no unit
+CYCLES: Final = rf"([KMGTP]?)(?:[Hh]z|cycle(?:/{SECONDS})?)"  # per second
+_PREFIXES: Final = dict(zip("numKMGTP", (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9, 1e12, 1e15), strict=True))
+_NUMBER: Final = r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"
+_NOT_MEASURED: Final = ("", "n/a", "(!) n/a", "nan")
+_METRIC, _VALUE, _UNIT = "Metric Name", "Metric Value", "Metric Unit"
+_IDENTITY: Final = ("ID", "Kernel Name", "Process ID", "CC")
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The kernel launches of an export, labelled by ID."""
+
+    path: Path
+    kernels: pd.Series[str]
+    capabilities: pd.Series[str]
+    metrics: dict[str, pd.DataFrame]  # with the columns "Metric Value" and "Metric Unit"
+
+    def name(self, ident: str) -> str:
+        """Return how a message names a launch."""
+        return f"{self.path}: ID {ident} ({self.kernels[ident][:60]})"
+
+    def values(self, metric: str, known_units: str) -> pd.Series[float]:
+        """Return a metric of every launch in base units, of which `known_units` is the pattern.
+
+        Raises:
+            UsageError: a launch lacks it, or its number or unit is unknown.
+        """
+        cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
+        texts, units = cells[_VALUE].str.strip(), cells[_UNIT].str.strip()
+        for ident in texts.index[texts.isin(_NOT_MEASURED)]:
+            raise UsageError(
+                f"{self.name(ident)} lacks {metric}: the export was cut, or ncu could not measure "
+                f"it; {HOW}"
+            )
+        for ident in texts.index[~texts.str.fullmatch(_NUMBER)]:
+            raise UsageError(
+                f"{self.name(ident)}: {metric} is '{texts[ident]}', which is no number as ncu "
+                "writes it (1,234.5); export with LC_ALL=C"
+            )
+        factors = units.map(lambda unit: factor_of(unit, known_units)).astype(float)
+        for ident in texts.index[factors.isna()]:
+            raise UsageError(
+                f"{self.name(ident)}: the unit '{units[ident]}' of {metric} is not known; export "
+                "with --print-units base"
+            )
+        return texts.str.replace(",", "").astype(float) * factors
+
+
+def factor_of(unit: str, known_units: str) -> float:
+    """Return how many base units a unit is; NaN where the pattern does not match it."""
+    match = re.fullmatch(known_units, unit[:1].upper() + unit[1:] if "hz" in unit else unit)
+    if match is None:
+        return math.nan
+    scale, divisor = (_PREFIXES.get(prefix or "", 1.0) for prefix in (*match.groups(), "")[:2])
+    return scale / divisor
+
+
+def is_export(line: str) -> bool:
+    """Tell whether a line is the header of an export."""
+    return line.startswith(('"ID"', "ID,")) and "Kernel Name" in line
+
+
+def read_launches(path: Path) -> Launches:
+    """Read the launches of an export.
+
+    Raises:
+        UsageError: it is no export, it was cut, or there are several in one file.
+    """
+    lines = work.text(path).splitlines()
+    rows = _rows(path, lines)
+    identity = [name for name in _IDENTITY if name in rows]
+    launches = rows[identity].drop_duplicates()
+    for line, row in launches[launches["ID"].duplicated()].iterrows():
+        raise UsageError(
+            f"{line}: ID {row['ID']} again, for another launch; give one export at a time"
+        )
+    rows = rows.drop_duplicates(["ID", _METRIC, _VALUE, _UNIT])
+    again = rows.duplicated(["ID", _METRIC])
+    # names for people ("Memory Throughput") stand in several sections; counters do not differ
+    for line, row in rows[again & rows[_METRIC].str.contains("__")].iterrows():
+        raise UsageError(f"{line}: '{row[_METRIC]}' of ID {row['ID']} has two values")
+    announced = sum(line.startswith("==PROF== Profiling ") for line in lines)
+    if launches.empty or announced > len(launches):
+        raise UsageError(
+            f"{path}: {len(launches)} launches, and ncu announced {announced or 'some'}: the "
+            f"export was cut; {HOW}"
+        )
+    launches = launches.set_index("ID")
+    metrics = {str(name): cells.set_index("ID") for name, cells in rows[~again].groupby(_METRIC)}
+    capabilities = launches.get("CC", pd.Series("", launches.index))
+    return Launches(path, launches["Kernel Name"], capabilities, metrics)
+
+
+def _rows(path: Path, lines: Sequence[str]) -> pd.DataFrame:
+    """Return a row per launch and metric, as `--page details` has them."""
+    start = next((number for number, line in enumerate(lines) if is_export(line)), None)
+    if start is None:
+        raise UsageError(f'{path}: no line begins with "ID", so this is no ncu export; {HOW}')
+    # the program's own output and ncu's remarks may stand between the rows
+    quote = '"' if lines[start].startswith('"') else ""
+    table = [x if x.startswith(quote) and not x.startswith("==") else "" for x in lines]
+    rows = work.table(path, table, start, HOW)
+    for line in rows.index[(rows == rows.columns).all(axis=1)]:
+        raise UsageError(f"{line}: a second table; give one export at a time")
+    long = _METRIC in rows
+    needed = ["ID", "Kernel Name", *((_UNIT, _VALUE) if long else ())]
+    work.check_columns(path, rows, needed, HOW)
+    if long:
+        return rows
+    if rows.empty or rows["ID"].iloc[0]:
+        raise UsageError(f"{path}: no row of units below the header; {HOW}")
+    identity = [name for name in _IDENTITY if name in rows]
+    units, rows = rows.iloc[0], rows.iloc[1:]
+    rows = rows.melt(identity, var_name=_METRIC, value_name=_VALUE, ignore_index=False)
+    return rows.assign(**{_UNIT: rows[_METRIC].map(units)})
+
 
 TIME: Final = "gpu__time_duration.sum"
 DRAM: Final = "dram__bytes.sum"
@@ -85,8 +219,8 @@ def read(path: Path) -> Export:
         UsageError: it is no export, it was cut, it lacks a metric, or it holds an unknown unit or
             number.
     """
-    launches = ncu_export.read(path)
-    seconds = launches.values(_one_of(launches, TIME, "Duration"), ncu_export.SECONDS)
+    launches = read_launches(path)
+    seconds = launches.values(_one_of(launches, TIME, "Duration"), SECONDS)
     for ident in seconds.index[seconds <= 0]:
         raise UsageError(f"{launches.name(ident)} took no time; {HOW}")
     terms, notes = _terms(launches)
@@ -94,8 +228,8 @@ def read(path: Path) -> Export:
     if "fp16" in flops and flops["fp16"].any():
         notes.append("FP16 outside tensor cores: a lane per instruction; half2 does twice that")
     moved = _bytes(launches, seconds)
-    work = export_file.pieces(launches.kernels, flops, moved, seconds)
-    return Export(work, _device(launches), tuple(notes))
+    pieces = work.pieces(launches.kernels, flops, moved, seconds)
+    return Export(pieces, _device(launches), tuple(notes))
 
 
 def _device(launches: Launches) -> str:
@@ -111,7 +245,7 @@ def _bytes(launches: Launches, seconds: pd.Series[float]) -> pd.Series[float]:
         for names in ((DRAM,), _DRAM_PARTS):
             metrics = [name + suffix for name in names]
             if launches.metrics.keys() >= set(metrics):
-                values = [launches.values(metric, ncu_export.BYTES) for metric in metrics]
+                values = [launches.values(metric, BYTES) for metric in metrics]
                 return sum(values[1:], values[0]) * factor
     raise _lacks(launches, DRAM)
 
@@ -120,9 +254,9 @@ def _flops(launches: Launches, terms: list[_Term], seconds: pd.Series[float]) ->
     """Return the operations of every launch, a column per unit."""
     flops = pd.DataFrame(0.0, launches.kernels.index, list(dict.fromkeys(t.unit for t in terms)))
     for term in terms:
-        counts = launches.values(term.metric, ncu_export.OPERATIONS)
+        counts = launches.values(term.metric, OPERATIONS)
         if term.per_cycle:
-            clock = launches.values(_one_of(launches, _CLOCK), ncu_export.CYCLES)
+            clock = launches.values(_one_of(launches, _CLOCK), CYCLES)
             counts = counts * clock * seconds
         flops[term.unit] += term.weight * counts
     return flops
@@ -176,7 +310,7 @@ def _tensor_terms(launches: Launches) -> list[_Term] | None:
     if not pipe:
         return None
     name = min(pipe, key=len)
-    used = launches.values(name, ncu_export.OPERATIONS) > 0
+    used = launches.values(name, OPERATIONS) > 0
     for ident in used.index[used & ~launches.capabilities.isin(_VOLTA)]:
         raise UsageError(
             f"{launches.name(ident)} used tensor cores, and how many operations an instruction is "

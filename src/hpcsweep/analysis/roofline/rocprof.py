@@ -23,7 +23,7 @@ from typing import Final
 
 import pandas as pd
 
-from hpcsweep.analysis.roofline import export_file
+from hpcsweep.analysis.roofline import work
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
 
@@ -101,19 +101,19 @@ def read(paths: Sequence[Path]) -> Export:
     for name, (unit, weight) in _OPERATIONS.items():
         flops[unit] += weight * counters[name]
     names = dispatches["Kernel_Name"].droplevel("process")
-    return Export(export_file.pieces(names, flops, moved, seconds))
+    return Export(work.pieces(names, flops, moved, seconds))
 
 
 def _pass(path: Path) -> pd.DataFrame:
     """Return the counters of one pass: a row per dispatch and counter."""
-    text = export_file.text(path)
+    text = work.text(path)
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
-    rows = export_file.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
+    rows = work.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
     rows = rows.rename(columns={"Dispatch_ID": "Dispatch_Id"})
     counters = [name for name in rows if name.startswith(_COUNTERS)]
     needed = [*_LONG] if any(name in rows for name in _LONG) else []
-    export_file.check_columns(path, rows, [*needed, *_IDENTITY], HOW)
+    work.check_columns(path, rows, [*needed, *_IDENTITY], HOW)
     if rows.empty:
         raise UsageError(f"{path}: a header and no dispatch; {HOW}")
     # each pass is a run of its own, with other process ids: their order joins them
