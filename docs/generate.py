@@ -247,7 +247,9 @@ def _command(context: click.Context) -> str:
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
     value = "" if option.is_flag else f" {option.make_metavar(context)}"
-    shown = f" Default: `{option.default}`." if option.show_default else ""
+    told = isinstance(option.show_default, str)  # in words, else the value itself
+    default = option.show_default if told else f"`{option.default}`"
+    shown = f" Default: {default}." if option.show_default else ""
     return f"`{', '.join(option.opts)}{value}`", f"{option.help or ''}{shown}".strip()
 
 

@@ -128,6 +128,20 @@ def test_a_file_that_anybody_could_have_written_does_not_count(desk, config):
     desk.folder.chmod(0o700)
 
 
+def test_results_stand_beside_the_project_file(desk):
+    """Where it names no folder, too: a command in a folder below measures nothing again."""
+    desk.spec("", "hpcsweep.toml")
+    desk.spec(NOOP)
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    below = type(desk)(desk.folder / "below")
+    below.folder.mkdir()
+    done = below.run("submit", "../sweep.yaml", "--cluster", "local")
+    assert "nothing to measure" in done.stdout
+    assert not below.results.exists()
+    told = below.run("status", "none").stderr
+    assert f"{desk.results} has s" in told
+
+
 def test_commands_take_what_the_files_say(desk, config):
     """A default profile, a flag, a form, a list."""
     config("cluster = 'mine.yaml'\n[estimate]\nsample = 1\n")

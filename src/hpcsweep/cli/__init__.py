@@ -27,6 +27,7 @@ from hpcsweep.cli import (
 )
 from hpcsweep.cli.common import Commands
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
+from hpcsweep.spec import lookup
 
 
 def run() -> NoReturn:
@@ -99,8 +100,8 @@ class Program(Commands):
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
-    default="results",
-    show_default=True,
+    default=lookup.results_folder,
+    show_default="results, beside hpcsweep.toml if there is one",
     help="Folder for the results of sweeps.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print answers and errors only: no progress.")

@@ -39,7 +39,7 @@ def results_folder(given: str | os.PathLike[str] = "") -> Path:
             raise doc.complaint(("results",), "needs text; quote it if it is")
         if found:
             return path.parent / Path(found).expanduser()
-    return Path(found or "results")
+    return Path(found) if found else lookup.results_folder()
 
 
 def read(path: Path, table: tuple[str, ...] = ()) -> Document:

@@ -68,6 +68,13 @@ def config_files() -> Iterator[tuple[Path, tuple[str, ...]]]:
                     return
 
 
+def results_folder() -> Path:
+    """Return ``results`` beside the project's configuration file, else in the working directory."""
+    user = config_folder() / USER_FILE
+    project = [path.parent for path, _ in config_files() if path != user]
+    return Path(*project, "results")
+
+
 def _has_table(path: Path, name: str) -> bool:
     with suppress(OSError, UnicodeDecodeError):
         return not name or f"[{name}" in path.read_text(encoding="utf-8")

@@ -321,7 +321,7 @@ def open_run(root: Path, name: str) -> RunDir:
     run = RunDir(root / name)
     if not run.submissions_dir.is_dir():
         known = [found.name for found in all_runs(root)]
-        have = f"{root} has: {', '.join(known)}" if known else f"{root} has no results yet"
+        have = f"{root.absolute()} has {', '.join(known) or 'no results yet'}"
         raise UsageError(f"no results of a sweep '{name}'{suggest(name, known)} ({have})")
     manifest.check_layout(run.path)
     return run

@@ -114,7 +114,7 @@ def of_sweeps(results: Path, names: Sequence[str]) -> list[RunDir]:
         return [rundir.open_run(results, sweep_name(name)) for name in names]
     if found := rundir.all_runs(results):
         return found
-    raise UsageError(f"{results}: no results yet; `hpcsweep submit SPEC` makes some")
+    raise UsageError(f"{results.absolute()}: no results yet; `hpcsweep submit SPEC` makes some")
 
 
 def of_sweep(results: Path, name: str | None) -> RunDir:
