@@ -26,6 +26,7 @@ from hpcsweep.cli import (
     tables,
 )
 from hpcsweep.cli.common import Commands
+from hpcsweep.cli.settings import flag
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
 from hpcsweep.spec import lookup
 
@@ -96,7 +97,7 @@ class Program(Commands):
     },
 )
 @click.version_option(__version__, prog_name="hpcsweep")
-@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@flag("--debug", help="Show tracebacks.")
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
@@ -104,8 +105,8 @@ class Program(Commands):
     show_default="results, beside hpcsweep.toml if there is one",
     help="Folder for the results of sweeps.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print answers and errors only: no progress.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell what is started and read.")
+@flag("-q", "--quiet", help="Print answers and errors only: no progress.")
+@flag("-v", "--verbose", help="Tell what is started and read.")
 @click.pass_context
 def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - see run
     """Measure convolutional networks: from one YAML file to one checked table.

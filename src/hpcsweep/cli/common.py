@@ -13,7 +13,7 @@ import click
 from hpcsweep import environment, extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, say, show
-from hpcsweep.cli.settings import ByHand, Names
+from hpcsweep.cli.settings import ByHand, Names, flag
 from hpcsweep.errors import UsageError, suggest
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ where_option = click.option(
     help="Take only rows with these values. A column given twice means either value; also A!=B, "
     "A<B, A<=B, A>B, A>=B (in quotes), and A=LOW..HIGH.",
 )
-all_option = click.option("--all", is_flag=True, help="Take unreliable points, too.")
+all_option = flag("--all", help="Take unreliable points, too.")
 top_option = click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -195,7 +195,7 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     elif slurm.available():
         why = "this machine has sbatch, so it may be a login node"
     else:
-        return ("local",)
+        return "local"
     raise UsageError(
         f"{sweep.name}: --cluster is missing: {why}. Name a profile ({', '.join(profile.names())}; "
         f"local measures here), or set `cluster` with `hpcsweep init` or {environment.CLUSTER}"

@@ -20,7 +20,7 @@ from hpcsweep.cli.common import (
     top_option,
     where_option,
 )
-from hpcsweep.cli.settings import variable
+from hpcsweep.cli.settings import flag, variable
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,9 +82,8 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     help="The algorithm that a layer keeps unless another one is faster beyond the noise.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the maps as a sweep file.")
-@click.option(
+@flag(
     "--confirm",
-    is_flag=True,
     help="Measure each map here, in turns with the default: predicted against measured.",
 )
 @all_option
@@ -165,9 +164,8 @@ def _confirmed(found: Best) -> View:
     metavar="slower:N%",
     help="End with code 3 if a row is SLOWER by at least so much; the same with faster.",
 )
-@click.option(
+@flag(
     "--history",
-    is_flag=True,
     help="Show each configuration of FIRST over all its runs, three or more, with its steps.",
 )
 @all_option
@@ -242,10 +240,9 @@ def _limit(text: str) -> tuple[str, float]:
     help="Learn from the tables of these sweeps.",
 )
 @click.option("--cluster", metavar="NAME|PATH", default="local", help="Profile of the points.")
-@click.option("--fill", is_flag=True, help="Keep measured times; predict the other points only.")
-@click.option(
+@flag("--fill", help="Keep measured times; predict the other points only.")
+@flag(
     "--check",
-    is_flag=True,
     help="Leave out measured networks, sizes, algorithms and GPUs, predict them, show the errors.",
 )
 @click.pass_obj

@@ -23,6 +23,7 @@ from hpcsweep import extras
 from hpcsweep.cli import settings
 from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import request_of
+from hpcsweep.cli.settings import flag
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
 from hpcsweep.spec import lookup
 
@@ -48,9 +49,8 @@ _NONE: Final = "none"
     metavar="NAME|PATH",
     help="Default profile. Without it you are asked, or the first one that fits is taken.",
 )
-@click.option(
+@flag(
     "--project",
-    is_flag=True,
     help="Write into this folder (hpcsweep.toml, cluster_profiles/), not for your account.",
 )
 @click.option(
@@ -58,7 +58,7 @@ _NONE: Final = "none"
     type=click.Choice([*SHELLS, _NONE]),
     help="Shell to complete for. Default: that of $SHELL.",
 )
-@click.option("--noop", is_flag=True, help="Verify with a point that measures nothing.")
+@flag("--noop", help="Verify with a point that measures nothing.")
 @click.option(
     "--wait",
     type=click.FloatRange(min=0),
@@ -236,7 +236,7 @@ def _verified(
     if code == EXIT_INTERRUPTED or not submissions:
         raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
     trouble = _await_end(results, run, wait)
-    (row,) = outcomes.rows_of(run.shards_of(submissions[-1].id)).values() or ({},)
+    (row,) = outcomes.rows_of(run.shards_of(submissions[-1].id)).values() or ({})
     if row.get("status") != PointStatus.OK:
         why = row.get("status_reason") or trouble or "its job ended without a row"
         raise PointsFailed(f"the point was not measured: {why}; see `{run.command('logs')}`")

@@ -11,13 +11,14 @@ import click
 
 from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import Commands, cluster_option, request_of, sample_option
+from hpcsweep.cli.settings import flag
 
 
 @click.command()
 @click.argument("spec")
 @cluster_option
 @sample_option
-@click.option("--layers", is_flag=True, help="Print one line per convolution.")
+@flag("--layers", help="Print one line per convolution.")
 def verify(
     spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool
 ) -> CommandResult:
@@ -46,7 +47,7 @@ def verify(
 
 @click.command()
 @cluster_option
-@click.option("--deep", is_flag=True, help="Also check torch and the GPU, in another process.")
+@flag("--deep", help="Also check torch and the GPU, in another process.")
 @click.pass_obj
 def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandResult:
     """Check this machine, and a profile against its cluster.
@@ -145,8 +146,8 @@ def cluster() -> None:
     show_default=True,
     help="Folder for the profiles.",
 )
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-@click.option("--stdout", is_flag=True, help="Print the files, write nothing.")
+@flag("--force", help="Overwrite existing files.")
+@flag("--stdout", help="Print the files, write nothing.")
 def discover(out: Path, *, force: bool, stdout: bool) -> CommandResult:
     """Write a profile for every GPU type of this cluster.
 

@@ -19,7 +19,7 @@ from hpcsweep.cli.common import (
     top_option,
     where_option,
 )
-from hpcsweep.cli.settings import Names
+from hpcsweep.cli.settings import Names, flag
 from hpcsweep.errors import Implausible, UsageError
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -71,11 +71,11 @@ _summary = click.option("--summary", type=_PATH, help="Write the values as CSV."
     metavar="A=B,...",
     help="Show the speed-up over rows with these values.",
 )
-@click.option("--layers", is_flag=True, help="Show the slowest layers instead.")
+@flag("--layers", help="Show the slowest layers instead.")
 @top_option
 @all_option
-@click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
-@click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
+@flag("--log-x", help="Make the x axis logarithmic.")
+@flag("--log-y", help="Make the y axis logarithmic.")
 @_look_options
 @_out
 @_summary
@@ -165,19 +165,18 @@ def _no_axes(**options: object) -> None:
 @click.option(
     "--peak-bw", type=_POSITIVE, metavar="GB/s", help="Take this bandwidth instead of the GPU's."
 )
-@click.option(
+@flag(
     "--measure-cpu",
-    is_flag=True,
     help="Measure the peaks of this machine's processor, in float32; takes seconds.",
 )
 @click.option("--label", help="Set the title of text and picture.")
 @_look_options
 @_out
 @_summary
-@click.option("--by-name", is_flag=True, help="Sum launches by kernel, layer calls by layer.")
-@click.option("--layers", is_flag=True, help="Show the layer calls of a sweep, not its points.")
+@flag("--by-name", help="Sum launches by kernel, layer calls by layer.")
+@flag("--layers", help="Show the layer calls of a sweep, not its points.")
 @where_option
-@click.option("--sample", is_flag=True, help="Use the example export (computed, not measured).")
+@flag("--sample", help="Use the example export (computed, not measured).")
 @click.option(
     "--metrics",
     type=click.Choice(["ncu", "rocprof"]),

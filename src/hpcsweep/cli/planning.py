@@ -19,6 +19,7 @@ from hpcsweep.cli.common import (
     request_of,
     sample_option,
 )
+from hpcsweep.cli.settings import flag
 from hpcsweep.text import count, in_columns
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _REMEMBERED: Final = 4096  # values of a column
 
 @click.command()
 @click.argument("spec")
-@click.option("--all", is_flag=True, help="Show every point, not only the first ten.")
+@flag("--all", help="Show every point, not only the first ten.")
 @cluster_option
 @sample_option
 @click.pass_obj

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ _DEFAULT_CLUSTER: Final = (("submit", "cluster"), ("estimate", "cluster"))
 _NOT_IN_FILES: Final = ("cluster", "debug")
 _META: Final = "hpcsweep.settings"
 _WRONG: Final = "hpcsweep.settings.wrong"
+
+
+flag = partial(click.option, is_flag=True)
 
 
 class Names(click.types.StringParamType):
@@ -256,7 +260,7 @@ def unknown_variables(program: click.Command) -> list[str]:
 
 @click.command()
 @click.argument("command", required=False)
-@click.option("--all", is_flag=True, help="Show defaults, too.")
+@flag("--all", help="Show defaults, too.")
 @click.pass_context
 def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResult:
     """Show the options that are set, and where each value comes from.

@@ -24,7 +24,7 @@ from hpcsweep.cli.common import (
     told_damage,
     workers_option,
 )
-from hpcsweep.cli.settings import Names
+from hpcsweep.cli.settings import Names, flag
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 @nodes_option
 @sample_option
 @again_option
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Show the plan and the job script, measure one point here, submit nothing.",
-)
+@flag("--dry-run", help="Show the plan and the job script, measure one point here, submit nothing.")
 @click.option(
     "--max-gpu-hours",
     type=click.FloatRange(min=0),
@@ -58,9 +54,7 @@ if TYPE_CHECKING:
     metavar="X%",
     help="Measure only as many sizes and batches as it takes to predict the others within X %.",
 )
-@click.option(
-    "--watch", is_flag=True, help="With --until-error: wait for each round, and send the next."
-)
+@flag("--watch", help="With --until-error: wait for each round, and send the next.")
 @click.option(
     "--allow-node",
     type=Names(),
@@ -68,16 +62,8 @@ if TYPE_CHECKING:
     metavar="NODE",
     help="Allow a node that was excluded after a failure; repeatable.",
 )
-@click.option(
-    "--skip-dominated",
-    is_flag=True,
-    help="Skip points that are larger than one that ran out of memory.",
-)
-@click.option(
-    "--collect",
-    is_flag=True,
-    help="Merge the results into the tables at the end (local runs only).",
-)
+@flag("--skip-dominated", help="Skip points that are larger than one that ran out of memory.")
+@flag("--collect", help="Merge the results into the tables at the end (local runs only).")
 @check_option
 @break_lock_option
 @click.pass_obj
@@ -189,7 +175,7 @@ def _adaptive(
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
-@click.option("--watch", is_flag=True, help="Refresh until no job is queued or running.")
+@flag("--watch", help="Refresh until no job is queued or running.")
 @click.pass_obj
 def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> CommandResult | None:
     """Show how many points are measured, running, queued and failed.
@@ -242,16 +228,13 @@ def _ran(run: RunDir, code: int) -> CommandResult:
     metavar="ID",
     help="Measure this point again, whatever its status (its id, or the beginning); repeatable.",
 )
-@click.option(
+@flag(
     "--changed",
-    is_flag=True,
     help="Measure points again that were measured with another version of your own network, data "
     "set or weights file, whatever their status.",
 )
-@click.option(
-    "--invalid", is_flag=True, help="Measure points again whose newest times are not valid."
-)
-@click.option("--dry-run", is_flag=True, help="Say how many points; measure nothing.")
+@flag("--invalid", help="Measure points again whose newest times are not valid.")
+@flag("--dry-run", help="Say how many points; measure nothing.")
 @cluster_option
 @workers_option
 @check_option
@@ -323,7 +306,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
 @click.command()
 @click.argument("sweep", required=False)
 @click.argument("what", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
+@flag("-f", "--follow", help="Keep printing new lines.")
 @click.pass_obj
 def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> CommandResult:
     """Show the newest log, or the log of a submission, chunk or point.

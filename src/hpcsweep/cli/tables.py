@@ -21,7 +21,7 @@ from hpcsweep.cli.common import (
     top_option,
     where_option,
 )
-from hpcsweep.cli.settings import variable
+from hpcsweep.cli.settings import flag, variable
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sweeps", nargs=-1)
 @break_lock_option
-@click.option(
+@flag(
     "--raw",
-    is_flag=True,
     help="Write text cells as they are, also if a spreadsheet would take them for formulas.",
 )
-@click.option("--parquet", is_flag=True, help="Write the tables as Parquet, too.")
+@flag("--parquet", help="Write the tables as Parquet, too.")
 @click.pass_obj
 def collect(
     results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
@@ -120,7 +119,7 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     help="Compare this column. Default: median_ms; of a training sweep the times of a step.",
 )
 @where_option
-@click.option("--layers", is_flag=True, help="Show the slowest layers, too.")
+@flag("--layers", help="Show the slowest layers, too.")
 @top_option
 @all_option
 @format_options
