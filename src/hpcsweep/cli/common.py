@@ -195,7 +195,7 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     elif slurm.available():
         why = "this machine has sbatch, so it may be a login node"
     else:
-        return "local"
+        return ("local",)
     raise UsageError(
         f"{sweep.name}: --cluster is missing: {why}. Name a profile ({', '.join(profile.names())}; "
         f"local measures here), or set `cluster` with `hpcsweep init` or {environment.CLUSTER}"

@@ -236,7 +236,7 @@ def _verified(
     if code == EXIT_INTERRUPTED or not submissions:
         raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
     trouble = _await_end(results, run, wait)
-    (row,) = outcomes.rows_of(run.shards_of(submissions[-1].id)).values() or ({})
+    (row,) = outcomes.rows_of(run.shards_of(submissions[-1].id)).values() or ({},)
     if row.get("status") != PointStatus.OK:
         why = row.get("status_reason") or trouble or "its job ended without a row"
         raise PointsFailed(f"the point was not measured: {why}; see `{run.command('logs')}`")

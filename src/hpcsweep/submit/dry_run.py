@@ -28,7 +28,7 @@ from hpcsweep.submit import (
     time_limit,
     to_slurm,
 )
-from hpcsweep.submit.launchers import arrays, local
+from hpcsweep.submit.launchers import local, sbatch
 from hpcsweep.text import duration
 from hpcsweep.tracking import bad_nodes, journal
 
@@ -71,7 +71,7 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
     if draft is None:  # measured by now
         return
     prepare.tell_templates(draft, say)
-    tasks = min(ready.chunks, arrays.max_size())
+    tasks = min(ready.chunks, sbatch.max_size())
     profile = time_limit.applied(asked.profile, draft.read_manifest())
     profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
     shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)

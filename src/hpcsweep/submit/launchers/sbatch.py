@@ -1,19 +1,30 @@
-"""Sends a submission to Slurm by its job script; the first chunk of an array is its argument.
+"""Sends a submission to Slurm by its job script, as job arrays; `send_arrays` is for submitit, too.
+
+The first chunk of an array is the script's argument. The journal notes each array before sbatch is
+asked, and then the answer, so that an array whose answer was lost can be found again. At a limit on
+submitted jobs, smaller arrays are tried. The next `hpcsweep submit` sends the chunks that did not
+go in.
 
 `--export=ALL,NAME=VALUE` would make every node run a login shell before each task.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files, slurm
+from hpcsweep.errors import HpcsweepError, PartlySubmitted
 from hpcsweep.submit import script
-from hpcsweep.submit.launchers import Preview, arrays
+from hpcsweep.submit.launchers import Preview
+from hpcsweep.tracking import journal
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
+
+SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
+_MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
 
 
 def write(submission: SubmissionDir, profile: Profile) -> None:
@@ -31,7 +42,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         script_file = submission.script.absolute()
         return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
 
-    return arrays.send(submission, submit_one)
+    return send_arrays(submission, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
@@ -52,3 +63,44 @@ def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[st
         "--requeue",
         f"--array=0-{tasks - 1}{throttle}",
     ]
+
+
+def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
+    """Submit every chunk; return the ids of the arrays.
+
+    Raises:
+        PartlySubmitted: something stopped it after some chunks went in.
+        SchedulerError: nothing went in.
+    """
+    total = submission.read_manifest().chunks
+    sent, size, here = 0, max_size(), slurm.here()
+    ids: list[str] = []
+    while sent < total:
+        size = min(size, total - sent)
+        journal.sending(submission, sent, size, here)
+        try:
+            job = submit_one(sent, size)
+        except HpcsweepError as error:
+            if not slurm.maybe_accepted(error):
+                journal.not_sent(submission, sent)
+            if isinstance(error, slurm.LimitReached) and _smaller_may_fit(error, size):
+                size //= 2
+                continue
+            if not sent:
+                raise
+            raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
+        journal.went_in(submission, sent, size, job, here)
+        ids.append(job)
+        sent += size
+    return ids
+
+
+def max_size() -> int:
+    """Return how many tasks one array may have: MaxArraySize limits the index."""
+    asked = slurm.config()
+    found = None if isinstance(asked, slurm.CouldNotAsk) else asked.get("MaxArraySize")
+    return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
+
+
+def _smaller_may_fit(error: slurm.LimitReached, size: int) -> bool:
+    return size > 1 and error.limit != "MaxJobCount"  # sbatch is slow to tell that one

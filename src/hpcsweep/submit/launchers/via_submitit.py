@@ -28,7 +28,7 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 
 from hpcsweep import processes, slurm
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
-from hpcsweep.submit.launchers import Preview, arrays
+from hpcsweep.submit.launchers import Preview
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +115,8 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         SchedulerError: nothing went in.
         ProfileError, UsageError: submitit cannot take an option, or the folder's name.
     """
+    from hpcsweep.submit.launchers import sbatch  # noqa: PLC0415 - as in `_executor`
+
     executor = _executor(submission, profile)
     call = Supervised(str(submission.path.absolute()))
 
@@ -129,7 +131,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_id
 
     with _environment(), _private(submission.submitit):
-        return arrays.send(submission, submit_one)
+        return sbatch.send_arrays(submission, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
