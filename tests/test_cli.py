@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hpcsweep.cli import main
+
 if TYPE_CHECKING:
     from localruns import Desk
 
@@ -140,10 +142,12 @@ def test_no_command_shows_the_help_and_is_no_error(desk, command):
     assert done.stdout.startswith("Usage: ")
 
 
-def test_help_cuts_no_description_of_a_command(desk):
+def test_help_lists_each_command_by_its_purpose_and_cuts_none(desk):
     """Each fits into a line of 80 columns."""
-    lines = desk.run_process("--help", COLUMNS="80").stdout.partition("Commands:\n")[2].splitlines()
+    lines = desk.run_process("--help", COLUMNS="80").stdout.partition("Set up:\n")[2].splitlines()
     assert [line for line in lines if "..." in line] == []
+    assert [line for line in lines if line.endswith(":")] == ["Run:", "Read:", "Decide:"]
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == {*main.commands}
 
 
 @pytest.mark.parametrize(

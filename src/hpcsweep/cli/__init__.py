@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -88,6 +89,15 @@ class Program(Commands):
         settings.load(ctx)
         return super().parse_args(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """List the commands by what they are for."""
+        width = max(map(len, self.commands))
+        for purpose, commands in _PURPOSES.items():
+            with formatter.section(purpose):
+                room = formatter.width - width - 6
+                named = ((str(one.name), one.get_short_help_str(room)) for one in commands)
+                formatter.write_dl([(name.ljust(width), words) for name, words in named])
+
 
 @click.group(
     cls=Program,
@@ -102,8 +112,8 @@ class Program(Commands):
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     default=lookup.results_folder,
-    show_default="results, beside hpcsweep.toml if there is one",
-    help="Folder for the results of sweeps.",
+    show_default="results",
+    help="Folder for the results of sweeps; the default is beside hpcsweep.toml, if there is one.",
 )
 @flag("-q", "--quiet", help="Print answers and errors only: no progress.")
 @flag("-v", "--verbose", help="Tell what is started and read.")
@@ -123,15 +133,22 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
         ctx.with_resource(answer.verbose())
 
 
-for _command in (  # as one uses them
-    *(init.init, settings.config),
-    *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
-    *(tables.collect, tables.import_, tables.report),
-    *(decisions.layers, decisions.best, decisions.compare, decisions.predict),
-    *(pictures.plot, pictures.roofline),
-    *(sweeps.retry, sweeps.logs, sweeps.cancel),
-    *(machine.verify, machine.doctor, machine.data, machine.cluster),
-):
+_PURPOSES: Final = {  # in the order of use
+    "Set up": (
+        *(init.init, settings.config, machine.doctor, machine.verify),
+        *(machine.cluster, machine.data),
+    ),
+    "Run": (
+        *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
+        *(sweeps.logs, sweeps.retry, sweeps.cancel),
+    ),
+    "Read": (
+        *(tables.collect, tables.import_, tables.report, decisions.layers),
+        *(pictures.plot, pictures.roofline),
+    ),
+    "Decide": (decisions.best, decisions.compare, decisions.predict),
+}
+for _command in chain.from_iterable(_PURPOSES.values()):
     main.add_command(_command)
 answer.everywhere(main)
 completion.complete_in(main)
