@@ -129,6 +129,25 @@ def test_the_table_tells_steps_with_size_and_run():
     assert len(record["rows"]) == 48
 
 
+def test_runs_with_other_versions_are_marked():
+    """A step may be the driver's, or one's own network's; nothing is said where all agree."""
+    cells = {"model": "a", "algorithm": "auto", "median_ms": 1.0, "driver_version": "535"}
+    old = pd.DataFrame([cells])
+    new, none = (
+        old.assign(driver_version="550", own_files="model=1"),
+        old.drop(columns="driver_version"),
+    )
+    read = [sides.Side("demo", rows.copy(), ()) for rows in (old, old, new, new, none)]
+    found = history.make("demo", read, [f"run {n}" for n in range(1, 6)], "median_ms")
+    marks = [
+        "run 3 has driver_version 550 instead of 535, own_files model=1 instead of unknown",
+        "run 5 has driver_version unknown instead of 550, own_files unknown instead of model=1",
+    ]
+    assert [*found.changes] == [f"{mark}: a step there may be theirs" for mark in marks]
+    assert found.changes[0] in found.view().written("table")
+    assert made([1, 1, 1]).changes == ()
+
+
 def test_few_runs_are_shown_without_steps():
     """And the table says how many more it takes."""
     text = made([1, 1, 1.5]).view().written("table")

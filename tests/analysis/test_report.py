@@ -64,6 +64,20 @@ def test_what_a_visit_did_to_all_algorithms_is_no_difference_between_them(tmp_pa
     assert report.read(_table(tmp_path, *rows)).rows[0]["fastest"] == "gemm"
 
 
+@pytest.mark.parametrize(
+    ("flags", "star"),
+    [("contended", ""), ("throttled;noisy", ""), ("compiling", ""), ("lonely", ""),
+     ("inaccurate", "gemm"), ("unverified", "gemm"), ("noisy", "gemm"), ("very_noisy", "gemm")],
+)  # fmt: skip
+def test_nothing_is_starred_beside_a_time_that_nobody_knows(tmp_path, flags, star):
+    """A rival that was disturbed in each visit may be faster; one that is wrong takes its time."""
+    valid = "true" if flags == "noisy" else "false"
+    rivals = _visits("fft", 1.5, 1.5, 1.51, flags=flags, valid=valid)
+    rows = [*_visits("gemm", 1.0, 1.0, 1.01), *rivals]
+    (row,) = report.read(_table(tmp_path, *rows)).rows
+    assert (row["fastest"], row["fastest_here"], row["doubtful"]) == (star, "", ["fft"])
+
+
 def test_of_single_visits_the_fastest_is_named_as_such(tmp_path):
     """Twice as fast is a fact here; nobody knows what the next visit would say."""
     found = report.read(_table(tmp_path, _row("gemm", 1.0), _row("fft", 2.0)))

@@ -40,6 +40,27 @@ def test_every_point_has_a_line(failed):
     assert line.split() == wrong.split()
 
 
+def test_points_stand_in_the_order_of_the_sweep(desk):
+    """Not in that of the jobs, which is random; a point that the file lost comes last."""
+    desk.spec("workload: noop\naxes: {model: [b, a], input_size: [3, 1, 2]}\n")
+    desk.submit()
+    wanted = [(model, size) for model in "ba" for size in "312"]
+
+    def shown():
+        record = json.loads(desk.run("show", "sweep", "--json").stdout)
+        return [(point["model"], point["input_size"]) for point in record["points"]]
+
+    assert shown() == wanted
+    desk.spec("workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")
+    desk.submit()
+    assert shown()[:4] == [(model, size) for model in "ab" for size in "12"]
+    assert set(shown()[4:]) == {("a", "3"), ("b", "3")}
+    desk.sweep().sweep_file.write_text("axes: [")
+    assert sorted(shown()) == sorted(wanted)
+    desk.sweep().sweep_file.unlink()
+    assert sorted(shown()) == sorted(wanted)
+
+
 def test_a_point_is_shown_with_its_part_of_the_log(failed):
     """The lines between its beginning and its end are its own, with the traceback."""
     (record,) = json.loads(failed.run("show", "--status", "error", "--json").stdout)["points"]

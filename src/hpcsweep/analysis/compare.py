@@ -32,7 +32,7 @@ _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
 _COVERAGE: Final = "algorithm_coverage_pct"
 # what must be equal on both sides, or be named: else a ratio means something else than it says
 _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
-_OWN: Final = "own_files"
+OWN_FILES: Final = "own_files"
 _MADE_OF: Final = (*FACTORIES, "weights")  # the axes that own files belong to
 _SHOWN: Final = 5
 _ROW: Final = ("submission", "chunk", "attempt", "point_id", "started_at", "median_ms")
@@ -228,10 +228,10 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
             mixed.append((name, found))
         elif any(found) and not all(found):
             unknown.append(name)
-    if (several := _of_several_versions(sides)) and _OWN not in across:
-        mixed.append((_OWN, [several]))
-    known = [_OWN in rows and bool(rows[_OWN].notna().any()) for rows in sides]
-    unknown += [_OWN] if known[0] != known[1] else []
+    if (several := _of_several_versions(sides)) and OWN_FILES not in across:
+        mixed.append((OWN_FILES, [several]))
+    known = [OWN_FILES in rows and bool(rows[OWN_FILES].notna().any()) for rows in sides]
+    unknown += [OWN_FILES] if known[0] != known[1] else []
     if mixed:
         told = "; ".join(f"{name}: {' and '.join(map(_set, found))}" for name, found in mixed)
         names = ",".join(name for name, _ in mixed)
@@ -241,8 +241,10 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
 
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
     """Return the networks that were measured with several versions of one's own files."""
-    rows = pd.concat([side.reindex(columns=[*_MADE_OF, _OWN]) for side in sides])
-    cells = rows.dropna(subset=[_OWN]).groupby(list(_MADE_OF), dropna=False)[_OWN].nunique()
+    rows = pd.concat([side.reindex(columns=[*_MADE_OF, OWN_FILES]) for side in sides])
+    cells = (
+        rows.dropna(subset=[OWN_FILES]).groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
+    )
     return set(cells[cells > 1].index.get_level_values("model"))
 
 

@@ -20,6 +20,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import compare, dataset, formats, sides, verdicts
 from hpcsweep.analysis.formats import View
+from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class History:
     rows: pd.DataFrame
     axes: pd.DataFrame  # of each configuration, by the column `key` of the rows
     runs: tuple[str, ...]
+    changes: tuple[str, ...]  # of versions, from one run to the next
     notes: tuple[str, ...]
 
     def view(self) -> View:
@@ -69,7 +71,7 @@ class History:
             frame=self.rows.drop(columns="key"),
             texts=pd.DataFrame(texts),
             left=len(self.keys),
-            notes=[self.summary(), *self.runs, *self.notes],
+            notes=[self.summary(), *self.runs, *self.changes, *self.notes],
             record={"sweep": self.sweep, "metric": self.metric, "runs": list(self.runs)},
         )
 
@@ -127,7 +129,26 @@ def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> 
     table = table.join(own[list(shown)], on="key")
     notes = [note for side in read for note in side.notes if "left out" in note]
     front = [*shown, "run", "began", metric, "level", "step_pct", "key"]
-    return History(name, metric, shown, table[front], own, tuple(began), tuple(notes))
+    changes = _changes(known, began)
+    return History(name, metric, shown, table[front], own, tuple(began), changes, tuple(notes))
+
+
+def _changes(runs: Sequence[pd.DataFrame], began: Sequence[str]) -> tuple[str, ...]:
+    """Return a line for each run that was measured with other versions than the run before it."""
+    found = []
+    for before, rows, run in zip(runs, runs[1:], began[1:], strict=False):
+        told = [
+            f"{name} {now} instead of {then}"
+            for name in ("device_name", *MUST_AGREE, "hpcsweep_version", compare.OWN_FILES)
+            if (then := _versions(before, name)) != (now := _versions(rows, name))
+        ]
+        found += [f"{run} has {', '.join(told)}: a step there may be theirs"] if told else []
+    return tuple(found)
+
+
+def _versions(rows: pd.DataFrame, name: str) -> str:
+    values = sorted(map(str, rows[name].dropna().unique())) if name in rows else []
+    return ", ".join(values) or "unknown"
 
 
 def _levels(logs: Floats) -> Floats:

@@ -25,6 +25,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
+from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ _MEDIAN: Final = "median_ms"
 _VISITS: Final = tuple(n for n in _AXES if catalog.AXES[n].role == catalog.Role.REPETITION)
 _AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name not in _VISITS)
 _USED: Final = ("point_id", "flags", "algorithm_coverage_pct", *_VISITS)
+# a row with another doubt may take less than it says: nothing is the fastest beside it
+_TIME_UNKNOWN: Final = DOUBTFUL - {"very_noisy", "inaccurate", "unverified", "algorithm_absent"}
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
 _HERE: Final = "'  fastest here, by {} %, not repeated: `measure: {{repeats: 3}}` can tell more"
 
@@ -159,7 +162,7 @@ def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, Fa
         "log": np.log(rows[metric].where(rows[metric] > 0)),
         "within": verdicts.within(rows, metric),
     })  # fmt: skip
-    unknown = times["group"][dataset.flagged(rows, {"lonely"})]  # what these take, nobody knows
+    unknown = times["group"][dataset.flagged(rows, _TIME_UNKNOWN)]
     fit = took_part & ~times["group"].isin(unknown)
     return verdicts.fastest(times[fit].dropna(subset="log"), dataset.machine(rows))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from hpcsweep.collect.summary import Report, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import chunk_file, locks, outcomes, shards
+from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.rundir import RunDir, ShardPath
@@ -355,7 +355,7 @@ def _membership(
     wanted = current
     if doubtful:
         try:
-            wanted = current | _in_sweep(run, manifests, doubtful)
+            wanted = current | doubtful.intersection(runs.points_of_file(run))
         except HpcsweepError as error:
             result.notes.append(f"which rows are orphans is unknown: {error}")
             result.unknown = doubtful & measured
@@ -371,19 +371,3 @@ def _sweep_sha(run: RunDir) -> str:
         return hashlib.sha256(run.sweep_file.read_bytes()).hexdigest()
     except OSError:
         return ""
-
-
-def _in_sweep(run: RunDir, manifests: Iterable[Manifest], doubtful: set[str]) -> set[str]:
-    """Return those of the points that the sweep file has for a device it was submitted to."""
-    from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - spec takes a quarter of a second
-
-    sweep = sweep_file.load(run.sweep_file, name=run.name)
-    found: set[str] = set()
-    for device, rehearsal in sorted({(m.gpu, m.rehearsal) for m in manifests}):
-        gpu, rehearse = (None, device) if rehearsal else (device, None)
-        for point in expansion.expand(sweep, gpu=gpu, rehearse=rehearse):
-            if point.point_id in doubtful:
-                found.add(point.point_id)
-                if len(found) == len(doubtful):
-                    return found
-    return found

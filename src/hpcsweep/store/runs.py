@@ -21,7 +21,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hpcsweep.store.rundir import RunDir
 
@@ -181,6 +181,21 @@ def named(run: RunDir, text: str) -> list[RunDir]:
         return [replace(run, only=frozenset(ids), at=text)]
     there = ", ".join(map(str, every)) or "none"
     raise UsageError(f"{run.path}: no run or submission '{text}' (there are: {there})")
+
+
+def points_of_file(run: RunDir) -> Iterator[str]:
+    """Yield the ids of the points that the sweep file has now, for each device it was sent to.
+
+    Raises:
+        SpecError: the file is gone, or has a mistake by now.
+    """
+    from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - a quarter of a second
+
+    sweep = sweep_file.load(run.sweep_file, name=run.name)
+    devices = {(manifest.gpu, manifest.rehearsal) for manifest in run.manifests()}
+    for device, rehearsal in sorted(devices):
+        gpu, rehearse = (None, device) if rehearsal else (device, None)
+        yield from (p.point_id for p in expansion.expand(sweep, gpu=gpu, rehearse=rehearse))
 
 
 def statuses(run: RunDir) -> dict[str, PointStatus]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.errors import UsageError, suggest
-from hpcsweep.store import chunk_file, outcomes
+from hpcsweep.errors import SpecError, UsageError, suggest
+from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.outcomes import Tally, doubts_of
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned, cut, folded
@@ -80,7 +80,7 @@ class PointState:
 
 
 def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
-    """Return the points of a sweep in the order of their submission; with `statuses`, some of them.
+    """Return the points of a sweep in its order, or some by `statuses`; those it lost come last.
 
     Raises:
         UsageError: an unknown status.
@@ -100,7 +100,11 @@ def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
                 found[point.point_id] = PointState(
                     point.point_id, point.label(manifest.maps), row, log
                 )
-    return [one for one in found.values() if not statuses or one.status in statuses]
+    order = dict.fromkeys(found)
+    with suppress(SpecError):  # then as they were sent
+        order = dict.fromkeys((*filter(found.__contains__, runs.points_of_file(run)), *found))
+    every = map(found.__getitem__, order)
+    return [point for point in every if not statuses or point.status in statuses]
 
 
 def named(found: Iterable[PointState], prefix: str) -> PointState:

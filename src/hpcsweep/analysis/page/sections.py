@@ -84,7 +84,8 @@ def make(data: Dataset, seen: Layout, history: History | None = None) -> Drawn:
         sections.append(Section("speedup", "Speed-up", note_, figures))
     if history:
         found["history"] = frames.history(history, seen)
-        note_ = f"Each configuration over the first of its runs; {history.summary()}."
+        told = "; ".join((history.summary(), *history.changes))
+        note_ = f"Each configuration over the first of its runs; {told}."
         figures = each(lambda one: one.history("Time over the runs"))
         sections.append(Section("history", "Over the runs", note_, figures))
     layers, shown = _of_layers(data, rows, seen, found, each)
