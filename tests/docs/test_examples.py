@@ -15,7 +15,7 @@ import hpcsweep
 import quickstart
 from docscripts import DOCS
 from hpcsweep import api
-from hpcsweep.collect import parquet
+from hpcsweep.collect import tables
 from paths import ROOT
 
 MEASURING = DOCS / "python.md"
@@ -26,7 +26,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Go where the results of the quickstart sweep are."""
-    parquet.write(quickstart.collected(tmp_path))
+    tables.write_parquet(quickstart.collected(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     return tmp_path
