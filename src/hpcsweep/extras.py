@@ -56,10 +56,7 @@ def lacking(name: str) -> list[str]:
 
 
 def need(name: str, what: str, other: str = "") -> None:
-    """Raise `MissingDependency` if an extra that something needs is not installed.
-
-    `other` says what else can be done.
-    """
+    """Raise `MissingDependency` if an extra is not installed; `other` is what else to do."""
     if lack := lacking(name):
         raise MissingDependency(f"{_words(what, lack[0], name)}{other}")
 

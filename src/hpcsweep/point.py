@@ -34,10 +34,7 @@ class Point:
     point_id: str = ""
 
     def label(self, maps: Mapping[str, str] = NO_MAPS) -> str:
-        """Return what tells a point from its neighbours: ``resnet18 224 1 gemm``.
-
-        `maps` has names of maps of algorithms by their canonical JSON.
-        """
+        """Return ``resnet18 224 1 gemm``; `maps` has names by canonical JSON."""
         values = {name: self.axes[name] for name in LABEL if name in self.axes}
         if self.axes.get("input_width") and "input_size" in values:
             values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"

@@ -43,10 +43,7 @@ def in_use() -> tuple[str, ...]:
 
 
 def file(name: str, folders: Iterable[str] | None = None) -> Path:
-    """Return the file of a name: the first in the folders (those in use), else where it should be.
-
-    Without folders the name stands as it is.
-    """
+    """Return the first such file in the folders (those in use), else where the name would be."""
     path = Path(name).expanduser()
     places = [Path(folder) / path for folder in (_in_use if folders is None else folders)]
     return next((place for place in places if place.is_file()), places[0] if places else path)

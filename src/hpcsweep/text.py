@@ -22,10 +22,7 @@ _FORMULA: Final = ("=", "+", "-", "@")
 
 
 class Word(str, Enum):
-    """An enum whose members are text, each with its meaning in `says`; files hold the text.
-
-    `enum.StrEnum` needs Python 3.11.
-    """
+    """An enum of text, each with its meaning in `says`; `enum.StrEnum` needs Python 3.11."""
 
     says: str
 
@@ -49,10 +46,7 @@ def printable(text: str) -> str:
 
 
 def harmless(cell: str) -> str:
-    """Return a cell of a table; one that a spreadsheet would take for a formula gets a quote first.
-
-    Numbers stay numbers.
-    """
+    """Return a cell; text that a spreadsheet would take for a formula gets a quote first."""
     if not cell.startswith(_FORMULA):
         return cell
     try:

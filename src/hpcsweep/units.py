@@ -45,10 +45,7 @@ def written(limit: int | None) -> str:
 
 
 def megabytes(text: str) -> int:
-    """Return an amount of memory in MiB, rounded up; 0 means all memory of the node.
-
-    Raises ValueError for other text.
-    """
+    """Return memory in MiB, rounded up; 0 is all of the node. ValueError for other text."""
     match = _MEMORY.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"needs memory: {MEMORY_FORMS}")

@@ -177,11 +177,7 @@ def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
 
 
 def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the profiles to submit to: those that are named or configured, or `local`.
-
-    Raises:
-        UsageError: none is named, and this machine may be a login node or has none of the GPUs.
-    """
+    """Return the profiles to submit to: those that are named, or `local` if it is meant."""
     if clusters:
         return clusters
     from hpcsweep import slurm

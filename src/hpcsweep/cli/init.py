@@ -213,12 +213,7 @@ def _completion(shell: str) -> Iterator[str]:
 def _verified(
     results: Path, chosen: Profile, file: Path, wait: float, *, noop: bool
 ) -> Mapping[str, Any]:
-    """Write a sweep of one point, run it anew, and return its row.
-
-    Raises:
-        Incomplete: the job did not end in time.
-        PointsFailed: it ended without a row, or the point failed.
-    """
+    """Write a sweep of one point, run it anew, and return its row, or raise if none comes."""
     from hpcsweep.collect import workflow as collecting
     from hpcsweep.spec import sweep_file
     from hpcsweep.store import outcomes, rundir

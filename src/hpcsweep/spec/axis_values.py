@@ -150,10 +150,7 @@ def values_of(axis: Axis) -> Any:  # noqa: ANN401
 
 
 def named_of(axis: Axis, **more: Any) -> Any:  # noqa: ANN401
-    """Return the type of one or several values that a condition names, none of them a map.
-
-    Whether the sweep has such a network or data set is checked elsewhere.
-    """
+    """Return the type of one or several values, none of them a map, that a condition names."""
     one = _ALGORITHM if axis.kind == "algorithm" else value_of(axis)
     if axis.kind in _TABLES:
         one = Annotated[Line, _offered(_TABLES[axis.kind])]

@@ -251,10 +251,7 @@ def spread(items: Sequence[T], n: int) -> list[T]:
 
 
 def thin(items: Iterable[T], keys: Sequence[Callable[[T], Any]], n: int) -> list[T]:
-    """Return the items whose first key is one of `n` spread ones, and so on for each key.
-
-    Items keep their order.
-    """
+    """Return the items, in order, whose first key is one of `n` spread ones; so for each key."""
     listed = list(items)
     if not keys:
         return listed

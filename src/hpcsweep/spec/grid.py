@@ -47,10 +47,7 @@ _REMEMBERED: Final = 200_000  # answers that a walk keeps
 
 @dataclass(frozen=True)
 class Dimension:
-    """Axes that move together: a column of values for each, and the masks of each row.
-
-    `masks` is None where no condition asks for these axes.
-    """
+    """Axes that move together: their columns, and the masks of each row (None: no conditions)."""
 
     names: tuple[str, ...]
     columns: tuple[Sequence[Any], ...]

@@ -177,11 +177,7 @@ class Profile(ProfileFile):
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Profile:
-    """Read a profile by name or path.
-
-    Raises:
-        ProfileError: the file is missing or wrong; the text has file, line and key.
-    """
+    """Read a profile by name or path; `ProfileError` has file, line and key of what is wrong."""
     path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
     doc = document.read(path, ProfileError)
     places: dict[str, str] = {}

@@ -93,10 +93,7 @@ class SweepFile(Shape):
 
 @cache
 def model(workload: str = "", names: frozenset[str] | None = None) -> type[SweepFile]:
-    """Return the model of a workload's sweep files; without one, of those of all workloads.
-
-    With `names` it knows these axes and `model` only, and is made in a fraction of the time.
-    """
+    """Return the model of a workload's sweep files; with `names` of these axes and `model` only."""
     known = {**(axes_of(workload) if workload else AXES)}
     del known[VISIT]  # a file says how many: `measure: {repeats: N}`
     axes = [axis for axis in known.values() if names is None or axis.name in {"model", *names}]
@@ -221,11 +218,7 @@ def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
 
 
 def _with_named_maps(doc: Document, maps: Mapping[str, Mapping[str, str]], sweep: Sweep) -> Sweep:
-    """Return the sweep with the names of its maps.
-
-    Raises:
-        SpecError: two names are of one map, a name is that of an algorithm or of no map in use.
-    """
+    """Return the sweep with the names of its maps; each is of one map that is in use."""
     named: dict[str, str] = {}
     used = {canonical_json(value) for value in sweep.values("algorithm")}
     for name, layers in maps.items():

@@ -113,10 +113,7 @@ def list_of(item: Any, **limits: Any) -> Any:  # noqa: ANN401
 
 
 def by_shape(**types: Any) -> Any:  # noqa: ANN401
-    """Return the union of types for a `map`, a `list` or any other `value`.
-
-    What has the shape of none of them is checked against the first.
-    """
+    """Return the union of types for a `map`, a `list` or any other `value`; else the first."""
     tags = {shape: f"\0{shape}" for shape in types}  # no key of a file begins so
 
     def tag_of(value: object) -> str:
@@ -128,10 +125,7 @@ def by_shape(**types: Any) -> Any:  # noqa: ANN401
 
 
 def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = None) -> M:
-    """Return the file as the model; raise the document's error with a line for each mistake.
-
-    `unknown` returns what to call a key that the model does not have.
-    """
+    """Return the file as the model, or raise a line for each mistake; `unknown` calls a key so."""
     try:
         return model.model_validate(doc.data)
     except ValidationError as error:

@@ -52,13 +52,9 @@ class _NoModule(Exception):
 
 
 def check_inputs(requests: Sequence[Request], say: Say) -> None:
-    """Refuse a factory, a file, weights or a layer that no job would find, or a job without torch.
+    """Refuse packages, factories, files, weights and layers that no job of one sweep would find.
 
-    The requests are for one sweep.
-
-    Raises:
-        MissingDependency: with the extra that has what is missing.
-        SpecError: with file, line and key of the sweep, and the nearest name that exists.
+    `SpecError` has file, line and key, and the nearest name; `MissingDependency` the extra.
     """
     sweep = requests[0].sweep
     for asked in requests:

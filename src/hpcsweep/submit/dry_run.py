@@ -40,13 +40,7 @@ _LONG: Final = 60.0  # seconds that are worth a warning
 
 
 def run(results: Path, asked: Request, say: Say) -> int:
-    """Show the plan and the files that would be sent, and measure one point here.
-
-    Raises:
-        Refused: the points would cost more than `max_gpu_hours`.
-        SchedulerError: Slurm would refuse the job.
-        SpecError: a network, one of its layers, or a file is not there.
-    """
+    """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
     check_inputs.check_inputs([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))

@@ -34,10 +34,7 @@ _COMPARED: Final = frozenset({"algorithm", VISIT})
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a chunk may become: expected seconds, and points.
-
-    `start` seconds of each chunk go by before its first point.
-    """
+    """How large a chunk may become: expected seconds, of them `start` before any point; points."""
 
     seconds: float
     points: int

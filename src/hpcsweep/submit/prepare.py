@@ -271,11 +271,7 @@ def chunks(
     seconds_of: Callable[[Any], float],
     start: float,
 ) -> Iterable[chunk_file.Chunk]:
-    """Return blocks in chunks: one for each worker here, or within the profile's limits.
-
-    Each has `start` seconds before the first point of each visit. An estimate gives seconds that
-    stand for points.
-    """
+    """Return blocks in chunks: one for each worker here, or within the profile's limits."""
     profile, start = request.profile, start * request.sweep.repeats
     if not profile.in_slurm:
         return packing.share(blocks, seconds_of, request.workers, start)

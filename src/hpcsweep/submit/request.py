@@ -82,11 +82,7 @@ class Request:
 
 
 def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Request:
-    """Return the request that a sweep makes of a cluster, by the profile's name or file.
-
-    Raises:
-        UsageError: the profile takes no point of the sweep, or more than can be handled.
-    """
+    """Return the request for a profile, which must take some points, and not too many."""
     asked = make(sweep, profile.load(cluster), options)
     points = len(asked.expansion())
     if points > MOST_POINTS:

@@ -39,12 +39,7 @@ _KEYS: Final = (  # of a profile; also options of sbatch
 
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
-    """Return the job script of a submission.
-
-    Raises:
-        ProfileError: a value cannot be in a script.
-        UsageError: Slurm could write no log.
-    """
+    """Return the job script; raise where a value cannot be in it, or Slurm could write no log."""
     return _render(_TemplateLoader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
 
 

@@ -106,11 +106,7 @@ def _discarded_unless_sent(job: Submit) -> Iterator[None]:
 
 
 def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
-    """Check the profiles of several requests; one that has nothing to send may be unfit.
-
-    Raises:
-        Refused: no job of one of them would ever run.
-    """
+    """Check the profiles of several requests; `Refused` for one that has something to send."""
     unchecked = [one for one in requests if one.options.check and one.profile.in_slurm]
     cluster = slurm.describe() if unchecked and slurm.available() else None
     for asked in unchecked:
@@ -156,14 +152,7 @@ def send(
     bad: Sequence[bad_nodes.BadNode],
     say: Callable[[str], None],
 ) -> list[str]:
-    """Submit every chunk, without the nodes that failed unless no other node is left.
-
-    Returns the ids of the arrays.
-
-    Raises:
-        PartlySubmitted: something stopped it after some chunks went in.
-        SchedulerError: nothing went in.
-    """
+    """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
     name, told = submission.run.name, ", ".join(map(str, bad))
     profile = time_limit.applied(profile, submission.read_manifest())
     wary = bad_nodes.avoiding(profile, bad)

@@ -175,10 +175,7 @@ def _exit_code(job: Submit) -> int:
 
 
 def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Request]:
-    """Check every profile before anything enters the queue; return the requests, checked.
-
-    A profile that has nothing to send may be unfit.
-    """
+    """Check every profile before anything enters the queue; return the requests, checked."""
     check_inputs.check_inputs(requests, say)
     if any(one.profile.in_slurm for one in requests):
         from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above

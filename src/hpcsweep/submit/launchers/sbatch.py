@@ -66,12 +66,7 @@ def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[st
 
 
 def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
-    """Submit every chunk; return the ids of the arrays.
-
-    Raises:
-        PartlySubmitted: something stopped it after some chunks went in.
-        SchedulerError: nothing went in.
-    """
+    """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
     total = submission.read_manifest().chunks
     sent, size, here = 0, max_size(), slurm.here()
     ids: list[str] = []

@@ -105,16 +105,7 @@ def _requeue_wanted(came: list[int]) -> bool:
 
 
 def send(submission: SubmissionDir, profile: Profile) -> list[str]:
-    """Submit every chunk; return the ids of the arrays.
-
-    At a full cluster (MaxJobCount) this takes two minutes to fail: sbatch retries, and submitit
-    waits for it.
-
-    Raises:
-        PartlySubmitted: something stopped it after some chunks went in.
-        SchedulerError: nothing went in.
-        ProfileError, UsageError: submitit cannot take an option, or the folder's name.
-    """
+    """Submit every chunk; a full cluster takes two minutes to fail, since sbatch retries."""
     from hpcsweep.submit.launchers import sbatch  # noqa: PLC0415 - as in `_executor`
 
     executor = _executor(submission, profile)
