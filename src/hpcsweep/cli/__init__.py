@@ -77,7 +77,8 @@ def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoR
     code = getattr(error, "exit_code", code)
     with answer.forgiving():
         answer.show(f"hpcsweep: {text}", file=sys.stderr, flush=True)
-        answer.failed(text, error, code, asked="--json" in sys.argv)
+        if (answer.mode.json or "--json" in sys.argv) and not answer.mode.done:
+            answer.document({}, error, text, code)
     sys.exit(code)
 
 

@@ -81,24 +81,15 @@ class CommandResult:
         return self.code
 
 
-def document(record: Mapping[str, Any], error: HpcsweepError | None = None) -> None:
+def document(
+    record: Mapping[str, Any], error: BaseException | None = None, text: str = "", code: int = 0
+) -> None:
     """Print the document, with what was wrong."""
-    _print(record, _told(str(error), error, error.exit_code) if error else None)
-
-
-def failed(text: str, error: BaseException, code: int, *, asked: bool) -> None:
-    """Print the document of a command that failed, if one is asked for and none is out."""
-    if (mode.json or asked) and not mode.done:
-        _print({}, _told(text, error, code))
-
-
-def _told(text: str, error: BaseException, code: int) -> Mapping[str, Any]:
-    return {"kind": type(error).__name__, "message": text, "exit_code": code}
-
-
-def _print(record: Mapping[str, Any], error: Mapping[str, Any] | None) -> None:
-    told = {"error": error} if error else {}
-    head = {"hpcsweep": VERSION, "command": mode.command, **record, **told}
+    head = {"hpcsweep": VERSION, "command": mode.command, **record}
+    if error:
+        exit_code = code or getattr(error, "exit_code", 1)
+        kind, message = type(error).__name__, text or str(error)
+        head["error"] = {"kind": kind, "message": message, "exit_code": exit_code}
     pieces = _encoded(head)
     while some := list(islice(pieces, _BLOCK)):
         show("".join(some), end="")

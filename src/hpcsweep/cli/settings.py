@@ -187,11 +187,9 @@ def _taken(param: click.Option, value: object, folder: Path) -> object:
         if not isinstance(value, bool):
             raise ValueError("needs true or false")
         return value
-    if param.multiple:
-        return [
-            _single(param, one, folder) for one in (value if isinstance(value, list) else [value])
-        ]
-    return _single(param, value, folder)
+    if not param.multiple:
+        return _single(param, value, folder)
+    return [_single(param, one, folder) for one in (value if isinstance(value, list) else [value])]
 
 
 def _single(param: click.Option, value: object, folder: Path) -> object:
@@ -205,13 +203,11 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
     )
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise ValueError(needs)  # noqa: TRY004 - a mistake of the file
-    if isinstance(value, str) and (isinstance(param.type, click.Path) or _is_profile(param, value)):
+    if isinstance(value, str) and (
+        isinstance(param.type, click.Path) or (param.name == "cluster" and lookup.is_path(value))
+    ):
         value = str(folder / Path(value).expanduser())
     return param.type.convert(value, param, None)
-
-
-def _is_profile(param: click.Option, value: str) -> bool:
-    return param.name == "cluster" and lookup.is_path(value)
 
 
 def shown(ctx: click.Context) -> Iterator[Shown]:
@@ -296,9 +292,8 @@ def _of_command(found: Sequence[Shown], command: str) -> list[Shown]:
 
 
 def _record(one: Shown) -> dict[str, Any]:
-    values = (
-        [*map(_plain, one.value)] if isinstance(one.value, (list, tuple)) else _plain(one.value)
-    )
+    is_list = isinstance(one.value, (list, tuple))
+    values = [*map(_plain, one.value)] if is_list else _plain(one.value)
     return {"name": one.name, "value": values, "from": one.source, "variable": one.variable}
 
 
@@ -307,13 +302,12 @@ def _plain(value: object) -> object:
 
 
 def _lines(chosen: Sequence[Shown], files: Sequence[str]) -> list[str]:
-    rows = [(one.name, _told(one.value), one.source) for one in chosen]
+    rows = [(one.name, _written(one.value), one.source) for one in chosen]
     return [*aligned([("option", "value", "from"), *rows]), f"files: {', '.join(files) or 'none'}"]
 
 
-def _told(value: object) -> str:
+def _written(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "-"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "-" if value in {None, ""} else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return "-" if value in {None, ""} else text
