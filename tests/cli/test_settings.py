@@ -17,7 +17,7 @@ NOOP = "name: s\nworkload: noop\naxes: {model: [a, b]}\n"
 # A line of a configuration file, and what is told of it.
 MISTAKES = [
     ("resluts = 'x'", "resluts: unknown key, allowed are ", "did you mean 'results'?"),
-    ("sample = 3", "sample: unknown key", "; it belongs below [expand] or [estimate] or [submit]"),
+    ("sample = 3", "sample: unknown key", "[expand] or [estimate] or [submit]"),
     ("submit = 3", "submit: found 3, needs a table: [submit]", ""),
     ("cluster = 3", "cluster: found 3, needs text", ""),
     ("[sumbit]", "sumbit: unknown key", "did you mean 'submit'?"),

@@ -23,7 +23,6 @@ from hpcsweep.submit import (
     estimate,
     launchers,
     prepare,
-    progress,
     script,
     time_limit,
     to_slurm,
@@ -122,7 +121,7 @@ def _rehearse(run: rundir.RunDir, asked: Request, say: Say) -> int:
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         label = point.label(asked.sweep.maps)
         say(f"measuring one point here: {label} on {here.device}, about {about}")
-        result = local.run(submission, asked.profile, progress.Counts(1))
+        result = local.run(submission, asked.profile, local.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = str(result.tally) or "; ".join(result.refusals)

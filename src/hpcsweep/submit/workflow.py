@@ -16,7 +16,8 @@ from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import Tally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, launchers, prepare, progress
+from hpcsweep.submit import check_inputs, launchers, prepare
+from hpcsweep.submit.launchers import local
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.text import count
 
@@ -94,7 +95,7 @@ def _run_here(job: Submit) -> int:
     launcher = launchers.here(job.asked.profile)
     try:
         quiet = job.asked.options.quiet
-        with progress.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
+        with local.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
             shown.stop_after = job.asked.options.stop_after
             result = launcher.run(job.submission, job.asked.profile, shown)
     finally:

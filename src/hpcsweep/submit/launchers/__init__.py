@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
-    from hpcsweep.submit.progress import Counts
+    from hpcsweep.submit.launchers.local import Counts
 
 
 @dataclass
