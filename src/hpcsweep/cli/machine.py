@@ -55,7 +55,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
     Reports problems and suggests fixes.
     """
     from hpcsweep.errors import Refused
-    from hpcsweep.preflight import findings
+    from hpcsweep.preflight import request
     from hpcsweep.preflight.doctor import examine
     from hpcsweep.spec import profile
 
@@ -68,7 +68,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
                 {"profile": name, "findings": [*map(asdict, one)]} for name, one in found.items()
             ]
         },
-        text=lambda: map(findings.text, found.values()),
+        text=lambda: map(request.text, found.values()),
         code=Refused.exit_code if failed else 0,
     )
 

@@ -16,11 +16,9 @@ from typing import Final
 from hpcsweep import slurm, units
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
-from hpcsweep.preflight import accounts
-from hpcsweep.preflight.accounts import Rights
-from hpcsweep.preflight.checks import open_to
-from hpcsweep.preflight.findings import listed
-from hpcsweep.preflight.request import Wants
+from hpcsweep.preflight import checks
+from hpcsweep.preflight.checks import Rights, open_to
+from hpcsweep.preflight.request import Wants, listed
 from hpcsweep.slurm import Cluster, Node, Partition
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
@@ -223,7 +221,7 @@ def _accounts(one: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _takes(one: Partition, account: str, cluster: Cluster) -> bool:
-    found = accounts.refused_by(one, Rights(Wants({"account": account}, {}), cluster))
+    found = checks.refused_by(one, Rights(Wants({"account": account}, {}), cluster))
     return all(finding.what != "account" for finding in found)
 
 

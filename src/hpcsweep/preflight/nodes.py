@@ -2,19 +2,84 @@
 
 Names are checked one by one, so that the complaint about a misspelt one names the nearest. Then the
 keys narrow the nodes down, one after the other; the complaint is about the key that leaves none.
+
+Of `sbatch --constraint`, ``a&b`` and ``a,b`` ask for both features, ``a|b`` for one of them. Slurm
+evaluates them from left to right, with parentheses. In ``[a|b]`` all nodes of the job have the same
+feature. ``a*2`` asks for two such nodes: then a node with any of the features may be part of it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
-from hpcsweep.preflight import constraint_expression
-from hpcsweep.preflight.findings import Finding, listed
-from hpcsweep.preflight.request import Wants
+from hpcsweep.preflight.request import Finding, Wants, listed
 from hpcsweep.slurm import CouldNotAsk, Gres, Node
+
+_COUNT: Final = re.compile(r"\*\d+")
+
+_NAME: Final = re.compile(r"[^&|,()\[\]*]+")
+
+_TOKEN: Final = re.compile(rf"{_NAME.pattern}|[&|,()\[\]]")
+
+_CLOSED_BY: Final = {"(": ")", "[": "]"}
+
+
+def _feature_names(expression: str) -> tuple[str, ...]:
+    """Return the features, each once, in order."""
+    return tuple(dict.fromkeys(_NAME.findall(_COUNT.sub("", expression))))
+
+
+def _renamed(expression: str, name: str, new: str) -> str:
+    """Return the expression with one feature renamed."""
+    return _NAME.sub(lambda found: new if found[0] == name else found[0], expression)
+
+
+def _fits(expression: str, features: Collection[str]) -> bool:
+    """Say whether a node with these features can run the job.
+
+    Raises:
+        ValueError: the expression is not valid.
+    """
+    if _COUNT.search(expression):
+        return any(name in features for name in _feature_names(expression))
+    tokens = iter(_TOKEN.findall(expression))
+    if "".join(_TOKEN.findall(expression)) != expression:
+        raise ValueError(_needs("no `*` without a number"))
+    return _sequence(tokens, features, "")
+
+
+def _sequence(tokens: Iterator[str], features: Collection[str], end: str) -> bool:
+    """Evaluate from left to right up to a closing bracket, or to the end."""
+    value = _operand(next(tokens, ""), tokens, features)
+    for token in tokens:
+        if token == end:
+            return value
+        if token not in {"&", ",", "|"}:
+            raise ValueError(_needs(f"`&` or `|` before {token!r}"))
+        right = _operand(next(tokens, ""), tokens, features)
+        either = token == "|"  # noqa: S105 - no password
+        value = (value or right) if either else (value and right)
+    if end:
+        raise ValueError(_needs(f"a closing {end!r}"))
+    return value
+
+
+def _operand(token: str, tokens: Iterator[str], features: Collection[str]) -> bool:
+    if token in _CLOSED_BY:
+        return _sequence(tokens, features, _CLOSED_BY[token])
+    if not _NAME.fullmatch(token):
+        raise ValueError(_needs(f"a feature before {token!r}" if token else "a feature at its end"))
+    return token in features
+
+
+def _needs(what: str) -> str:
+    return f"needs {what}; it is written as a, a&b, a|b, [a|b] or a*2"
+
 
 Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
 
@@ -62,12 +127,12 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     if not text:
         return
     known = {feature for node in nodes for feature in node.features}
-    wrong = [name for name in constraint_expression.names(text) if name not in known]
+    wrong = [name for name in _feature_names(text) if name not in known]
     for name in wrong:
-        new = constraint_expression.replaced(text, name, "{}")
+        new = _renamed(text, name, "{}")
         yield wants.unknown("constraint", name, known, new, kind="feature")
     try:
-        constraint_expression.fits(text, known)
+        _fits(text, known)
     except ValueError as error:
         place = wants.places.get("constraint", "")
         yield Finding("warn", "constraint", f"hpcsweep cannot read '{text}'", str(error), place)
@@ -127,8 +192,7 @@ def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Ite
             test = partial(_is_named, names, inside=key == "nodelist")
             yield Step(key, f"{key} {wants[key]}", test)
     if text := wants["constraint"]:
-        fits = constraint_expression.fits
-        yield Step("constraint", f"constraint {text}", lambda node: fits(text, node.features))
+        yield Step("constraint", f"constraint {text}", lambda node: _fits(text, node.features))
     for wish in wants.gres:
         yield Step("gres", f"gres {wish}", partial(_has, wish))
     if mem := wants.mem_mb:

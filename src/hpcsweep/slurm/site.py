@@ -1,26 +1,45 @@
-"""Asks for a cluster's configuration, nodes and partitions, and for the user's QOS and accounts."""
+"""Asks for a cluster's configuration, nodes, partitions, and for the user's QOS and accounts."""
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
-from hpcsweep.slurm.call import TIMEOUT, CouldNotAsk, ask
-from hpcsweep.slurm.text import SEPARATOR, amount, duration, number, rows
+from hpcsweep.slurm.call import (
+    SEPARATOR,
+    TIMEOUT,
+    CouldNotAsk,
+    Why,
+    amount,
+    ask,
+    cause,
+    duration,
+    number,
+    rows,
+    run,
+)
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
+
 # Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
 _SIGNS: Final = "*~#!%$@+^-"
+
 _USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"}) | {
     "powered_down",
     "powering_down",
     "powering_up",  # Slurm powers them up when needed
 }
+
 _GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
+
 _LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
 
 
@@ -262,3 +281,63 @@ def _user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container without this user
         return str(os.getuid())
+
+
+_SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER, Why.UNCONFIGURED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What a cluster answered. A field without an answer is empty; `unanswered` says why."""
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    partitions: Sequence[Partition] = ()
+    nodes: Sequence[Node] = ()
+    qos: Sequence[Qos] = ()
+    associations: Sequence[Association] = ()
+    default_account: str = ""
+    parent_accounts: Mapping[str, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()  # the user's own, by name
+    unanswered: Mapping[str, CouldNotAsk] = field(default_factory=dict)  # by the fields above
+
+
+def describe(*, timeout: float = TIMEOUT) -> Cluster:
+    """Ask everything; all of it takes no longer than `timeout` seconds."""
+    until = time.monotonic() + timeout
+    settings = _down(timeout) or config(timeout=timeout)
+    if isinstance(settings, CouldNotAsk) and settings.why in _SILENT:  # others would time out, too
+        return Cluster(unanswered={one.name: settings for one in fields(Cluster)})
+    name = "" if isinstance(settings, CouldNotAsk) else settings.get("ClusterName", "")
+    left = max(0.1, until - time.monotonic())
+    with ThreadPoolExecutor() as pool:  # each of them waits for another program
+        pending: dict[str, Future[Any]] = {
+            "partitions": pool.submit(partitions, timeout=left),
+            "nodes": pool.submit(nodes, timeout=left),
+            "qos": pool.submit(qos, timeout=left),
+            "associations": pool.submit(associations, name, timeout=left),
+            "default_account": pool.submit(default_account, timeout=left),
+            "parent_accounts": pool.submit(parent_accounts, name, timeout=left),
+        }
+    answers = {"config": settings, **{key: one.result() for key, one in pending.items()}}
+    unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
+    told = {key: answer for key, answer in answers.items() if key not in unanswered}
+    return Cluster(**told, groups=frozenset(_groups()), unanswered=unanswered)
+
+
+def _down(timeout: float) -> CouldNotAsk | None:
+    """Say whether no controller is up: `scontrol ping` fails at once, other questions in 19 s."""
+    reply = run(["scontrol", "ping"], timeout)
+    if isinstance(reply, CouldNotAsk) or reply.code is None:
+        return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
+    if reply.code == 0 or re.search(r"\bUP\b", reply.out):
+        return None
+    why = cause("scontrol", reply, timeout)
+    if why.why is Why.UNCONFIGURED:
+        return why
+    return CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
+
+
+def _groups() -> Iterator[str]:
+    for group in {os.getgid(), *os.getgroups()}:
+        with suppress(KeyError):  # no list of a partition has a group without a name
+            yield grp.getgrgid(group).gr_name

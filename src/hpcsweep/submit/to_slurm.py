@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.errors import Refused
-from hpcsweep.preflight import checks, folders, request
+from hpcsweep.preflight import checks, doctor, request
 from hpcsweep.store import attempt, ledger, locks, rundir
 from hpcsweep.submit import cost, launchers, prepare, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY
@@ -183,7 +183,7 @@ def precheck(
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
     found = checks.examine(profile, cluster or slurm.describe())
-    found += folders.logs(request.of(profile), submission)
+    found += doctor.logs(request.of(profile), submission)
     for finding in found:
         if finding.level == "warn":
             say(f"warning: {finding.complaint()}")
