@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.gpu.lab import Lab, Options
-    from hpcsweep.measure.bench_api import Measured
-    from hpcsweep.node.worker import Bench
+    from hpcsweep.measure.bench_api import Bench, Measured
 
 TWICE: Final = ("auto", "implicit_gemm")
 _POINTS: Final = "algorithms.csv"

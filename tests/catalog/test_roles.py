@@ -19,7 +19,6 @@ workload: noop
 axes:
   model: [resnet18]
   algorithm: [auto, gemm]
-  {axis}: [1, 2]
 """
 FOLLOW = """
 import json, sys
@@ -105,22 +104,20 @@ def test_a_new_axis_is_known_wherever_its_role_is_asked_for(program):
     assert found == EXPECTED
 
 
-@pytest.mark.parametrize("role", ["network", "repetition"])
-def test_a_new_axis_is_in_ids_and_groups_and_labels(program, tmp_path, role):
+def test_a_new_axis_is_in_ids_and_groups_and_labels(program, tmp_path):
     """Its default changes no id; repetitions are one row of a report, other values two."""
-    axis = f"axis_of_{role}"
-    (tmp_path / "demo.yaml").write_text(SWEEP.format(axis=axis))
-    (tmp_path / "plain.yaml").write_text(SWEEP.replace("  {axis}: [1, 2]\n", ""))
+    axes = ("axis_of_network", "axis_of_repetition")
+    (tmp_path / "demo.yaml").write_text(SWEEP + "".join(f"  {axis}: [1, 2]\n" for axis in axes))
+    (tmp_path / "plain.yaml").write_text(SWEEP)
     shutil.copytree(ROOT / "cluster_profiles", tmp_path / "cluster_profiles")
     command = ("-c", "from hpcsweep.cli import run; run()")
-    submit = ("submit", "demo.yaml", "--cluster", "local", "--collect")
-    run(program, *command, *submit, cwd=tmp_path)
+    run(program, *command, "submit", "demo.yaml", "--cluster", "local", "--collect", cwd=tmp_path)
     shown = json.loads(run(program, *command, "show", "demo", "--json", cwd=tmp_path))
     expand = ("expand", "plain.yaml", "--cluster", "local", "--json")
     plain = json.loads(run(program, *command, *expand, cwd=tmp_path))
     old = {point["point_id"] for point in plain["expansions"][0]["points"]}
-    ids = {point["point_id"]: point[axis] for point in shown["points"]}
-    assert {point for point, value in ids.items() if value == "1"} == old
-    assert len(ids) == 4
+    ids = {point["point_id"]: {point[axis] for axis in axes} for point in shown["points"]}
+    assert {point for point, values in ids.items() if values == {"1"}} == old
+    assert len(ids) == 8
     report = json.loads(run(program, *command, "report", "demo", "--json", cwd=tmp_path))
-    assert len(report["rows"]) == (1 if role == "repetition" else 2)
+    assert [row["axis_of_network"] for row in report["rows"]] == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -10,12 +11,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import hpcsweep
 import quickstart
 from docscripts import DOCS
 from hpcsweep import api
 from hpcsweep.collect import tables
+from hpcsweep.spec import sweep_file
 from paths import ROOT
 
 MEASURING = DOCS / "python.md"
@@ -79,11 +82,27 @@ def test_every_notebook_runs(path, here):
     assert {"measured", "winner", "shares", "figure"} <= set(names)
 
 
+def test_every_model_of_the_example_of_own_networks_is_a_network():
+    """What the sweep names is in the file beside it."""
+    spec = importlib.util.spec_from_file_location("own", ROOT / "examples" / "own_networks.py")
+    spec.loader.exec_module(own := importlib.util.module_from_spec(spec))
+    models = sweep_file.load(ROOT / "examples" / "own_networks.yaml").values("model")
+    for name in (model.partition(":")[2] for model in models):
+        assert getattr(own, name)().eval()(torch.zeros(1, 3, 32, 32)).shape[0] == 1
+
+
+@pytest.mark.slow
 def test_the_examples_of_own_networks_run(tmp_path):
     """Each form is measured; what is called as a function has no layer for an algorithm."""
     folder = shutil.copytree(ROOT / "examples", tmp_path / "examples")
     shutil.copytree(ROOT / "cluster_profiles", folder / "cluster_profiles")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    file, environment = folder / "own_networks.yaml", {**os.environ, "OMP_NUM_THREADS": "1"}
+    quick = (
+        file.read_text()
+        .replace("[auto, gemm]", "[gemm]")
+        .replace("iterations: 10", "iterations: 2")
+    )
+    file.write_text(quick)
     submit = ("submit", "own_networks.yaml", "--cluster", "local", "--sample", "1", "--collect")
     for command in (("own_networks.py",), ("-c", "from hpcsweep.cli import run; run()", *submit)):
         subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True)
