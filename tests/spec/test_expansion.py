@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tracemalloc
 from collections import deque
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import sweep_file
-from hpcsweep.spec.expansion import Sample, expand, flat, spread, thin
+from hpcsweep.spec.expansion import Sample, expand, flat
 from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Space
 from paths import ROOT
@@ -263,23 +262,6 @@ def test_planning_needs_the_standard_library_alone() -> None:
 
 
 DEFAULTS = {"model": None, "input_size": 224, "batch_size": 1}
-
-
-@pytest.mark.parametrize(
-    ("n", "wanted"),
-    [(1, [0]), (2, [0, 9]), (3, [0, 4, 9]), (4, [0, 3, 6, 9]), (10, list(range(10)))],
-)
-def test_a_spread_part_has_both_ends_and_one_is_the_first(n: int, wanted: list[int]) -> None:
-    """More than there is gives everything."""
-    assert spread(range(10), n) == wanted
-    assert spread(range(10), n + 100) == list(range(10))
-
-
-def test_items_are_thinned_key_by_key_and_keep_their_order() -> None:
-    """Two sizes, and of each of them two batches; values count once however often they occur."""
-    items = [(size, batch) for batch in (1, 2, 3) for size in (8, 16, 24)]
-    kept = thin(items, [itemgetter(0), itemgetter(1)], 2)
-    assert kept == [(8, 1), (24, 1), (8, 3), (24, 3)]
 
 
 def test_each_combination_is_sampled_from_what_it_has_left() -> None:

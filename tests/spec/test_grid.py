@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.spec.grid import Classes, Grid, ones, value_masks
+from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Space, When
 
 if TYPE_CHECKING:
@@ -144,29 +144,3 @@ def test_without_axes_there_is_no_combination() -> None:
     assert grid.count == 0
     assert _kept(grid) == []
     assert not grid.holds(DEFAULTS)
-
-
-TESTS = {
-    1: Predicate(bounds=(("ge", 3), ("lt", 6))),
-    4: Predicate(bounds=(("gt", 2.5), ("le", 5))),
-    5: Predicate(frozenset({0, 5, 9})),
-    7: Predicate(frozenset({4}), negate=True),
-    8: Predicate(bounds=(("gt", 6), ("lt", 6))),
-}
-
-
-@pytest.mark.parametrize("column", [range(0, 10, 3), range(12), [7, 5, None, 0, 3, 6.0, 5]])
-def test_a_value_contradicts_the_conditions_whose_test_it_does_not_pass(column) -> None:
-    """Ranges, lists, and what compares with nothing; bits of other axes are always there."""
-    expected = [~sum(1 << bit for bit, test in TESTS.items() if not test(v)) for v in column]
-    assert list(value_masks(TESTS, column)) == expected
-
-
-def test_classes_are_counted_as_sets() -> None:
-    """The classes that have a bit, in either of two alternatives, and their combinations."""
-    classes = Classes({(0b01,): 10, (0b11,): 200, (0b10, 0b01): 3000}, bits=2)
-    first, second = classes.layers
-    assert [first, second] == [[0b011, 0b110], [0b111, 0b010]]
-    assert classes.number(first[0]) == 210
-    assert classes.number(classes.all) == 3210
-    assert list(ones(0b10110)) == [1, 2, 4]
