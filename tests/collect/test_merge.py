@@ -151,7 +151,9 @@ axes:
 """
 
 
-def entries(times: dict[Any, float], axis: str = "input_size", **cells: str) -> list[merge.Entry]:
+def entries(
+    times: dict[Any, float], axis: str = "input_size", **cells: str
+) -> list[merge.TableRow]:
     """Return rows that differ in one axis alone, by its value."""
     rows = [
         {"point_id": f"{value}", "status": "ok", "valid": "true", "workload": "inference",
@@ -161,7 +163,7 @@ def entries(times: dict[Any, float], axis: str = "input_size", **cells: str) -> 
     return [entry(row) for row in rows]
 
 
-def entry(row: dict[str, str]) -> merge.Entry:
+def entry(row: dict[str, str]) -> merge.TableRow:
     """Return a row as a collect knows it."""
     origin = merge.Origin((0, "s"), 0, 0, 0)
     return merge.entry(

@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep.collect.workflow import collect
 from hpcsweep.store import outcomes, shards
-from hpcsweep.store.outcomes import VALID, Tally
+from hpcsweep.store.outcomes import VALID, PointTally
 from resultsfolder import make
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_a_tally_says_how_many_are_not_valid_and_why() -> None:
     """Only of those that are ok; a row may have several flags."""
-    found = Tally()
+    found = PointTally()
     for doubts in (VALID, "very_noisy", "very_noisy;shared_cpu"):
         found.add("ok", doubts)
     assert str(found) == "3 ok, 2 of them not valid: very_noisy 2, shared_cpu 1"
@@ -41,7 +41,7 @@ def test_a_tally_says_how_many_are_not_valid_and_why() -> None:
 
 def test_a_tally_of_valid_rows_is_as_short_as_ever() -> None:
     """Nothing is said of what is not there."""
-    found = Tally()
+    found = PointTally()
     found.add("ok")
     found.add("timeout")
     assert str(found) == "1 ok, 1 timeout"

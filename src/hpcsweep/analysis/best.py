@@ -122,10 +122,8 @@ def read(
 ) -> Best:
     """Return the best map of each configuration over the default algorithm `over`.
 
-    Raises:
-        UsageError: nothing was collected or chosen, or no layer was timed under the default, or it
-            is a training sweep.
-
+    `UsageError` where nothing was collected or chosen, or no layer was timed under the default, or
+    it is a training sweep.
     """
     data = dataset.read(run)
     if data.trains:

@@ -42,11 +42,8 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     `config` is the number of the configuration and `default_ms` the time under the default.
     `algorithm` is the fastest that beats the default, else the default. It saves `saving_ms` with
     the variance `own` of this layer, and `shared` with all layers that have this algorithm, so its
-    time is `ms`. `tried` counts the others.
-
-    Raises:
-        UsageError: no convolution was timed under the default.
-
+    time is `ms`. `tried` counts the others. `UsageError` where no convolution was timed under the
+    default.
     """
     numbers = points[["point_id"]].assign(
         config=dataset.configurations(points), visit=dataset.visits(points)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from hpcsweep.analysis.sides import Side
-    from hpcsweep.analysis.verdicts import Judged
+    from hpcsweep.analysis.verdicts import JudgedRatios
 
 FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
 _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
@@ -47,7 +47,7 @@ class Comparison:
     metric: str
     table: pd.DataFrame
     keys: tuple[str, ...]
-    judged: Judged | None
+    judged: JudgedRatios | None
     notes: tuple[str, ...]
 
     @property
@@ -127,9 +127,7 @@ def compare(
 ) -> Comparison:
     """Compare the second side with the first; less than `margin` apart is the same.
 
-    Raises:
-        UsageError: nothing is on both sides, or they differ in what `across` does not name.
-
+    `UsageError` where nothing is on both sides, or they differ in what `across` does not name.
     """
     sides = [known(side, metric) for side in (first, second)]
     differing = _differing(*sides)
@@ -254,7 +252,7 @@ def _set(values: set[object]) -> str:
 
 def _judged(
     sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
-) -> tuple[pd.DataFrame, Judged | None]:
+) -> tuple[pd.DataFrame, JudgedRatios | None]:
     """Return a row per configuration with ratio and verdict."""
     sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([

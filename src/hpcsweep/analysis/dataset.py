@@ -23,7 +23,7 @@ from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
-from hpcsweep.store.outcomes import Failure, Tally, doubts_of
+from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -59,7 +59,7 @@ class Dataset:
 
     run: RunDir
     rows: pd.DataFrame
-    tally: Tally
+    tally: PointTally
     orphans: int
     failed: pd.DataFrame = field(default_factory=pd.DataFrame)
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
@@ -81,7 +81,7 @@ class Dataset:
         separator = "; " if self.tally.not_valid else ", "
         return separator.join(filter(None, (str(self.tally), orphans)))
 
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[FailureGroup]:
         """Return the points that were not measured by status and reason."""
         failed = self.failed.astype(object)
         rows: list[Any] = failed.where(failed.notna(), None).to_dict("records")
@@ -148,9 +148,7 @@ class Dataset:
     def conditions(self, text: str) -> list[Condition]:
         """Return the conditions of a text such as ``a=b,c>=4``.
 
-        Raises:
-            UsageError: it is not written like that, or a column is not in the table.
-
+        `UsageError` where it is not written like that, or a column is not in the table.
         """
         found = parse(text)
         self.check(one.column for one in found)
@@ -170,10 +168,7 @@ class Dataset:
         """Return the points that are reliable and meet each `where`, and a note on the others.
 
         With `noise`, points that are only noisy stay: for comparisons that know their intervals.
-
-        Raises:
-            UsageError: none is left.
-
+        `UsageError` where none is left.
         """
         rows = self.rows
         for text in where:
@@ -205,9 +200,7 @@ class Dataset:
 def read(run: RunDir, where: str = "") -> Dataset:
     """Read the merged table of a sweep, or its points that have the values `where`.
 
-    Raises:
-        UsageError: there is none yet, or no row was measured.
-
+    `UsageError` where there is none yet, or no row was measured.
     """
     table = merged.read(run.overall, run.name)
     maps = _names_of_maps(run, table)
@@ -215,13 +208,13 @@ def read(run: RunDir, where: str = "") -> Dataset:
     orphan = table.get("orphan", pd.Series("", table.index)) == "true"
     kept = table[~orphan]
     if where:
-        kept = select(kept, Dataset(run, kept, Tally(), 0).conditions(where))
+        kept = select(kept, Dataset(run, kept, PointTally(), 0).conditions(where))
     ok = kept["status"] == PointStatus.OK
     earlier = kept[ok & flagged(kept, {"old_files"})]
     kept = kept.drop(earlier.index)
     ok = ok[kept.index]
     measured = kept[ok]
-    counted = Tally(Counter({str(k): int(v) for k, v in kept["status"].value_counts().items()}))
+    counted = PointTally(Counter(kept["status"].value_counts().to_dict()))
     not_valid = measured[~valid(measured)]
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
     found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok], maps, earlier)
@@ -247,9 +240,7 @@ def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
 def typed(path: Path, sweep: str) -> pd.DataFrame:
     """Return all rows of a merged table with the types of the catalogue; empty cells are NA.
 
-    Raises:
-        UsageError: the table is not there yet, or a cell is not what its column holds.
-
+    `UsageError` where the table is not there yet, or a cell is not what its column holds.
     """
     found = merged.read(
         path, sweep, {name: _TYPES.get(kind, "string") for name, kind in KINDS.items()}

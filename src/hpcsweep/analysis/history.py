@@ -38,7 +38,7 @@ _TWO_STEPS: Final = 12  # runs from which the variance is that around two steps
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """A row per configuration and run: its time, the level that it is on, and the steps."""
 
     sweep: str
@@ -93,11 +93,10 @@ def read(  # noqa: PLR0913 - what a side is read with
     renewed: Callable[[RunDir], RunDir],
     *,
     everything: bool = False,
-) -> History:
+) -> RunHistory:
     """Read every run of the sweep that a side names.
 
-    Raises:
-        UsageError: there are fewer than three.
+    `UsageError` where there are fewer than three.
     """
     names = sides.of_runs(results, text, FEWEST)
     read = [
@@ -107,7 +106,7 @@ def read(  # noqa: PLR0913 - what a side is read with
     return make(text, read, [*names], metric)
 
 
-def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> History:
+def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> RunHistory:
     """Return the history of what the runs of a sweep have in common; visits count as their mean."""
     known = [compare.known(side, metric) for side in read]
     rows = pd.concat(known, keys=range(1, len(read) + 1), names=["number"]).reset_index("number")
@@ -130,7 +129,7 @@ def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> 
     notes = [note for side in read for note in side.notes if "left out" in note]
     front = [*shown, "run", "began", metric, "level", "step_pct", "key"]
     changes = _changes(known, began)
-    return History(name, metric, shown, table[front], own, tuple(began), changes, tuple(notes))
+    return RunHistory(name, metric, shown, table[front], own, tuple(began), changes, tuple(notes))
 
 
 def _changes(runs: Sequence[pd.DataFrame], began: Sequence[str]) -> tuple[str, ...]:

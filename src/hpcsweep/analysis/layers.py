@@ -47,8 +47,7 @@ def read(  # noqa: PLR0913 - one argument per option
 ) -> View:
     """Return the slowest layers of a sweep; `everything` includes unreliable points.
 
-    Raises:
-        UsageError: nothing was collected or chosen, or the sweep timed no layers.
+    `UsageError` where nothing was collected or chosen, or the sweep timed no layers.
     """
     data = dataset.read(run)
     points, left_out = data.chosen(where, everything=everything)

@@ -38,8 +38,7 @@ _NEEDED: Final = {  # what no report can do without
 def read(path: Path, sweep: str, types: Mapping[str, Any] = _TEXTS) -> pd.DataFrame:
     """Return a merged table; cells are text or numbers, or of the given types.
 
-    Raises:
-        UsageError: it is not there yet, or not as it was written.
+    `UsageError` where it is not there yet, or not as it was written.
     """
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")

@@ -65,8 +65,7 @@ LOOK: Final = Look()
 def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
     """Return the file to write, None for a device or a pipe; refuse to replace another's file.
 
-    Raises:
-        UsageError: it is another's file, a folder, or belongs to results.
+    `UsageError` where it is another's file, a folder, or belongs to results.
     """
     with suppress(OSError):
         found = path.stat()
@@ -109,8 +108,7 @@ def _may_go(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
 def writing(path: Path, is_ours: Callable[[bytes], bool]) -> Iterator[IO[bytes]]:
     """Write a file that a user names, whole or not at all; what `check` refuses stays.
 
-    Raises:
-        UsageError: it may not be replaced, or cannot be written.
+    `UsageError` where it may not be replaced, or cannot be written.
     """
     real = check(path, is_ours)
     try:
@@ -137,8 +135,7 @@ def _is_picture(path: Path) -> Callable[[bytes], bool]:
 def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
     """Write what is drawn meanwhile; the suffix says which kind of picture.
 
-    Raises:
-        UsageError: labels leave no room, or the file cannot be written.
+    `UsageError` where labels leave no room, or the file cannot be written.
     """
     from matplotlib import rc_context  # noqa: PLC0415 - most commands draw nothing
     from matplotlib.figure import Figure  # noqa: PLC0415

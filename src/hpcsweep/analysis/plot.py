@@ -194,11 +194,8 @@ def read(  # noqa: PLR0913 - one argument per option
 
     Without `x` it is the numeric axis that varies. Without `by` every axis that varies tells lines
     apart. `where` has conditions, `baseline` pairs `column=value`. Several columns `y`, joined by
-    commas, are parts of a whole: each is a line.
-
-    Raises:
-        UsageError: a column or a value is not there, or y has no numbers.
-
+    commas, are parts of a whole: each is a line. `UsageError` where a column or a value is not
+    there, or y has no numbers.
     """
     parts = [name.strip() for name in y.split(",")]
     if len(parts) > 1 and (by or baseline):
@@ -345,10 +342,7 @@ def speedups(
     own value on every other axis that varies, except those in `ignore`. Where several rows are the
     baseline, their median counts. Of a time `speedup` is baseline over row, of anything else row
     over baseline, so more is faster. It is NaN where a row has no baseline, and `unsure` where the
-    baseline is doubtful.
-
-    Raises:
-        UsageError: no row has the values of `match`.
+    baseline is doubtful. `UsageError` where no row has the values of `match`.
     """
     axes = [a for a in dataset.varying_axes(rows) if a not in {*match, *ignore}]
     keys = ["all", *axes]  # so that there is a key where no axis varies

@@ -39,9 +39,8 @@ def draw(
 ) -> None:
     """Write a picture; the suffix says which kind.
 
-    Raises:
-        UsageError: there are more lines than a picture holds or has room for, a logarithmic axis
-            has values that are not positive, or the file cannot be written.
+    `UsageError` where there are more lines than a picture holds or has room for, a logarithmic axis
+    has values that are not positive, or the file cannot be written.
     """
     plot.check_lines()
     _check_logs(plot, log_x=log_x, log_y=log_y)

@@ -111,9 +111,7 @@ class Report:
 def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
     """Read the merged tables of a sweep; one that trains has a table of its own without `metric`.
 
-    Raises:
-        UsageError: there are none yet, or no row was measured, or has these values.
-
+    `UsageError` where there are none yet, or no row was measured, or has these values.
     """
     return make(dataset.read(run, where), metric)
 

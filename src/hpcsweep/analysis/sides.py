@@ -51,10 +51,8 @@ def read(
 ) -> Side:
     """Return the rows of a side that are reliable, or only noisy, and have the values of `where`.
 
-    `renewed` returns the folder of a sweep whose tables hold all rows.
-
-    Raises:
-        UsageError: there is no such sweep, submission, column or value.
+    `renewed` returns the folder of a sweep whose tables hold all rows. `UsageError` where there is
+    no such sweep, submission, column or value.
     """
     found = [
         side
@@ -88,8 +86,7 @@ def _split(text: str) -> tuple[str, str | None, str]:
 def of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
     """Return a side for each run of the sweep that a side names, by when it began, oldest first.
 
-    Raises:
-        UsageError: it names one run already, or there are not as many as `fewest`.
+    `UsageError` where it names one run already, or there are not as many as `fewest`.
     """
     name, at, match = _split(text)
     if at is not None:

@@ -231,7 +231,7 @@ def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRatios:
     """Ratios with intervals, and which differ from 1; the geometric mean with its interval."""
 
     ratio: Floats
@@ -241,7 +241,7 @@ class Judged:
     mean: tuple[float, float, float]
 
 
-def judge(table: pd.DataFrame) -> Judged | None:
+def judge(table: pd.DataFrame) -> JudgedRatios | None:
     """Judge the second side against the first; None where the noise between runs is unknown.
 
     `table` has a row per key, side (0 and 1) and run, with `log`, the logarithm of the time,
@@ -294,7 +294,7 @@ def _errors(logs: list[Floats], within: list[Floats]) -> tuple[Floats, Floats, f
     return np.sqrt(variances), variances**2 / parts, mean_half
 
 
-def _judged_once(table: pd.DataFrame, gap: Floats, within: Floats) -> Judged | None:
+def _judged_once(table: pd.DataFrame, gap: Floats, within: Floats) -> JudgedRatios | None:
     """Judge single runs by the controls: only what exceeds all that these show is a difference."""
     controls = _controls(table)
     if any(len(of) < _CONTROLS for of in controls):
@@ -307,10 +307,10 @@ def _judged_once(table: pd.DataFrame, gap: Floats, within: Floats) -> Judged | N
 
 def _judged(
     gap: Floats, low: Floats, high: Floats, differs: NDArray[np.bool_], mean_half: float
-) -> Judged:
+) -> JudgedRatios:
     mean = float(gap.mean())
     ends = (float(np.exp(mean + sign * mean_half)) for sign in (0, -1, 1))
-    return Judged(np.exp(gap), np.exp(low), np.exp(high), differs, (*ends,))  # type: ignore[arg-type]
+    return JudgedRatios(np.exp(gap), np.exp(low), np.exp(high), differs, (*ends,))  # type: ignore[arg-type]
 
 
 def _controls(table: pd.DataFrame) -> list[Floats]:

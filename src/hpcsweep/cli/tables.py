@@ -25,8 +25,8 @@ from hpcsweep.cli.settings import flag, variable
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from hpcsweep.analysis.history import History
-    from hpcsweep.collect.summary import Report
+    from hpcsweep.analysis.history import RunHistory
+    from hpcsweep.collect.summary import CollectReport
     from hpcsweep.store.rundir import RunDir
 
 
@@ -52,7 +52,7 @@ def collect(
 
     if parquet:
         tables.check_parquet()
-    found: list[Report] = []
+    found: list[CollectReport] = []
     files: list[Path] = []
     for one in runs.of_sweeps(results, sweeps):
         if break_lock:
@@ -167,7 +167,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     return tables(views, format, (html,))
 
 
-def _history(run: RunDir, where: str) -> History | None:
+def _history(run: RunDir, where: str) -> RunHistory | None:
     """Return the history of a sweep for its page, if it was measured often enough."""
     from hpcsweep.analysis import history
     from hpcsweep.store import runs as runs_of

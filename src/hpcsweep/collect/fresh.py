@@ -26,8 +26,7 @@ _ROW: Final = ("submission", "chunk", "attempt")
 def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
     """Return a sweep's results with tables of all its rows, and what a reader must know.
 
-    Raises:
-        ResultsError: a newer version wrote the folder.
+    `ResultsError` where a newer version wrote the folder.
     """
     if run.only is not None:
         return _made_aside(run)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from hpcsweep import __version__, files
 from hpcsweep.collect import merge, tables
-from hpcsweep.collect.merge import Entry, Origin
+from hpcsweep.collect.merge import Origin, TableRow
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError
 from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionOrder
@@ -32,7 +32,7 @@ Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such 
 
 
 @dataclass
-class Seen:
+class ShardProgress:
     """What collect knows of one shard."""
 
     stamp: Stamp
@@ -54,11 +54,11 @@ class Seen:
 
 
 @dataclass
-class Memory:
+class CollectMemory:
     """What is known after a collect."""
 
     planned: list[str]
-    shards: dict[str, Seen]
+    shards: dict[str, ShardProgress]
     extras: Extras
     rounds: dict[str, int]  # of submissions
     repeated: dict[str, int]
@@ -99,12 +99,8 @@ class Memory:
             )
         ]
 
-    def entries(self, run: RunDir) -> list[Entry]:
-        """Return the rows of the tables.
-
-        Raises:
-            ResultsError: they do not fit.
-        """
+    def entries(self, run: RunDir) -> list[TableRow]:
+        """Return the rows of the tables; `ResultsError` where they do not fit."""
         names = list(self.shards)
         try:
             header, *lines = run.overall.read_bytes().split(b"\n")[:-1]
@@ -115,7 +111,7 @@ class Memory:
 
     def _entries(
         self, lines: Sequence[bytes], columns: tuple[str, ...], shards: Sequence[ShardPath]
-    ) -> Iterator[Entry]:
+    ) -> Iterator[TableRow]:
         layers_at, samples_at = (len(head) for head in tables.heads(self.extras))
         for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
             shard = shards[number]
@@ -129,7 +125,7 @@ class Memory:
             layers_at, samples_at = layers_at + layers, samples_at + samples
 
 
-def load(run: RunDir) -> Memory | None:
+def load(run: RunDir) -> CollectMemory | None:
     """Return what the last collect knew; None where it cannot be used."""
     try:
         found = run.collect_index.read_bytes()
@@ -139,14 +135,14 @@ def load(run: RunDir) -> Memory | None:
         record = json.loads(text)
         if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
             return None
-        record["shards"] = {name: Seen(**seen) for name, seen in record["shards"].items()}
+        record["shards"] = {name: ShardProgress(**seen) for name, seen in record["shards"].items()}
         record["extras"] = Extras(*map(tuple, record["extras"]))
-        return Memory(**record)
+        return CollectMemory(**record)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def save(run: RunDir, memory: Memory) -> None:
+def save(run: RunDir, memory: CollectMemory) -> None:
     """Write the memory; if the disk is full, the next collect reads everything again."""
     record = {
         "format": _FORMAT,

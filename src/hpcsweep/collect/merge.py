@@ -56,7 +56,7 @@ class Origin:
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class TableRow:
     """A row as it lies in a shard, or (`shard` None) in the merged table of the last collect."""
 
     point_id: str
@@ -99,9 +99,9 @@ def entry(  # noqa: PLR0913 - a record
     shard: ShardPath | None,
     places: tuple[Place, Place],
     layer_columns: tuple[str, ...] | None = (),
-) -> Entry:
+) -> TableRow:
     """Return the entry of a row, which lies in `shard` or in the merged tables."""
-    return Entry(
+    return TableRow(
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
         doubts=sys.intern(outcomes.doubts_of(cells)),
@@ -122,11 +122,10 @@ def entry(  # noqa: PLR0913 - a record
     )
 
 
-def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> Entry:
+def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> TableRow:
     """Return the entry of a shard's row.
 
-    Raises:
-        ResultsError: a newer hpcsweep wrote it, or its places or layer rows are no numbers.
+    `ResultsError` where a newer hpcsweep wrote it, or its places or layer rows are no numbers.
     """
     shard = found.path
     origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
@@ -149,17 +148,17 @@ def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> Entry:
 class Pool:
     """All rows of all points; of each own file the digest that was measured last, and when."""
 
-    rows: dict[str, list[Entry]] = field(default_factory=dict)
+    rows: dict[str, list[TableRow]] = field(default_factory=dict)
     latest: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, found: Entry) -> None:
+    def add(self, found: TableRow) -> None:
         """Take a row."""
         self.rows.setdefault(found.point_id, []).append(found)
         for name, digest in found.own_files:
             if digest:
                 self.latest[name] = max(self.latest.get(name, []), [found.started, digest])
 
-    def old_files(self, found: Entry) -> list[str]:
+    def old_files(self, found: TableRow) -> list[str]:
         """Return what a row was made of that is of an earlier version, or an unknown one."""
         return [
             name
@@ -167,7 +166,7 @@ class Pool:
             if found.status is PointStatus.OK and digest != self.latest.get(name, ["", digest])[1]
         ]
 
-    def drop(self, damaged: Iterable[Entry]) -> None:
+    def drop(self, damaged: Iterable[TableRow]) -> None:
         """Leave rows out: their points get the next best one."""
         for found in damaged:
             rows = self.rows[found.point_id]
@@ -175,17 +174,18 @@ class Pool:
             if not rows:
                 del self.rows[found.point_id]
 
-    def losers(self) -> Iterator[Entry]:
+    def losers(self) -> Iterator[TableRow]:
         """Return the rows that lie in shards and are not the best of their points."""
         for rows in self.rows.values():
             if len(rows) > 1:
-                best = max(rows, key=Entry.rank)
+                best = max(rows, key=TableRow.rank)
                 yield from (found for found in rows if found is not best and found.shard)
 
-    def winners(self) -> list[Entry]:
+    def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""
         best = (
-            rows[0] if len(rows) == 1 else max(rows, key=Entry.rank) for rows in self.rows.values()
+            rows[0] if len(rows) == 1 else max(rows, key=TableRow.rank)
+            for rows in self.rows.values()
         )
         return sorted(best, key=lambda found: (found.order, found.point_id))
 
@@ -202,7 +202,7 @@ class Mix:
         return ((self.gpu, versions) for versions, _count in self.groups[1:])
 
 
-def mixes(winners: Iterable[Entry]) -> list[Mix]:
+def mixes(winners: Iterable[TableRow]) -> list[Mix]:
     """Return the GPU types whose measured rows do not agree in `columns.MUST_AGREE`."""
     counts: dict[str, Counter[Versions]] = {}
     for found in winners:
@@ -276,7 +276,7 @@ def _check_schema(version: str) -> None:
         )
 
 
-def lonely(winners: Iterable[Entry]) -> set[str]:
+def lonely(winners: Iterable[TableRow]) -> set[str]:
     """Return the ids of rows that take ten times as long as their neighbours, and nothing says why.
 
     Such a row was disturbed by what no counter saw. It is one between two others that differ from
@@ -297,12 +297,12 @@ def lonely(winners: Iterable[Entry]) -> set[str]:
     }
 
 
-def _lines(rows: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], bool]]:
+def _lines(rows: Sequence[TableRow]) -> Iterator[tuple[Sequence[TableRow], bool]]:
     """Yield rows that differ in one axis of numbers alone, by its value; and if it repeats them."""
     for place, axis in enumerate(catalog.AXES.values()):
         if axis.kind not in {"int", "float"} or len({one.order[place] for one in rows}) <= _BOTH:
             continue
-        lines: dict[object, list[tuple[float, Entry]]] = defaultdict(list)
+        lines: dict[object, list[tuple[float, TableRow]]] = defaultdict(list)
         for one in rows:
             if one.order[place][0] == _NUMBER:
                 rest = one.order[:place], one.order[place + 1 :]
@@ -312,11 +312,11 @@ def _lines(rows: Sequence[Entry]) -> Iterator[tuple[Sequence[Entry], bool]]:
             yield [one for _, one in ordered], catalog.Role.REPETITION in axis.role
 
 
-def _beside(line: Sequence[Entry], place: int) -> Sequence[Entry]:
+def _beside(line: Sequence[TableRow], place: int) -> Sequence[TableRow]:
     return [line[place - 1], line[place + 1]] if 0 < place < len(line) - 1 else []
 
 
-def _is_lonely(one: Entry, others: Sequence[Entry]) -> bool:
+def _is_lonely(one: TableRow, others: Sequence[TableRow]) -> bool:
     return (
         len(others) >= _BOTH
         and one.ms >= _TIMES * max(other.ms for other in others)

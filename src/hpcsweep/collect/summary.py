@@ -10,7 +10,7 @@ from typing import Any, Final
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.collect.merge import Mix
 from hpcsweep.errors import DamagedResults
-from hpcsweep.store.outcomes import Tally
+from hpcsweep.store.outcomes import PointTally
 from hpcsweep.text import count
 
 _SHOWN: Final = 20
@@ -18,7 +18,7 @@ _FEW: Final = 5
 
 
 @dataclass(frozen=True)
-class Report:
+class CollectReport:
     """What a collect read, found and wrote."""
 
     sweep: str
@@ -78,7 +78,7 @@ class Report:
         return f"Restore the files from a copy, or {again}"
 
     def _head(self) -> str:
-        counted = Tally(Counter(self.statuses), self.not_valid, Counter(self.doubts))
+        counted = PointTally(Counter(self.statuses), self.not_valid, Counter(self.doubts))
         tail = f" ({counted})" if self.statuses else ""
         return f"{self.sweep}: {count(self.points, 'point')}{tail}, {self.layer_rows:,} layer rows"
 

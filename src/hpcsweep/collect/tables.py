@@ -29,7 +29,7 @@ from hpcsweep.catalog.columns import (
     SAMPLES,
 )
 from hpcsweep.collect import merge
-from hpcsweep.collect.merge import Entry, Mix, Pool, Versions
+from hpcsweep.collect.merge import Mix, Pool, TableRow, Versions
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.rundir import RunDir
@@ -53,10 +53,10 @@ _FORMULAS: Final = tuple(
 )
 
 
-class Damaged(Exception):
+class DamagedRows(Exception):
     """Rows that cannot be taken, with the reason (`Unread`: for now); nothing was written."""
 
-    def __init__(self, found: list[tuple[Entry, ResultsError]]) -> None:
+    def __init__(self, found: list[tuple[TableRow, ResultsError]]) -> None:
         super().__init__(f"{len(found)} rows")
         self.found = found
 
@@ -67,7 +67,7 @@ class Extras(NamedTuple):
     overall: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
-    def and_those_of(self, found: Iterable[Entry]) -> Extras:
+    def and_those_of(self, found: Iterable[TableRow]) -> Extras:
         """Return the union with the extra columns in the shards of some rows."""
         headers = {id(entry.columns): entry.columns for entry in found}.values()
         of_layers = {entry.layer_columns or () for entry in found if entry.layers[1]}
@@ -101,7 +101,7 @@ class Marks:
 class Written:
     """What was written: the rows in order, the bytes of their blocks, the number of layer rows."""
 
-    rows: list[Entry]
+    rows: list[TableRow]
     layers: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     layer_rows: int = 0
@@ -110,9 +110,8 @@ class Written:
 def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
     """Write the three tables from the best row of each point; check the other rows, too.
 
-    Raises:
-        Damaged: some rows cannot be taken; the tables are as they were.
-        ResultsError: the disk is full or read-only; the tables are as they were.
+    `DamagedRows` where some rows cannot be taken, `ResultsError` where the disk is full or
+    read-only: the tables are as they were.
     """
     written = Written(pool.winners())
     with (
@@ -131,7 +130,7 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
         for found in pool.losers():
             source.blocks_of(found)
         if source.damaged:
-            raise Damaged(source.damaged)
+            raise DamagedRows(source.damaged)
         written.layer_rows = _write_rows(overall, written.rows, marks, extras.overall, pool)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
@@ -151,7 +150,11 @@ def _head(columns: Sequence[str]) -> bytes:
 
 
 def _write_rows(
-    file: IO[bytes], winners: Sequence[Entry], marks: Marks, extras: Sequence[str], pool: Pool
+    file: IO[bytes],
+    winners: Sequence[TableRow],
+    marks: Marks,
+    extras: Sequence[str],
+    pool: Pool,
 ) -> int:
     """Write the rows of points; return how many layer rows they have, which their seals prove."""
     columns, layer_rows = (*MERGED_COLUMNS, *extras), 0
@@ -199,10 +202,10 @@ class _Source:
         self, run: RunDir, blocks: Blocks, layer_columns: tuple[str, ...], *, raw: bool
     ) -> None:
         self._layer_columns, self._raw = layer_columns, raw
-        self.damaged: list[tuple[Entry, ResultsError]] = []
+        self.damaged: list[tuple[TableRow, ResultsError]] = []
         self._run, self._blocks = run, blocks
 
-    def blocks_of(self, found: Entry) -> tuple[bytes, bytes]:
+    def blocks_of(self, found: TableRow) -> tuple[bytes, bytes]:
         """Return a point's layer rows, as the table has them, and samples; empty if damaged."""
         try:
             return self._checked(found)
@@ -210,7 +213,7 @@ class _Source:
             self.damaged.append((found, error))
             return b"", b""
 
-    def _checked(self, found: Entry) -> tuple[bytes, bytes]:
+    def _checked(self, found: TableRow) -> tuple[bytes, bytes]:
         where = found.shard or self._run
         layers = self._blocks.read(where.layers, *found.layers)
         samples = self._blocks.read(where.samples, *found.samples)
@@ -260,10 +263,8 @@ def write_parquet(run: RunDir) -> list[Path]:
     """Write each merged table as Parquet, too: with types, in far fewer bytes; return the paths.
 
     Cells have seven significant digits, so numbers are float32: as doubles, every bit of them would
-    be random, and the eight times of a layer row would be nearly all of the file.
-
-    Raises:
-        ResultsError: a table does not hold what its columns say, or a file cannot be written.
+    be random, and the eight times of a layer row would be nearly all of the file. `ResultsError`
+    where a table does not hold what its columns say, or a file cannot be written.
     """
     import pyarrow as pa  # noqa: PLC0415 - optional
     from pyarrow import csv as arrow_csv  # noqa: PLC0415

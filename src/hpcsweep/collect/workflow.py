@@ -20,33 +20,31 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
-from hpcsweep.collect.incremental import Found, Memory, Seen
-from hpcsweep.collect.merge import Entry
-from hpcsweep.collect.summary import Report, mix_to_json
+from hpcsweep.collect.incremental import CollectMemory, Found, ShardProgress
+from hpcsweep.collect.merge import TableRow
+from hpcsweep.collect.summary import CollectReport, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.outcomes import Tally
+from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
-__all__ = ["Report", "collect"]
+__all__ = ["CollectReport", "collect"]
 
 _NAMED: Final = 20  # points in the command that measures destroyed ones again
 
 
-def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Report:
+def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
     """Merge the shards of a sweep into its tables.
 
     Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. Damage does
-    not stop it; `Report.error` is for shards that could not be read at all.
-
-    Raises:
-        Busy: a submit or collect held the lock for `timeout` seconds.
-        ResultsError: the folder cannot be written, or is of a newer layout; old tables stay.
+    not stop it (see `CollectReport.error`). `Busy` where a submit or collect held the lock for
+    `timeout` seconds, `ResultsError` where the folder cannot be written, or is of a newer layout:
+    the tables stay as they were.
     """
     began = time.perf_counter()
     with errors_named(), locks.held(run, "collect", timeout):
@@ -63,18 +61,18 @@ def is_up_to_date(run: RunDir) -> bool:
     return bool(memory and news == {} and memory.planned == _planned(run, run.manifests()))
 
 
-def _collect(run: RunDir, *, raw: bool) -> Report:
+def _collect(run: RunDir, *, raw: bool) -> CollectReport:
     manifests = run.manifests()
     found = incremental.stamps(run)
     memory = incremental.load(run)
     news = memory.news(found, run.ages()) if memory and memory.raw is raw else None
     if memory and news is not None:
         if not news and memory.planned == _planned(run, manifests):
-            before = Report(**memory.report)
+            before = CollectReport(**memory.report)
             return replace(before, remedy=_remedy(run, before.destroyed))
         grown = _Reading(run, found, memory)
         if grown.read(news):
-            with suppress(tables.Damaged):
+            with suppress(tables.DamagedRows):
                 return _Writing(grown, manifests, raw=raw).report(len(news))
     anew = _Reading(run, found, None)
     anew.read(dict.fromkeys(found, 0))
@@ -84,12 +82,12 @@ def _collect(run: RunDir, *, raw: bool) -> Report:
 class _Reading:
     """All rows of all points: from the last collect's `memory`, if given, and from shards."""
 
-    def __init__(self, run: RunDir, found: Found, memory: Memory | None) -> None:
+    def __init__(self, run: RunDir, found: Found, memory: CollectMemory | None) -> None:
         self.run, self.found, self._memory = run, found, memory
         self.ages = run.ages()
         self.pool = merge.Pool(latest=dict(memory.latest) if memory else {})
         self.rows: Counter[str] = Counter()  # per point
-        self.seen: dict[str, Seen] = dict(memory.shards) if memory else {}
+        self.seen: dict[str, ShardProgress] = dict(memory.shards) if memory else {}
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
         self.points_unread: set[str] = set()
         self.extras: Extras = memory.extras if memory else tables.Extras()
@@ -109,7 +107,7 @@ class _Reading:
         self._take(added, {})
         return True
 
-    def drop(self, damaged: list[tuple[Entry, ResultsError]]) -> None:
+    def drop(self, damaged: list[tuple[TableRow, ResultsError]]) -> None:
         """Leave out rows whose blocks are damaged, or cannot be read now."""
         self.pool.drop(entry for entry, _reason in damaged)
         places: dict[ShardPath, list[int]] = {}
@@ -131,12 +129,12 @@ class _Reading:
                 seen.rows, seen.left_out = seen.rows - 1, seen.left_out + 1
                 seen.problems.append(what)
 
-    def _take(self, entries: list[Entry], repeated: Mapping[str, int]) -> None:
+    def _take(self, entries: list[TableRow], repeated: Mapping[str, int]) -> None:
         for entry in entries:
             self.pool.add(entry)
             self.rows[entry.point_id] += repeated.get(entry.point_id, 1)
 
-    def _shard(self, name: str, begin: int) -> list[Entry]:
+    def _shard(self, name: str, begin: int) -> list[TableRow]:
         """Return the rows of a shard from a byte on, and note what was read."""
         shard, stamp = self.found[name]
         try:
@@ -144,7 +142,7 @@ class _Reading:
         except ResultsError as error:
             self.unread[name] = [str(error)]
             return []
-        before = self.seen.get(name, Seen(stamp)) if begin else Seen(stamp)
+        before = self.seen.get(name, ShardProgress(stamp)) if begin else ShardProgress(stamp)
         entries, refused = [], dict[int, str]()
         age = self.ages.get(shard.submission, (0, shard.submission))
         for row in part.rows:
@@ -155,7 +153,7 @@ class _Reading:
         where = shards.places(shard.overall, refused)
         told = [f"{where[at]}: {what}" for at, what in refused.items()]
         left_out = before.left_out + part.left_out + len(refused)
-        self.seen[name] = Seen(
+        self.seen[name] = ShardProgress(
             stamp,
             read=part.size,
             tail=incremental.tail_of(shard.overall, part.size),
@@ -178,7 +176,7 @@ class _Writing:
         self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
-    def report(self, shards_read: int) -> Report:
+    def report(self, shards_read: int) -> CollectReport:
         """Write tables and memory, and return the report."""
         written, mixes = self._write()
         reading, run = self._reading, self._run
@@ -188,7 +186,7 @@ class _Writing:
         if self._nothing:
             return report
         repeated = {point: rows for point, rows in reading.rows.items() if rows > 1}
-        memory = Memory(
+        memory = CollectMemory(
             planned=self._planned,
             shards=reading.seen,
             extras=reading.extras,
@@ -218,12 +216,12 @@ class _Writing:
             )
             try:
                 return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
-            except tables.Damaged as damaged:
+            except tables.DamagedRows as damaged:
                 if any(entry.shard is None for entry, _reason in damaged.found):
                     raise  # the tables of the last collect are no good
                 self._reading.drop(damaged.found)
 
-    def _report(self, written: Written, mixes: list[merge.Mix]) -> Report:
+    def _report(self, written: Written, mixes: list[merge.Mix]) -> CollectReport:
         reading, members, winners = self._reading, self._members, written.rows
         measured = {entry.point_id for entry in winners}
         missing = members.planned - measured - reading.points_unread
@@ -234,7 +232,7 @@ class _Writing:
             if seen.left_out and not seen.rows and name not in reading.unread
         ]
         torn = [name for name, seen in reading.seen.items() if seen.torn]
-        return Report(
+        return CollectReport(
             sweep=self._run.name,
             points=len(winners),
             statuses=_ordered(counted),
@@ -261,7 +259,7 @@ class _Writing:
             nothing=self._nothing,
         )
 
-    def _old_files(self, winners: list[Entry]) -> list[str]:
+    def _old_files(self, winners: list[TableRow]) -> list[str]:
         """Return a line on the rows of an earlier version of own files, if there are some."""
         found = [names for entry in winners if (names := self._reading.pool.old_files(entry))]
         if not found:
@@ -308,20 +306,20 @@ def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
     return [_sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
-def _tally(winners: list[Entry]) -> Tally:
-    found = Tally()
+def _tally(winners: list[TableRow]) -> PointTally:
+    found = PointTally()
     for entry in winners:
         found.add(entry.status, entry.doubts)
     return found
 
 
-def _marked(found: Entry) -> dict[str, str]:
+def _marked(found: TableRow) -> dict[str, str]:
     """Return the cells of a row with the flags that the tables give it."""
     doubts = {"valid": "false", "flags": found.doubts} if found.doubts else {"valid": "true"}
     return {"status": found.status, **(found.cells() if found.doubts else {}), **doubts}
 
 
-def _ordered(found: Tally) -> dict[str, int]:
+def _ordered(found: PointTally) -> dict[str, int]:
     return {status: found.statuses[status] for status in PointStatus if found.statuses[status]}
 
 

@@ -45,8 +45,7 @@ class AttemptRecord:
 def write(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:
     """Write the record and, beside it, what the worker said about its machine.
 
-    Raises:
-        ResultsError: the folder cannot be written.
+    `ResultsError` where the folder cannot be written.
     """
     files.write_json(shard.env, {**typed_json.write(record), **machine})
 
@@ -62,8 +61,7 @@ def read(shard: ShardPath | None) -> AttemptRecord | None:
 def fence_off(attempts: Iterable[ShardPath]) -> None:
     """Keep those that may still run from writing more rows: take the numbers of the next ones.
 
-    Raises:
-        ResultsError: the folder cannot be written.
+    `ResultsError` where the folder cannot be written.
     """
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
         path = shard.next_attempt().overall
@@ -112,9 +110,7 @@ def silence(folder: Path, touched: Iterable[Path], since: float = 0.0) -> float:
     """Return the seconds since a file was touched, at most those since a moment.
 
     By the clock of the file system that holds `folder`: the clocks of two hosts may differ.
-
-    Raises:
-        Unread: a file cannot be looked at now, so nobody knows.
+    `Unread` where a file cannot be looked at now, so nobody knows.
     """
     latest = max(map(_touched_at, touched), default=0.0)
     now = time.time()

@@ -74,9 +74,7 @@ def read_chunk(path: Path, index: int) -> Chunk:
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Return chunk numbers and point ids only, which is all that counting needs.
 
-    Raises:
-        ResultsError: the file is damaged or gone.
-
+    `ResultsError` where the file is damaged or gone.
     """
     try:
         with path.open("rb") as file:

@@ -46,10 +46,8 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
     """Read every shard's statuses, and every live submission's points.
 
     Runs under a profiler measure nothing, so they have a ledger of their own. A submission whose
-    manifest cannot be read may be of either kind: what lives of it counts in both.
-
-    Raises:
-        ResultsError: a submission lives, and which points it measures cannot be read.
+    manifest cannot be read may be of either kind: what lives of it counts in both. `ResultsError`
+    where a submission lives, and which points it measures cannot be read.
     """
     ledger = Ledger()
     for submission in run.submissions():

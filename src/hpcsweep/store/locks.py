@@ -50,9 +50,8 @@ class Holder:
 def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
     """Hold the run folder's lock while doing `what`; a folder that stays empty goes again.
 
-    Raises:
-        Busy: another process held it for `timeout` seconds; the text says which.
-        ResultsError: the folder cannot be written, or is of a newer layout.
+    `Busy` with the name of the process that held it for `timeout` seconds, `ResultsError` where the
+    folder cannot be written, or is of a newer layout.
     """
     manifest.check_layout(run.path)
     lock = FileLock(run.lock)
@@ -88,9 +87,8 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
 def break_open(run: RunDir) -> str:
     """Remove a lock that a dead process left behind; return what was done, for people.
 
-    Raises:
-        Busy: the process that holds it is alive, as far as this host can tell.
-        ResultsError: the folder cannot be written.
+    `Busy` where the process that holds it is alive, as far as this host can tell, `ResultsError`
+    where the folder cannot be written.
     """
     if not run.lock.exists():
         return f"{run.path}: no lock to break"

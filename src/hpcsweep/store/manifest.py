@@ -104,9 +104,7 @@ class Manifest:
 def check_layout(folder: Path) -> bool:
     """Say whether the folder of a sweep tells its layout, and one that is known.
 
-    Raises:
-        NewerLayout: a newer version wrote the folder.
-        ResultsError: the file is damaged.
+    `NewerLayout` where a newer version wrote the folder, `ResultsError` where the file is damaged.
     """
     path = folder / LAYOUT_FILE
     if not os.path.lexists(path):
@@ -204,9 +202,8 @@ def write(path: Path, manifest: Manifest) -> None:
 def read(path: Path) -> Manifest:
     """Read a manifest.
 
-    Raises:
-        NewerLayout: a newer version wrote it.
-        ResultsError: it cannot be read, or is damaged.
+    `NewerLayout` where a newer version wrote it, `ResultsError` where it cannot be read, or is
+    damaged.
     """
     try:
         found = files.read_json(path)

@@ -33,7 +33,7 @@ _ID_AND_OK: Final = slice(16, 20)
 
 
 @dataclass
-class Tally:
+class PointTally:
     """Counts points by status; of those that are ok, the ones that are not valid, by flag."""
 
     statuses: Counter[str] = field(default_factory=Counter)
@@ -82,8 +82,7 @@ def doubts_of(row: Mapping[str, Any]) -> str:
 def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
     """Return what `doubts_of` says of the points that have an ok row; of several the last counts.
 
-    Raises:
-        ResultsError: a shard cannot be read.
+    `ResultsError` where a shard cannot be read.
     """
     found: dict[str, str] = {}
     for shard in attempts:
@@ -92,7 +91,7 @@ def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
 
 
 def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
-    """Return the same for the complete lines of one shard, its header first.
+    """Return the doubts of each ok row of a shard's complete lines, by point; the header is first.
 
     A quick look, as `shards.keys_in` takes: it parses the last cells only.
     """
@@ -121,7 +120,7 @@ WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureGroup:
     """Points that were not measured for one reason; `first` is the label of the first one."""
 
     status: str
@@ -136,7 +135,7 @@ class Failure:
 
 def failures_in(
     rows: Iterable[Mapping[str, Any]], maps: Mapping[str, str] = NO_MAPS
-) -> list[Failure]:
+) -> list[FailureGroup]:
     """Return the rows of points that were not measured by reason, the most frequent first.
 
     Reasons that differ in numbers only are one. `maps` has names of maps of algorithms.
@@ -146,7 +145,7 @@ def failures_in(
         reason = row.get("status_reason") or "no reason was given"
         groups.setdefault((row["status"], _DIGITS.sub("#", reason)), []).append((reason, row))
     found = [
-        Failure(status, of_one[0][0], len(of_one), Point("", dict(of_one[0][1])).label(maps))
+        FailureGroup(status, of_one[0][0], len(of_one), Point("", dict(of_one[0][1])).label(maps))
         for (status, _), of_one in groups.items()
     ]
     return sorted(found, key=lambda one: -one.points)
@@ -155,10 +154,7 @@ def failures_in(
 def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
     """Return the row that counts of each point, in the order of the shards, the oldest first.
 
-    The key `_shard` of a row is where it lies.
-
-    Raises:
-        ResultsError: a shard cannot be read.
+    The key `_shard` of a row is where it lies. `ResultsError` where a shard cannot be read.
     """
     rows: dict[str, Mapping[str, Any]] = {}
     for shard in found:
@@ -170,7 +166,9 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
     return rows
 
 
-def failures_of(found: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS) -> list[Failure]:
+def failures_of(
+    found: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS
+) -> list[FailureGroup]:
     """Return why points of these shards were not measured.
 
     It reads whole rows, so callers ask only if a status is not in `WELL`.

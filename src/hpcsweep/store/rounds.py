@@ -68,8 +68,7 @@ class Until:
 def read(run: RunDir) -> dict[str, Until]:
     """Return what is known of each device; nothing where no such command ran.
 
-    Raises:
-        ResultsError: the file cannot be read.
+    `ResultsError` where the file cannot be read.
     """
     if not run.until.exists():
         return {}

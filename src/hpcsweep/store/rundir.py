@@ -123,8 +123,7 @@ class RunDir:
     def manifests(self) -> list[Manifest]:
         """Return what was submitted, oldest first, as far as it can be read (see `damage`).
 
-        Raises:
-            NewerLayout: a newer version wrote one.
+        `NewerLayout` where a newer version wrote one.
         """
         found = (submission.manifest_or_none() for submission in self.submissions())
         return [record for record in found if record]
@@ -312,9 +311,8 @@ class ShardPath:
 def open_run(root: Path, name: str) -> RunDir:
     """Return the results folder of an existing sweep, not one of a newer layout.
 
-    Raises:
-        UsageError: there is no such sweep; the text names the nearest one.
-        NewerLayout: a newer version wrote it.
+    `UsageError` with the nearest name where there is none, `NewerLayout` where a newer version
+    wrote it.
     """
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")

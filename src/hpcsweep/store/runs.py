@@ -120,8 +120,7 @@ def of_sweeps(results: Path, names: Sequence[str]) -> list[RunDir]:
 def of_sweep(results: Path, name: str | None) -> RunDir:
     """Return the results of a sweep; without a name, of the only one.
 
-    Raises:
-        UsageError: there is none, or no name is given and there are several.
+    `UsageError` where there is none, or no name is given and there are several.
     """
     found = of_sweeps(results, (name,) if name else ())
     if len(found) > 1:
@@ -158,10 +157,8 @@ def sweep_name(text: str) -> str:
 def named(run: RunDir, text: str) -> list[RunDir]:
     """Return the folder of a sweep with the rows of a run alone; a year or month may name several.
 
-    What begins no run may begin the id of a submission: its rows are taken.
-
-    Raises:
-        UsageError: there is none, or a day has several.
+    What begins no run may begin the id of a submission: its rows are taken. `UsageError` where
+    there is none, or a day has several.
     """
     every = of(run)
     if text == "previous" and len(every) > 1:
@@ -186,8 +183,7 @@ def named(run: RunDir, text: str) -> list[RunDir]:
 def points_of_file(run: RunDir) -> Iterator[str]:
     """Yield the ids of the points that the sweep file has now, for each device it was sent to.
 
-    Raises:
-        SpecError: the file is gone, or has a mistake by now.
+    `SpecError` where the file is gone, or has a mistake by now.
     """
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - a quarter of a second
 

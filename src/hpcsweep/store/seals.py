@@ -50,9 +50,8 @@ class Blocks:
     def read(self, path: Path, offset: int, length: int) -> bytes:
         """Return whole lines from a place in a file.
 
-        Raises:
-            ResultsError: they are damaged, or the file is gone.
-            Unread: they cannot be read now.
+        `ResultsError` where they are damaged, or the file is gone, `Unread` where they cannot be
+        read now.
         """
         if not length:
             return b""
@@ -151,10 +150,8 @@ def proven(shard: ShardPath, found: Heads, lines: Iterable[bytes]) -> Heads | No
     """Return the headers that a shard's rows prove; None where no row proves any.
 
     Its own headers are tried first, then those of this version. The columns of layer rows are
-    unknown where no intact row has any, unless the header is that of this version.
-
-    Raises:
-        Unread: a file cannot be read now.
+    unknown where no intact row has any, unless the header is that of this version. `Unread` where a
+    file cannot be read now.
     """
     options = [
         Heads(*names) for names in product(*map(dict.fromkeys, zip(found, OURS, strict=True)))

@@ -50,11 +50,9 @@ _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 class ShardWriter:
     """The only writer of one attempt's files, which must not exist yet.
 
-    The file of layer rows is made when there are any, the others on opening.
-
-    Raises:
-        FileExistsError: another process took this attempt.
-        ResultsError: the disk is full, read-only or gone; rows written before stay readable.
+    The file of layer rows is made when there are any, the others on opening. `FileExistsError`
+    where another process took this attempt, `ResultsError` where the disk is full, read-only or
+    gone: rows that were written before stay readable.
     """
 
     def __init__(self, shard: ShardPath) -> None:
@@ -120,8 +118,7 @@ class ShardWriter:
     def close(self) -> None:
         """Sync and close; a second call does nothing.
 
-        Raises:
-            ResultsError: rows that were committed may not be on the disk.
+        `ResultsError` where rows that were committed may not be on the disk.
         """
         files, self._files = self._files, {}
         errors = []
@@ -195,7 +192,7 @@ class _Appender:
                 raise cannot_write(self._path, error) from error
 
 
-class Key(NamedTuple):
+class RowKey(NamedTuple):
     """The two cells of a row that counting needs."""
 
     point_id: str
@@ -226,7 +223,7 @@ def complete_lines(path: Path) -> list[bytes]:
         raise cannot_read(path, error) from error
 
 
-def keys_in(lines: Iterable[bytes]) -> list[Key]:
+def keys_in(lines: Iterable[bytes]) -> list[RowKey]:
     """Return point ids and statuses of complete lines: the quick look that `status` takes.
 
     Only the two leading cells are parsed. Lines that lead with an id and a known status count;
@@ -236,16 +233,16 @@ def keys_in(lines: Iterable[bytes]) -> list[Key]:
     for line in lines:
         key = _KEY(line)
         if key and key[2] in _STATUS and b"\0" not in line:
-            found.append(Key(key[1].decode(), _STATUS[key[2]]))
+            found.append(RowKey(key[1].decode(), _STATUS[key[2]]))
     return found
 
 
-def read_keys(path: Path) -> list[Key]:
+def read_keys(path: Path) -> list[RowKey]:
     """Return point ids and statuses of the complete rows of a shard, as `keys_in` sees them."""
     return keys_in(complete_lines(path))
 
 
-def keys_of(found: Iterable[ShardPath]) -> Iterator[Key]:
+def keys_of(found: Iterable[ShardPath]) -> Iterator[RowKey]:
     """Yield the point ids and statuses of several shards, one shard after the other."""
     for shard in found:
         yield from read_keys(shard.overall)
@@ -255,10 +252,8 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
 
     A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins. Rows
-    whose columns nothing proves are left out (`store.seals`).
-
-    Raises:
-        Unread: the file cannot be opened at all.
+    whose columns nothing proves are left out (`store.seals`). `Unread` where the file cannot be
+    opened at all.
     """
     head, data = _content(shard.overall, begin)
     layer_columns = layer_columns_of(shard)
@@ -338,12 +333,7 @@ def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
 
 
 def split(line: bytes) -> list[str]:
-    """Return the texts of a row's cells.
-
-    Raises:
-        csv.Error: it is not CSV.
-        UnicodeDecodeError: it is not UTF-8.
-    """
+    """Return the texts of a row's cells; `UnicodeDecodeError` where it is not UTF-8."""
     if b'"' not in line and b"\r" not in line:  # nearly always, and faster
         return line.decode().split(",")
     return next(csv.reader([line.decode()], strict=True))

@@ -26,10 +26,8 @@ def read(kind: type[T], found: Mapping[str, Any]) -> T:
     """Return a JSON object as a record of `kind`, a dataclass.
 
     Keys that `kind` does not have are left out: a newer version wrote them. A null takes the
-    field's default where the field has no null.
-
-    Raises:
-        ValueError: a value is of another type, or one without a default is missing; names the key.
+    field's default where the field has no null. `ValueError` where a value is of another type, or
+    one without a default is missing; names the key.
     """
     values: dict[str, Any] = {}
     for name, (hint, plain, nullable) in _fields(cast("Hashable", kind)).items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
-from hpcsweep.store.outcomes import Tally
+from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, launchers, prepare
 from hpcsweep.submit.launchers import local
@@ -148,7 +148,7 @@ def _in_slurm() -> Sequence[Step]:
 def _measured_before(job: Submit, settled: dict[str, int]) -> str:
     """Return how many points were measured before, and how many of them are not valid."""
     doubts, asked = outcomes.doubts_in(job.counts.shards()), job.asked.points()
-    found = Tally(Counter(settled))
+    found = PointTally(Counter(settled))
     found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
     return str(found)
 

@@ -85,8 +85,7 @@ def learn(run: RunDir, answer: Answer) -> list[BadNode]:
 def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
     """Let new submissions use nodes again; the caller holds the run folder's lock.
 
-    Raises:
-        UsageError: a node that is not avoided.
+    `UsageError` for a node that is not avoided.
     """
     avoided = {node.name for node in current(run, answer)}
     for name in names:

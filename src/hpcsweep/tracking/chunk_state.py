@@ -124,7 +124,7 @@ def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> Chu
     return ChunkStatus(_state_of(state), f"{state.name}: {state.says}{exit_code}")
 
 
-def _unseen(verdict: Verdict, newest: ShardPath | None) -> ChunkStatus:
+def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
     """Return what can be said of a chunk that may live, and that this squeue does not show."""
     if not verdict.until:
         return ChunkStatus(ChunkState.UNKNOWN, verdict.why)
@@ -154,7 +154,7 @@ def _state_of(state: slurm.State) -> ChunkState:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Liveness:
     """Whether a task may still write rows, and what says so."""
 
     live: bool
@@ -164,19 +164,19 @@ class Verdict:
     elsewhere: bool = False  # on another cluster: whatever is asked here is not about it
 
 
-def liveness(chunk: int, known: Sent, answer: Answer) -> Verdict:
+def liveness(chunk: int, known: Sent, answer: Answer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
     task, here = known.task_of[chunk], answer.here
     if known.is_elsewhere(here):
         return _by_signs(chunk, known, f"on {known.place(here)}: ask there", elsewhere=True)
     if task[2] in answer.mute:
-        return Verdict(live=True, why="squeue could not be asked")
+        return Liveness(live=True, why="squeue could not be asked")
     job = answer.tasks.get(task)
     is_its_own = job is not None and known.owns(job) and job.state.name != _ELSEWHERE
     if job and is_its_own and (job.state.over or job.source == "squeue"):
-        return Verdict(not job.state.over, job)
+        return Liveness(not job.state.over, job)
     if job is None and chunk in known.cancelled_at:
-        return Verdict(live=False)
+        return Liveness(live=False)
     allowed = None
     if known.is_mine(here) and task in answer.denied | answer.agreed:
         allowed = _BEATS if task in answer.denied else GRACE
@@ -195,11 +195,11 @@ def _doubt(known: Sent, job: slurm.JobState | None, here: slurm.Here) -> str:
     return f"squeue does not list its job, and sacct calls it {job.state.name}"
 
 
-def liveness_of_unanswered(known: Sent, answer: Answer) -> Verdict:
+def liveness_of_unanswered(known: Sent, answer: Answer) -> Liveness:
     """Say whether chunks may be live for which sbatch's answer was lost, or which are in doubt."""
     if known.is_elsewhere(answer.here) or known.is_anothers(answer.here):
         return _by_signs(None, known, f"sbatch's answer was lost on {known.place(answer.here)}")
-    return Verdict(live=True)
+    return Liveness(live=True)
 
 
 def _by_signs(
@@ -209,16 +209,16 @@ def _by_signs(
     *,
     allowed: timedelta | None = None,
     elsewhere: bool = False,
-) -> Verdict:
+) -> Liveness:
     """Say whether a task that is not to be seen may run, by what its attempts and its time say."""
     newest = known.newest.get(-1 if chunk is None else chunk)
     said = attempt.read(newest)
     if newest is not None and ((said and said.state in _ENDED) or attempt.is_fence(newest)):
-        return Verdict(live=False, why=why, elsewhere=elsewhere)
+        return Liveness(live=False, why=why, elsewhere=elsewhere)
     signs = [newest.overall, newest.samples] if newest else []
     sent = known.submitted_at.timestamp() if allowed is not _BEATS else 0.0
     limit = allowed or known.time_limit + GRACE
     left = limit.total_seconds() - attempt.silence(known.submission.path, signs, sent)
     until = datetime.now(timezone.utc) + timedelta(seconds=left)
     told = f"{until:%Y-%m-%dT%H:%MZ}"
-    return Verdict(live=left > 0, why=why, until=told, elsewhere=elsewhere)
+    return Liveness(live=left > 0, why=why, until=told, elsewhere=elsewhere)

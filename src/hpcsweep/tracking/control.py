@@ -33,9 +33,7 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
     `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
     point id or its beginning; the newest submission by default. Where no worker has started, it is
     the job's own output. What the job printed after its worker's last line follows at the end.
-
-    Raises:
-        UsageError: there is no such thing (the message says what there is), or no log yet.
+    `UsageError` where there is no such thing (the message says what there is), or no log yet.
     """
     submission, chunk = _resolve(run, what)
     newest = partial(_newest_log, submission, chunk)
@@ -64,12 +62,9 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
     """Cancel what is queued or runs of some submissions, chunks or points' chunks, else of all.
 
     A chunk that runs finishes its current point if the time allows. In Slurm only the tasks that
-    are live are cancelled; the journal keeps which.
-
-    Raises:
-        UsageError: no submission, chunk or point of that name, or a part of a local submission.
-        SchedulerError: Slurm could not be asked, and nothing was recorded as cancelled; or some are
-            not to be seen from here, as jobs of another cluster.
+    are live are cancelled; the journal keeps which. `UsageError` for a name that nothing has, or
+    for a part of a local submission. `SchedulerError` where Slurm could not be asked, and nothing
+    was recorded, or where some are not to be seen from here, as jobs of another cluster.
     """
     wanted: dict[SubmissionDir, set[int] | None] = {}
     for submission, chunk in map(partial(_resolve, run), names):
@@ -153,8 +148,7 @@ def _not_ours(known: journal.Sent, why: str, chunks: set[int]) -> str:
 def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
     """Return the newest submission and chunk that a point was sent in.
 
-    Raises:
-        UsageError: no point's id begins like that, or several do.
+    `UsageError` where no point's id begins like that, or several do.
     """
     homes: dict[str, tuple[SubmissionDir, int]] = {}
     for submission in run.submissions():

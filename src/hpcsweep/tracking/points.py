@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.store import chunk_file, outcomes, runs
-from hpcsweep.store.outcomes import Tally, doubts_of
+from hpcsweep.store.outcomes import PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned, cut, folded
 
@@ -82,9 +82,7 @@ class PointState:
 def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
     """Return the points of a sweep in its order, or some by `statuses`; those it lost come last.
 
-    Raises:
-        UsageError: an unknown status.
-        ResultsError: a file cannot be read.
+    `UsageError` for an unknown status, `ResultsError` where a file cannot be read.
     """
     known = [*PointStatus, WAITING]
     for name in statuses:
@@ -120,7 +118,7 @@ def table(name: str, found: Sequence[PointState], width: int | None) -> str:
     """Return a line for each point; with a width, one that fits a terminal, and reasons below."""
     if not found:
         return f"{name}: no such point"
-    counts = Tally()
+    counts = PointTally()
     for one in found:
         counts.add(one.status, doubts_of(one.row))
     rows = [("point", "status", "what", "median ms", "node", "why")]

@@ -43,8 +43,7 @@ _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace 
 def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     """Return the status of some sweeps below `root`, of all by default.
 
-    Raises:
-        UsageError: a name that has no results.
+    `UsageError` for a name that has no results.
     """
     runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
     read_in = [(run, *_submissions(run)) for run in runs]
@@ -113,7 +112,7 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
     problems: list[str] = []
     for submission in run.submissions():
         problems += submission.journal_damage()
-        keys_of: dict[ShardPath, list[shards.Key]] = {}
+        keys_of: dict[ShardPath, list[shards.RowKey]] = {}
         doubts: dict[str, str] = {}
         try:
             manifest = submission.read_manifest()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.store import runs
-from hpcsweep.store.outcomes import VALID, Tally
+from hpcsweep.store.outcomes import VALID, PointTally
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.text import aligned, count, cut, duration, folded, tally
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hpcsweep.store.outcomes import Failure
+    from hpcsweep.store.outcomes import FailureGroup
     from hpcsweep.store.rounds import Until
     from hpcsweep.store.runs import Listed
     from hpcsweep.tracking.bad_nodes import BadNode
@@ -54,13 +54,13 @@ class ProfileStatus:
     running_points: int = 0
     troubles: list[Trouble] = field(default_factory=list)
     at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
-    failures: list[Failure] = field(default_factory=list)  # why points were not measured
+    failures: list[FailureGroup] = field(default_factory=list)  # why points were not measured
     disturbed: str = ""  # what disturbed points that are not valid, and what to do
 
-    def tally(self) -> Tally:
+    def tally(self) -> PointTally:
         """Return points by status, and how many of those that are ok are not valid."""
         measured = self.planned & self.status.keys()
-        found = Tally(Counter(map(self.status.__getitem__, measured)))
+        found = PointTally(Counter(map(self.status.__getitem__, measured)))
         found.doubt(
             why
             for point, why in self.doubts.items()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.history import History
+    from hpcsweep.analysis.history import RunHistory
 
 MOST_POINTS: Final = 2000  # in figures and table; more are thinned
 _MOST_PLACES: Final = 12  # values of x for which layers are shown
@@ -139,7 +139,7 @@ def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     return _texts(thinned(found, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
 
 
-def history(found: History, seen: Layout) -> pd.DataFrame:
+def history(found: RunHistory, seen: Layout) -> pd.DataFrame:
     """Return the times and levels of all runs, over the first time of each configuration."""
     axes = found.axes[[axis for axis in seen.axes if axis in found.axes]]
     rows = found.rows[["key", "run", "began", found.metric, "level", "step_pct"]]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.history import History
+    from hpcsweep.analysis.history import RunHistory
     from hpcsweep.analysis.page.figures import Figure
     from hpcsweep.analysis.page.frames import Layout
 
@@ -58,7 +58,7 @@ class Drawn:
     places: list[str]  # values of x at which layers are shown
 
 
-def make(data: Dataset, seen: Layout, history: History | None = None) -> Drawn:
+def make(data: Dataset, seen: Layout, history: RunHistory | None = None) -> Drawn:
     """Return the sections that this sweep has something for."""
     rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
     points = frames.points(rows, seen)

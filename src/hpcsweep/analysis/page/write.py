@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.history import History
+    from hpcsweep.analysis.history import RunHistory
     from hpcsweep.analysis.page.frames import Layout
     from hpcsweep.analysis.page.sections import Drawn
     from hpcsweep.store.rundir import RunDir
@@ -32,17 +32,13 @@ if TYPE_CHECKING:
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
 
-def write(run: RunDir, path: Path, where: str = "", history: History | None = None) -> list[str]:
+def write(run: RunDir, path: Path, where: str = "", history: RunHistory | None = None) -> list[str]:
     """Write the page of a collected sweep, or of the points that have the values `where`.
 
     With its `history` the page draws that, too.
 
-    Return notes on what it leaves out.
-
-    Raises:
-        UsageError: the sweep was not collected.
-        MissingDependency: the libraries that draw are not installed.
-        UsageError: the file cannot be written, or is no page of hpcsweep.
+    Return notes on what it leaves out. `UsageError` where the sweep was not collected, or the file
+    cannot be written or is no page of hpcsweep; `MissingDependency` without the drawing libraries.
     """
     extras.need("page", "the page")
     from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
@@ -184,28 +180,28 @@ _FEW: Final = 6  # values of a cell that are named
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Heads with their columns, and rows of cells as text; a number cell is a (text, value)."""
 
     heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[tuple[str, Any]]]
 
 
-def _all_points(rows: pd.DataFrame, seen: Layout) -> Table:
+def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
     """Return a row per point, measured or not."""
     wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
     names = [name for name in wanted if name in rows and rows[name].notna().any()]
-    return Table([(name, formats.label(name)) for name in names], [*_cells(rows, names)])
+    return PageTable([(name, formats.label(name)) for name in names], [*_cells(rows, names)])
 
 
-def _failures(data: Dataset) -> Table:
+def _failures(data: Dataset) -> PageTable:
     """Return why points were not measured, as the report tells it."""
     heads = [(name, name) for name in ("status", "reason", "points", "first")]
     rows = [[(str(cell), cell) for cell in astuple(one)] for one in data.failures()]
-    return Table(heads, rows)
+    return PageTable(heads, rows)
 
 
-def _flags(rows: pd.DataFrame) -> Table:
+def _flags(rows: pd.DataFrame) -> PageTable:
     """Return the flags that rows carry, what they mean, and how many points have them."""
     found = rows["flags"].dropna().str.split(";").explode() if "flags" in rows else rows.iloc[:0, 0]
     counts = found[found != ""].value_counts()
@@ -213,10 +209,10 @@ def _flags(rows: pd.DataFrame) -> Table:
         [(str(flag), flag), (FLAGS.get(str(flag), ""), ""), (str(number), int(number))]
         for flag, number in counts.items()
     ]
-    return Table([("flag", "flag"), ("meaning", "meaning"), ("points", "points")], cells)
+    return PageTable([("flag", "flag"), ("meaning", "meaning"), ("points", "points")], cells)
 
 
-def _environment(rows: pd.DataFrame) -> Table:
+def _environment(rows: pd.DataFrame) -> PageTable:
     """Return what is known of each GPU: a column per GPU, and a row per fact."""
     gpus = list(rows["gpu"].dropna().unique())
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
@@ -225,7 +221,7 @@ def _environment(rows: pd.DataFrame) -> Table:
         [(formats.label(name), name), *((_values(group, name), "") for group in groups)]
         for name in facts
     ]
-    return Table([("fact", ""), *((gpu, gpu) for gpu in gpus)], cells)
+    return PageTable([("fact", ""), *((gpu, gpu) for gpu in gpus)], cells)
 
 
 def _values(rows: pd.DataFrame, name: str) -> str:

@@ -29,8 +29,7 @@ _SMALLEST, _LARGEST = 20.0, 220.0  # marker areas, points squared
 def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = LOOK) -> None:
     """Write a picture of every piece, or of the sums by name; the suffix says which format.
 
-    Raises:
-        UsageError: the kind of picture is not known, or the file cannot be written.
+    `UsageError` where the kind of picture is not known, or the file cannot be written.
     """
     pieces = roofline.groups if grouped else roofline.export.work
     with picture(path, look, _HEIGHT) as figure:

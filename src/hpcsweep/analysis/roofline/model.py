@@ -185,11 +185,9 @@ def read(  # noqa: PLR0913 - one argument per option
     """Read exports, or the tables of a sweep, and find the roofs of their device.
 
     `peak_compute` (TFLOP/s) and `peak_bw` (GB/s) override the peaks of `gpu`, and these override
-    the peaks of the device that the source names. `source` says where they come from;
-    `renewed` returns the folder of a sweep whose tables hold all rows.
-
-    Raises:
-        UsageError: a source cannot be read, or no peaks are known.
+    the peaks of the device that the source names. `source` says where they come from; `renewed`
+    returns the folder of a sweep whose tables hold all rows. `UsageError` where a source cannot be
+    read, or no peaks are known.
     """
     first = sources[0]
     of_layers = first.name == "layers.csv"
@@ -205,8 +203,7 @@ def read(  # noqa: PLR0913 - one argument per option
 def under_roofs(export: Export, gpu: str) -> Roofline:
     """Return pieces of work below the roofs of their device, or else of a GPU.
 
-    Raises:
-        UsageError: no peaks are known.
+    `UsageError` where no peaks are known.
     """
     known = export.device if _gpu(export.device) else gpu
     return _checked(Roofline("", export, _roofs(known, None, None, None, "")))

@@ -62,8 +62,7 @@ class Launches:
     def values(self, metric: str, known_units: str) -> pd.Series[float]:
         """Return a metric of every launch in base units, of which `known_units` is the pattern.
 
-        Raises:
-            UsageError: a launch lacks it, or its number or unit is unknown.
+        `UsageError` where a launch lacks it, or its number or unit is unknown.
         """
         cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
         texts, units = cells[_VALUE].str.strip(), cells[_UNIT].str.strip()
@@ -103,8 +102,7 @@ def is_export(line: str) -> bool:
 def read_launches(path: Path) -> Launches:
     """Read the launches of an export.
 
-    Raises:
-        UsageError: it is no export, it was cut, or there are several in one file.
+    `UsageError` where it is no export, it was cut, or there are several in one file.
     """
     lines = work.text(path).splitlines()
     rows = _rows(path, lines)
@@ -215,9 +213,8 @@ def instructions(family: str) -> dict[str, int]:
 def read(path: Path) -> Export:
     """Read an export: one piece of work per launch.
 
-    Raises:
-        UsageError: it is no export, it was cut, it lacks a metric, or it holds an unknown unit or
-            number.
+    `UsageError` where it is no export, it was cut, it lacks a metric, or it holds an unknown unit
+    or number.
     """
     launches = read_launches(path)
     seconds = launches.values(_one_of(launches, TIME, "Duration"), SECONDS)

@@ -80,8 +80,7 @@ def is_export(line: str) -> bool:
 def read(paths: Sequence[Path]) -> Export:
     """Read the passes of one run: one piece of work per dispatch.
 
-    Raises:
-        UsageError: a file is no such table, was cut, or counters are missing.
+    `UsageError` where a file is no such table, was cut, or counters are missing.
     """
     rows = pd.concat([_pass(path) for path in paths])
     dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them

@@ -33,17 +33,14 @@ _WORK: Final = ["flops", "bytes_min", "median_ms"]
 def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: str = "") -> Export:
     """Read the measured points of a sweep, or their layer calls.
 
-    `gpu` chooses one of several, `where` has conditions, as `--where`.
-
-    Raises:
-        UsageError: the sweep was not collected, ran on several GPU types, or its workload has no
-            work columns.
+    `gpu` chooses one of several, `where` has conditions, as `--where`. `UsageError` where the sweep
+    was not collected, ran on several GPU types, or its workload has no work columns.
     """
     return make(dataset.read(run), gpu, layers=layers, where=where)
 
 
 def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
-    """Return the same of tables that were read already."""
+    """Return pieces of work of the points, or layer calls, of tables that were read already."""
     run = data.run
     rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING

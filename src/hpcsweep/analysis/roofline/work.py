@@ -160,9 +160,7 @@ def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFram
     """Return the cells below the header, which is ``lines[start]``, as text; skip empty lines.
 
     Rows are labelled ``FILE, line N``. `how` ends error messages: the command for a whole export.
-
-    Raises:
-        UsageError: a row has more or fewer cells than the header, or a quote is not closed.
+    `UsageError` where a row has more or fewer cells than the header, or a quote is not closed.
     """
     try:
         rows = pd.read_csv(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from hpcsweep.catalog.launchers import LAUNCHERS
-from hpcsweep.store.outcomes import Tally
+from hpcsweep.store.outcomes import PointTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class LaunchResult:
     """How a run on this machine ended."""
 
-    tally: Tally = field(default_factory=Tally)  # rows that were written
+    tally: PointTally = field(default_factory=PointTally)  # rows that were written
     interrupted: bool = False
     out_of_time: bool = False  # time was over before the last point
     refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
