@@ -43,7 +43,7 @@ from hpcsweep.tracking import bad_nodes, journal, status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcsweep.collect.summary import Report
+    from hpcsweep.collect.summary import CollectReport
 
 LOCAL, QUEUED = "20260101-100000-local", "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]
@@ -180,7 +180,7 @@ def check(folder: Folder, path: Path, found: bytes) -> tuple[Counter[str], list[
 
 
 def _rows(
-    folder: Folder, path: Path, found: bytes, report: Report, wrong: list[str]
+    folder: Folder, path: Path, found: bytes, report: CollectReport, wrong: list[str]
 ) -> Counter[str]:
     """Compare the tables with what was written."""
     counts: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from resultsfolder import TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, c
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcsweep.collect.workflow import Report
+    from hpcsweep.collect.workflow import CollectReport
     from hpcsweep.store.rundir import RunDir
     from resultsfolder import Folder
 
@@ -206,7 +206,7 @@ def remember(run: RunDir, record: dict[str, Any]) -> None:
     run.collect_index.write_bytes(incremental._head(text) + text[1:])
 
 
-def collect_anew(run: RunDir) -> Report:
+def collect_anew(run: RunDir) -> CollectReport:
     """Collect without what was remembered."""
     run.collect_index.unlink()
     return collect(run)

@@ -12,7 +12,7 @@ import pytest
 import docscripts
 from hpcsweep import errors
 from hpcsweep.cli import main
-from hpcsweep.collect.summary import Report
+from hpcsweep.collect.summary import CollectReport
 from hpcsweep.store.state import ChunkState, PointStatus
 from paths import ROOT
 
@@ -166,5 +166,5 @@ def test_operations_explain_every_state_of_a_chunk():
 def test_the_page_on_results_names_every_key_of_the_report():
     """Those that `collect --json` prints."""
     text = (ROOT / "docs/results.md").read_text()
-    keys = Report("s", 0, {}, 0, 0, 0, 0, 0, [], [], []).to_json()
+    keys = CollectReport("s", 0, {}, 0, 0, 0, 0, 0, [], [], []).to_json()
     assert [key for key in keys if f"`{key}`" not in text] == []

@@ -24,7 +24,7 @@ from hpcsweep.store import shards
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hpcsweep.collect.workflow import Report
+    from hpcsweep.collect.workflow import CollectReport
     from hpcsweep.store.rundir import ShardPath
     from resultsfolder import Folder
 
@@ -222,7 +222,7 @@ def test_what_was_remembered_may_be_deleted(home: Path, history: History) -> Non
     assert folder.tables() == before
 
 
-def _without_times(report: Report) -> dict[str, object]:
+def _without_times(report: CollectReport) -> dict[str, object]:
     record = report.to_json()
     for name in ("seconds", "written", "shards_read", "remedy"):
         del record[name]

@@ -109,7 +109,6 @@ class Best:
         ])  # fmt: skip
 
     def _summary(self) -> list[str]:
-        """Return which algorithms the maps name, and how often."""
         chosen = pd.Series([name for found in self.maps.values() for name in found.values()])
         if chosen.empty:
             return [f"no layer has an algorithm that beats {self.default} beyond the noise"]

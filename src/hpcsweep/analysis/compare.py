@@ -125,10 +125,7 @@ def compare(
     across: Collection[str] = (),
     margin: float = 0.03,
 ) -> Comparison:
-    """Compare the second side with the first; less than `margin` apart is the same.
-
-    `UsageError` where nothing is on both sides, or they differ in what `across` does not name.
-    """
+    """Compare two sides; less than `margin` apart is the same. `across` names what may differ."""
     sides = [known(side, metric) for side in (first, second)]
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]

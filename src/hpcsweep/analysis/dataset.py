@@ -146,10 +146,7 @@ class Dataset:
         return rows.assign(**{column: values})[values.notna()]
 
     def conditions(self, text: str) -> list[Condition]:
-        """Return the conditions of a text such as ``a=b,c>=4``.
-
-        `UsageError` where it is not written like that, or a column is not in the table.
-        """
+        """Return the conditions of a text such as ``a=b,c>=4``; `UsageError` if it has none."""
         found = parse(text)
         self.check(one.column for one in found)
         return found
@@ -198,10 +195,7 @@ class Dataset:
 
 
 def read(run: RunDir, where: str = "") -> Dataset:
-    """Read the merged table of a sweep, or its points that have the values `where`.
-
-    `UsageError` where there is none yet, or no row was measured.
-    """
+    """Read the merged table of a sweep, or of some points; `UsageError` if nothing was measured."""
     table = merged.read(run.overall, run.name)
     maps = _names_of_maps(run, table)
     table = table.replace({"algorithm": maps}) if maps else table
@@ -238,10 +232,7 @@ def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
 
 
 def typed(path: Path, sweep: str) -> pd.DataFrame:
-    """Return all rows of a merged table with the types of the catalogue; empty cells are NA.
-
-    `UsageError` where the table is not there yet, or a cell is not what its column holds.
-    """
+    """Return a merged table with the catalogue's types; `UsageError` if it has none, or others."""
     found = merged.read(
         path, sweep, {name: _TYPES.get(kind, "string") for name, kind in KINDS.items()}
     )

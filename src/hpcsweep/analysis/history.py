@@ -94,10 +94,7 @@ def read(  # noqa: PLR0913 - what a side is read with
     *,
     everything: bool = False,
 ) -> RunHistory:
-    """Read every run of the sweep that a side names.
-
-    `UsageError` where there are fewer than three.
-    """
+    """Read every run of the sweep that a side names; `UsageError` if there are fewer than three."""
     names = sides.of_runs(results, text, FEWEST)
     read = [
         sides.read(results, name, where, everything=everything, renewed=renewed)

@@ -45,10 +45,7 @@ def read(  # noqa: PLR0913 - one argument per option
     top: int = 20,
     everything: bool = False,
 ) -> View:
-    """Return the slowest layers of a sweep; `everything` includes unreliable points.
-
-    `UsageError` where nothing was collected or chosen, or the sweep timed no layers.
-    """
+    """Return the slowest layers; `UsageError` where nothing was collected, chosen or timed."""
     data = dataset.read(run)
     points, left_out = data.chosen(where, everything=everything)
     rows = data.of_layers(points)
@@ -85,7 +82,6 @@ def read(  # noqa: PLR0913 - one argument per option
 
 
 def _what(metric: str) -> str:
-    """Return ``ms`` for a time, and the name of any other column."""
     return "ms" if metric.endswith("_ms") else formats.label(metric)
 
 
@@ -138,10 +134,7 @@ def _apart(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
-    """Return a row per group, the largest share first, with a column of times per algorithm.
-
-    The ends of their 95 % intervals follow, where they are known.
-    """
+    """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
     points = grouped.groupby("algorithm")["point_id"].nunique().reindex(list(names))
     shares = grouped.groupby(key)["share"].sum() / points.sum()
     table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")

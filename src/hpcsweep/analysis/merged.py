@@ -36,10 +36,7 @@ _NEEDED: Final = {  # what no report can do without
 
 
 def read(path: Path, sweep: str, types: Mapping[str, Any] = _TEXTS) -> pd.DataFrame:
-    """Return a merged table; cells are text or numbers, or of the given types.
-
-    `UsageError` where it is not there yet, or not as it was written.
-    """
+    """Return a merged table as text and numbers, or given types; `UsageError` if it is damaged."""
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
     try:
@@ -97,7 +94,6 @@ def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
 
 
 def _first(found: pd.Series[bool]) -> int | None:
-    """Return the number of the first row that was found."""
     places = np.flatnonzero(found)
     return int(places[0]) if len(places) else None
 
@@ -190,7 +186,6 @@ def _meets(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
 
 
 def _has(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
-    """Return which rows have the value of a condition."""
     cells, wanted = rows[one.column], one.value
     if wanted == _UNSET:
         return cells.isna()

@@ -106,10 +106,7 @@ def _may_go(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
 
 @contextmanager
 def writing(path: Path, is_ours: Callable[[bytes], bool]) -> Iterator[IO[bytes]]:
-    """Write a file that a user names, whole or not at all; what `check` refuses stays.
-
-    `UsageError` where it may not be replaced, or cannot be written.
-    """
+    """Write a file that a user names, whole or not at all; `UsageError` where `check` refuses."""
     real = check(path, is_ours)
     try:
         with path.open("ab") if real is None else files.replacing(real) as file:

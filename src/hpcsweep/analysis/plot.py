@@ -156,7 +156,6 @@ class Plot:
         }
 
     def _table(self, cell: Callable[[Dot], str]) -> pd.DataFrame:
-        """Return a table with a column per line."""
         cells = [{dot.x: cell(dot) for dot in line.dots} for line in self.lines]
         body = [
             [dataset.format_value(self.x, x), *(column.get(x, "- ") for column in cells)]

@@ -49,7 +49,6 @@ def draw(
 
 
 def _fill(figure: Figure, plot: Plot, *, log_x: bool, log_y: bool) -> None:
-    """Draw panels, axes, legend and caption."""
     rows: Any = figure.subplots(2 if plot.against else 1, squeeze=False, sharex=True)
     panels = rows[:, 0]
     top, bottom = panels[0], panels[-1]

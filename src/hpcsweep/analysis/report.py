@@ -50,10 +50,7 @@ _HERE: Final = "'  fastest here, by {} %, not repeated: `measure: {{repeats: 3}}
 
 @dataclass(frozen=True)
 class Report:
-    """The medians of one sweep, or another `metric`: a row per configuration.
-
-    `keys` tell these apart.
-    """
+    """The medians of one sweep, or another `metric`; `keys` tell the rows apart."""
 
     data: Dataset
     table: pd.DataFrame
@@ -109,10 +106,7 @@ class Report:
 
 
 def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
-    """Read the merged tables of a sweep; one that trains has a table of its own without `metric`.
-
-    `UsageError` where there are none yet, or no row was measured, or has these values.
-    """
+    """Read a sweep's report; one that trains has a table of its own without `metric`."""
     return make(dataset.read(run, where), metric)
 
 
@@ -140,10 +134,7 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
 
 
 def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the rows that count, with the number of their configuration: the reliable visits.
-
-    An algorithm without any reliable visit keeps its unreliable ones.
-    """
+    """Return the rows that count: reliable visits, or all of an algorithm that has none."""
     found = table.assign(group=table.groupby(list(keys), dropna=False, sort=False).ngroup())
     reliable = ~found["doubtful"]
     any_reliable = reliable.groupby([found["group"], found["algorithm"]]).transform("any")

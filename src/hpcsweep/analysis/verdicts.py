@@ -126,10 +126,7 @@ class Scatter:
     shared_df: float
 
     def of_means(self, repeats: Floats, runs: int) -> tuple[Floats, Floats, Floats]:
-        """Return the variances of rows' means, own and shared, and the degrees of their sum.
-
-        These are Welch and Satterthwaite's.
-        """
+        """Return the variances of means, own and shared, and Welch and Satterthwaite's degrees."""
         own, shared = self.own / repeats, np.full(len(self.own), self.shared / runs)
         parts = own**2 / self.own_df.clip(1e-9) + shared**2 / self.shared_df
         return own, shared, (own + shared) ** 2 / parts
@@ -314,7 +311,6 @@ def _judged(
 
 
 def _controls(table: pd.DataFrame) -> list[Floats]:
-    """Return the controls of both sides."""
     known = table.reindex(columns=["side", "control"]).dropna()
     return [known.loc[known["side"] == side, "control"].to_numpy() for side in (0, 1)]
 

@@ -24,10 +24,7 @@ _ROW: Final = ("submission", "chunk", "attempt")
 
 
 def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
-    """Return a sweep's results with tables of all its rows, and what a reader must know.
-
-    `ResultsError` where a newer version wrote the folder.
-    """
+    """Return a sweep's results with tables of all its rows, and what a reader must know."""
     if run.only is not None:
         return _made_aside(run)
     found = run.shards()
@@ -73,7 +70,6 @@ def _in_tables_only(run: RunDir) -> set[str]:
 
 
 def _parquet(run: RunDir) -> list[str]:
-    """Renew the tables that are there as Parquet, too."""
     path = run.overall.with_suffix(".parquet")
     if run.tables or not path.exists():
         return []

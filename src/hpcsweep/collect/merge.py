@@ -123,10 +123,7 @@ def entry(  # noqa: PLR0913 - a record
 
 
 def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> TableRow:
-    """Return the entry of a shard's row.
-
-    `ResultsError` where a newer hpcsweep wrote it, or its places or layer rows are no numbers.
-    """
+    """Return a shard's row; `ResultsError` if a newer hpcsweep wrote it, or numbers are none."""
     shard = found.path
     origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))

@@ -230,7 +230,6 @@ class _Source:
 
 
 def _may_hold_formulas(block: bytes) -> bool:
-    """Say whether a cell may be a formula for a spreadsheet."""
     text = b"\n" + block
     return any(sign in text and pattern.search(text) for sign, pattern in _FORMULAS)
 

@@ -292,7 +292,6 @@ def _remedy(run: RunDir, destroyed: list[str]) -> str:
 
 
 def _empty(run: RunDir, written: Written) -> list[str]:
-    """Return which tables have a header and no row."""
     rows = {
         run.overall: len(written.rows),
         run.layers: written.layer_rows,
@@ -336,7 +335,6 @@ class _Membership:
 def _membership(
     run: RunDir, manifests: Sequence[Manifest], measured: AbstractSet[str]
 ) -> _Membership:
-    """Compare the measured points with what was submitted."""
     if not manifests:
         return _Membership(unknown=set(measured))
     result = _Membership()

@@ -43,10 +43,7 @@ class AttemptRecord:
 
 
 def write(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:
-    """Write the record and, beside it, what the worker said about its machine.
-
-    `ResultsError` where the folder cannot be written.
-    """
+    """Write the record and what the worker said of its machine; `ResultsError` on a full disk."""
     files.write_json(shard.env, {**typed_json.write(record), **machine})
 
 
@@ -59,10 +56,7 @@ def read(shard: ShardPath | None) -> AttemptRecord | None:
 
 
 def fence_off(attempts: Iterable[ShardPath]) -> None:
-    """Keep those that may still run from writing more rows: take the numbers of the next ones.
-
-    `ResultsError` where the folder cannot be written.
-    """
+    """Keep those that may still run from writing more rows: take the numbers of the next ones."""
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
         path = shard.next_attempt().overall
         try:

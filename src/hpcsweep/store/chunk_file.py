@@ -72,10 +72,7 @@ def read_chunk(path: Path, index: int) -> Chunk:
 
 
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Return chunk numbers and point ids only, which is all that counting needs.
-
-    `ResultsError` where the file is damaged or gone.
-    """
+    """Return chunk numbers and point ids only; `ResultsError` where the file is damaged."""
     try:
         with path.open("rb") as file:
             for line in file:

@@ -111,10 +111,7 @@ def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:
 
 
 def note_start(submission: SubmissionDir) -> None:
-    """Record that this process runs a submission, so that its points are not sent again.
-
-    The caller holds the run folder's lock.
-    """
+    """Record that this process runs a submission; the caller holds the run folder's lock."""
     submission.append_job(Started(process=processes.identity(), at=time.time()))
 
 
@@ -141,10 +138,7 @@ def local_is_live(submission: SubmissionDir) -> bool:
 
 
 def fence_off_dead(run: RunDir) -> None:
-    """Stop the attempts of local submissions that count as dead: one may be suspended, and go on.
-
-    The caller holds the run folder's lock.
-    """
+    """Stop the attempts of dead local submissions (one may be suspended), under the lock."""
     for submission in run.submissions():
         if runner(submission) and not local_is_live(submission):
             attempt.fence_off(run.shards_of(submission.id))

@@ -125,7 +125,6 @@ def _path(run: RunDir) -> Path:
 
 
 def _holder(run: RunDir) -> Holder:
-    """Return who holds the lock, as far as it is known."""
     try:
         return typed_json.read(Holder, files.read_json(_path(run)))
     except (ResultsError, ValueError):

@@ -102,10 +102,7 @@ class Manifest:
 
 
 def check_layout(folder: Path) -> bool:
-    """Say whether the folder of a sweep tells its layout, and one that is known.
-
-    `NewerLayout` where a newer version wrote the folder, `ResultsError` where the file is damaged.
-    """
+    """Say whether a folder tells its layout; `NewerLayout`, or `ResultsError` if damaged."""
     path = folder / LAYOUT_FILE
     if not os.path.lexists(path):
         return False
@@ -161,7 +158,6 @@ def _mask(name: str, value: object) -> str:
 
 
 def _mask_option(text: str) -> str:
-    """Mask all but the name of an option."""
     found = _OPTION.fullmatch(text)
     name, value = found.groups() if found else ("", text)
     return f"{name or ''}{_mask('', value)}"

@@ -80,10 +80,7 @@ def doubts_of(row: Mapping[str, Any]) -> str:
 
 
 def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
-    """Return what `doubts_of` says of the points that have an ok row; of several the last counts.
-
-    `ResultsError` where a shard cannot be read.
-    """
+    """Return the doubts of the points that have an ok row; of several rows the last counts."""
     found: dict[str, str] = {}
     for shard in attempts:
         found.update(doubts_in_lines(shards.complete_lines(shard.overall)))
@@ -91,10 +88,7 @@ def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
 
 
 def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
-    """Return the doubts of each ok row of a shard's complete lines, by point; the header is first.
-
-    A quick look, as `shards.keys_in` takes: it parses the last cells only.
-    """
+    """Return the doubts of the ok rows among a shard's lines; parses the last cells only."""
     columns = lines[0].decode("utf-8", "replace").split(",") if lines else []
     if not {"valid", "flags"} <= {*columns}:
         return {}
@@ -152,10 +146,7 @@ def failures_in(
 
 
 def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
-    """Return the row that counts of each point, in the order of the shards, the oldest first.
-
-    The key `_shard` of a row is where it lies. `ResultsError` where a shard cannot be read.
-    """
+    """Return the row that counts of each point; its key `_shard` is where it lies."""
     rows: dict[str, Mapping[str, Any]] = {}
     for shard in found:
         for row in shards.read(shard).rows:
@@ -169,10 +160,7 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
 def failures_of(
     found: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS
 ) -> list[FailureGroup]:
-    """Return why points of these shards were not measured.
-
-    It reads whole rows, so callers ask only if a status is not in `WELL`.
-    """
+    """Return why points of these shards were not measured; it reads whole rows."""
     failed = (row for row in rows_of(found).values() if row["status"] not in WELL)
     return failures_in(failed, maps)
 

@@ -66,10 +66,7 @@ class Until:
 
 
 def read(run: RunDir) -> dict[str, Until]:
-    """Return what is known of each device; nothing where no such command ran.
-
-    `ResultsError` where the file cannot be read.
-    """
+    """Return what is known of each device; `ResultsError` where the file cannot be read."""
     if not run.until.exists():
         return {}
     remedy = "remove it: all rows stay, and count as measured before the first round"

@@ -121,10 +121,7 @@ class RunDir:
         return [submission for submission in every if submission.manifest.exists()]
 
     def manifests(self) -> list[Manifest]:
-        """Return what was submitted, oldest first, as far as it can be read (see `damage`).
-
-        `NewerLayout` where a newer version wrote one.
-        """
+        """Return what was submitted, oldest first, as far as it can be read; or `NewerLayout`."""
         found = (submission.manifest_or_none() for submission in self.submissions())
         return [record for record in found if record]
 

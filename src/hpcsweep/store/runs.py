@@ -118,10 +118,7 @@ def of_sweeps(results: Path, names: Sequence[str]) -> list[RunDir]:
 
 
 def of_sweep(results: Path, name: str | None) -> RunDir:
-    """Return the results of a sweep; without a name, of the only one.
-
-    `UsageError` where there is none, or no name is given and there are several.
-    """
+    """Return the results of a sweep, or of the only one; `UsageError` where there are several."""
     found = of_sweeps(results, (name,) if name else ())
     if len(found) > 1:
         raise UsageError(f"which sweep? {results} has: {', '.join(one.name for one in found)}")
@@ -181,10 +178,7 @@ def named(run: RunDir, text: str) -> list[RunDir]:
 
 
 def points_of_file(run: RunDir) -> Iterator[str]:
-    """Yield the ids of the points that the sweep file has now, for each device it was sent to.
-
-    `SpecError` where the file is gone, or has a mistake by now.
-    """
+    """Yield the ids of the points that the sweep file has now; `SpecError` if it has a mistake."""
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - a quarter of a second
 
     sweep = sweep_file.load(run.sweep_file, name=run.name)

@@ -116,10 +116,7 @@ class ShardWriter:
         self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Sync and close; a second call does nothing.
-
-        `ResultsError` where rows that were committed may not be on the disk.
-        """
+        """Sync and close; `ResultsError` where committed rows may not be on the disk."""
         files, self._files = self._files, {}
         errors = []
         for step in (*(f.sync for f in files.values()), *(f.close for f in files.values())):
@@ -319,10 +316,7 @@ def _prove(shard: ShardPath, written: Heads) -> Heads:
 
 
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
-    """Return the columns of a shard's layer rows, as its header names them; None: unknown for now.
-
-    A file that is gone has those of today.
-    """
+    """Return the columns of a shard's layer rows (without a file today's); None: unknown."""
     try:
         with shard.layers.open("rb") as file:
             return seals.names_in(file.readline())

@@ -83,10 +83,7 @@ def learn(run: RunDir, answer: Answer) -> list[BadNode]:
 
 
 def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
-    """Let new submissions use nodes again; the caller holds the run folder's lock.
-
-    `UsageError` for a node that is not avoided.
-    """
+    """Let submissions use nodes again, under the lock; `UsageError` for one not avoided."""
     avoided = {node.name for node in current(run, answer)}
     for name in names:
         if name not in avoided:

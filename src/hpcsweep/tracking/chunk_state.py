@@ -116,7 +116,6 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
 
 
 def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> ChunkStatus:
-    """Return how a job ended that leaves points without a row."""
     said = attempt.read(newest)
     if said and said.state is AttemptState.REFUSED:
         return ChunkStatus(_state_of(state), said.reason)

@@ -82,7 +82,6 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
 
 
 def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
-    """Tell the processes of local submissions to finish."""
     live = [submission for submission in wanted if ledger.local_is_live(submission)]
     for submission in live:
         if wanted[submission] is not None:
@@ -146,10 +145,7 @@ def _not_ours(known: journal.Sent, why: str, chunks: set[int]) -> str:
 
 
 def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
-    """Return the newest submission and chunk that a point was sent in.
-
-    `UsageError` where no point's id begins like that, or several do.
-    """
+    """Return the newest home of a point; `UsageError` where none or several begin like that."""
     homes: dict[str, tuple[SubmissionDir, int]] = {}
     for submission in run.submissions():
         with suppress(ResultsError):

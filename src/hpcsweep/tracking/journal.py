@@ -155,7 +155,6 @@ def _origin(entry: Sending | Queued) -> slurm.Here:
 
 
 def _chunks(submission: SubmissionDir) -> set[int]:
-    """Return the chunks of a submission, as far as they can be read."""
     found: set[int] = set()
     with suppress(ResultsError):
         found.update(chunk for chunk, _ids in chunk_file.read_ids(submission.chunks))

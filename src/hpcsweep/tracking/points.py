@@ -80,10 +80,7 @@ class PointState:
 
 
 def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
-    """Return the points of a sweep in its order, or some by `statuses`; those it lost come last.
-
-    `UsageError` for an unknown status, `ResultsError` where a file cannot be read.
-    """
+    """Return the points of a sweep in its order, or some by `statuses`; those it lost come last."""
     known = [*PointStatus, WAITING]
     for name in statuses:
         if name not in known:

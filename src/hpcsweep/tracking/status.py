@@ -41,10 +41,7 @@ _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace 
 
 
 def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
-    """Return the status of some sweeps below `root`, of all by default.
-
-    `UsageError` for a name that has no results.
-    """
+    """Return the status of some sweeps below `root`, of all by default."""
     runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
     read_in = [(run, *_submissions(run)) for run in runs]
     open_journals = [one.sent for _, found, _ in read_in for one in found if one.in_slurm]
@@ -107,7 +104,6 @@ class _Submission:
 
 
 def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
-    """Read a sweep's submissions, oldest first, and say what could not be read."""
     found: list[_Submission] = []
     problems: list[str] = []
     for submission in run.submissions():
@@ -179,7 +175,6 @@ def _runs(run: RunDir, found: Sequence[_Submission]) -> list[Listed]:
 def _profile(
     run: RunDir, label: str, group: Sequence[_Submission], answer: Answer
 ) -> ProfileStatus:
-    """Return the status of the submissions to one profile, given oldest first."""
     rows = chain.from_iterable(one.taken() for one in group)
     doubts = dict(chain.from_iterable(one.doubts.items() for one in group))
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
@@ -244,7 +239,6 @@ def _add_live(
 
 
 def _rows_by_chunk(one: _Submission) -> dict[int, int]:
-    """Return how many points of each chunk have a row."""
     rows = one.rows.keys()
     return {
         index: len(ids) if rows >= (mine := set(ids)) else len(mine & rows)

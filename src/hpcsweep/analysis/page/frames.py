@@ -119,10 +119,7 @@ def at_some_places(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
 
 
 def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
-    """Return the fastest algorithm of each convolution and configuration, as `best` finds it.
-
-    It is empty where nothing was timed under the default.
-    """
+    """Return the fastest algorithm of each convolution; nothing without times of the default."""
     rows = rows[dataset.valid(rows, noise=True)]
     default = baseline(rows, seen)
     if seen.colour != "algorithm" or not default:

@@ -170,7 +170,6 @@ def _rooflines(
 def _more(
     points: pd.DataFrame, seen: Layout, each: Each, found: dict[str, pd.DataFrame]
 ) -> list[Section]:
-    """Draw memory, energy, throughput and the phases of training, where they were measured."""
     heads = {"mem_peak_bytes": "Memory", "energy_j": "Energy of a pass"}
     heads |= {"throughput_ips": "Throughput", "throughput_sps": "Throughput of the training"}
 

@@ -147,10 +147,7 @@ def _resource(name: str) -> str:
 
 
 def _library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script.
-
-    Bundling them takes seconds, so the script is kept in the user's cache.
-    """
+    """Return Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds: it is kept."""
     import vl_convert  # noqa: PLC0415 - it may be missing
 
     version = metadata.version("vl-convert-python")
@@ -188,14 +185,12 @@ class PageTable:
 
 
 def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
-    """Return a row per point, measured or not."""
     wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
     names = [name for name in wanted if name in rows and rows[name].notna().any()]
     return PageTable([(name, formats.label(name)) for name in names], [*_cells(rows, names)])
 
 
 def _failures(data: Dataset) -> PageTable:
-    """Return why points were not measured, as the report tells it."""
     heads = [(name, name) for name in ("status", "reason", "points", "first")]
     rows = [[(str(cell), cell) for cell in astuple(one)] for one in data.failures()]
     return PageTable(heads, rows)

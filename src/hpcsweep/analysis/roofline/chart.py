@@ -27,10 +27,7 @@ _SMALLEST, _LARGEST = 20.0, 220.0  # marker areas, points squared
 
 
 def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = LOOK) -> None:
-    """Write a picture of every piece, or of the sums by name; the suffix says which format.
-
-    `UsageError` where the kind of picture is not known, or the file cannot be written.
-    """
+    """Write a picture of every piece, or of the sums by name; the suffix says which format."""
     pieces = roofline.groups if grouped else roofline.export.work
     with picture(path, look, _HEIGHT) as figure:
         fill(figure, roofline, pieces)
@@ -58,7 +55,6 @@ def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work]) -> None:
 
 
 def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
-    """Draw the pieces, in a colour per name; the area is proportional to the time."""
     longest = max((piece.seconds for piece in drawn), default=1.0)
     sane = [piece for piece in drawn if not roofline.is_above(piece)]
     names = [group.name for group in roofline.groups if any(p.name == group.name for p in sane)]

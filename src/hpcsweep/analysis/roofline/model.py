@@ -201,10 +201,7 @@ def read(  # noqa: PLR0913 - one argument per option
 
 
 def under_roofs(export: Export, gpu: str) -> Roofline:
-    """Return pieces of work below the roofs of their device, or else of a GPU.
-
-    `UsageError` where no peaks are known.
-    """
+    """Return work below the roofs of its device, or of a GPU; `UsageError` without peaks."""
     known = export.device if _gpu(export.device) else gpu
     return _checked(Roofline("", export, _roofs(known, None, None, None, "")))
 

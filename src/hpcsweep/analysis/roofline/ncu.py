@@ -60,10 +60,7 @@ class Launches:
         return f"{self.path}: ID {ident} ({self.kernels[ident][:60]})"
 
     def values(self, metric: str, known_units: str) -> pd.Series[float]:
-        """Return a metric of every launch in base units, of which `known_units` is the pattern.
-
-        `UsageError` where a launch lacks it, or its number or unit is unknown.
-        """
+        """Return a metric of all launches in base units; `UsageError` where one lacks it."""
         cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
         texts, units = cells[_VALUE].str.strip(), cells[_UNIT].str.strip()
         for ident in texts.index[texts.isin(_NOT_MEASURED)]:
@@ -100,10 +97,7 @@ def is_export(line: str) -> bool:
 
 
 def read_launches(path: Path) -> Launches:
-    """Read the launches of an export.
-
-    `UsageError` where it is no export, it was cut, or there are several in one file.
-    """
+    """Read an export's launches; `UsageError` where it is none, was cut, or holds several."""
     lines = work.text(path).splitlines()
     rows = _rows(path, lines)
     identity = [name for name in _IDENTITY if name in rows]
@@ -230,14 +224,12 @@ def read(path: Path) -> Export:
 
 
 def _device(launches: Launches) -> str:
-    """Return the device's own name, where the export has it."""
     cells = launches.metrics.get(_DEVICE)
     names = [] if cells is None else list(cells["Metric Value"].unique())
     return str(names[0]) if len(names) == 1 else ""
 
 
 def _bytes(launches: Launches, seconds: pd.Series[float]) -> pd.Series[float]:
-    """Return the DRAM traffic of every launch."""
     for suffix, factor in (("", 1), (".per_second", seconds)):
         for names in ((DRAM,), _DRAM_PARTS):
             metrics = [name + suffix for name in names]
@@ -248,7 +240,6 @@ def _bytes(launches: Launches, seconds: pd.Series[float]) -> pd.Series[float]:
 
 
 def _flops(launches: Launches, terms: list[_Term], seconds: pd.Series[float]) -> pd.DataFrame:
-    """Return the operations of every launch, a column per unit."""
     flops = pd.DataFrame(0.0, launches.kernels.index, list(dict.fromkeys(t.unit for t in terms)))
     for term in terms:
         counts = launches.values(term.metric, OPERATIONS)

@@ -78,10 +78,7 @@ def is_export(line: str) -> bool:
 
 
 def read(paths: Sequence[Path]) -> Export:
-    """Read the passes of one run: one piece of work per dispatch.
-
-    `UsageError` where a file is no such table, was cut, or counters are missing.
-    """
+    """Read the passes of one run, a piece per dispatch; `UsageError` where one was cut."""
     rows = pd.concat([_pass(path) for path in paths])
     dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them
     known = rows.groupby(_KEY)["Kernel_Name"].transform("first")
