@@ -22,9 +22,9 @@ from hpcsweep.catalog.models import MODELS
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import stats
+from hpcsweep.measure.timing.clocks import HostStamps
 from hpcsweep.measure.timing.layer_timer import LayerTimer
 from hpcsweep.measure.timing.loop import quiet_collector
-from hpcsweep.measure.timing.stamps import HostStamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,13 +15,158 @@ from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import coverage, models
+from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.bench_api import Unsupported
 from hpcsweep.measure.convolutions import call_cells, choose
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point, policy
 
 BACKEND = backends.choose("cpu")
+
+
+def covered(net, algorithm, means=None, outside_means=None, gradients=()):
+    """Return the cells of a network that runs an algorithm."""
+    net = net.eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
+    times = None if means is None else convolutions.Times(means, outside_means or [])
+    return convolutions.cells(algorithm, shapes, [*choices], gradients, times)
+
+
+def plain():
+    """Return one 3x3 convolution of stride 1, which Winograd takes, and one of stride 2."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
+
+
+def test_coverage_is_by_work_and_by_time():
+    """A network that Winograd can do only in part says how small the part is."""
+    cells = covered(plain(), "winograd", [3.0, 1.0])
+    first, second = 2 * 256 * 8 * 27, 2 * 49 * 8 * 72
+    assert cells["algorithm_coverage_pct"] == pytest.approx(100 * first / (first + second))
+    assert cells["algorithm_coverage_time_pct"] == 75.0
+    assert (cells["conv_calls"], cells["conv_fallbacks"]) == (2, 1)
+    assert "stride" in cells["fallback_reason"]
+    assert set(cells["algorithm_used"].split("+")) == {"winograd", "auto"}
+    assert set(cells["backend"].split("+")) == {"reference", "framework"}
+    assert cells["workspace_bytes"] > 0
+    assert cells["algorithm_uncovered"] is None
+
+
+def test_coverage_by_time_needs_a_layer_pass():
+    """Without layer times the cell is empty, not zero; so it is without convolutions."""
+    assert covered(plain(), "gemm")["algorithm_coverage_time_pct"] is None
+    assert covered(nn.Flatten(), "gemm")["algorithm_coverage_pct"] is None
+
+
+@pytest.mark.parametrize(
+    ("network", "share", "told"),
+    [
+        ("Functional", 7.69, "92.3 % conv2d"),
+        ("OtherKinds", 29.7, "52.7 % conv1d (line); 17.6 % conv_transpose2d (up)"),
+        ("Volume", 0, "100 % conv3d (conv)"),
+        ("OfItsOwn", 42.9, "57.1 % conv2d (own)"),
+    ],
+)
+def test_convolutions_that_no_backend_runs_are_not_covered(network, share, told):
+    """They count in the calls, the fallbacks and the work; operator, layer and share are told."""
+    cells = covered(getattr(tinynets, network)(), "gemm")
+    assert cells["algorithm_coverage_pct"] == pytest.approx(share, rel=0.01)
+    assert cells["algorithm_uncovered"] == told
+    calls, missed = cells["conv_calls"], told.count("%")
+    assert (calls, cells["conv_fallbacks"]) == (missed + (share > 0), missed)
+    assert "auto" in cells["algorithm_used"]
+    assert "framework" in cells["backend"]
+    assert "plain nn.Conv2d" in cells["fallback_reason"]
+
+
+@pytest.mark.parametrize("network", ["Functional", "OtherKinds", "Volume", "OfItsOwn"])
+@pytest.mark.parametrize("algorithm", ["auto", {"default": "auto"}])
+def test_the_frameworks_own_choice_covers_what_only_the_framework_runs(network, algorithm):
+    """It is what was asked for there, also where a map leaves layers to it."""
+    cells = covered(getattr(tinynets, network)(), algorithm)
+    assert cells["algorithm_coverage_pct"] == 100
+    assert cells["algorithm_uncovered"] is None
+    assert cells["conv_fallbacks"] == 0
+    assert cells["conv_calls"] >= 1
+
+
+def test_a_map_that_names_a_layer_that_nobody_swaps_is_not_met():
+    """The others are as asked."""
+    cells = covered(tinynets.OtherKinds(), {"up": "gemm", "conv": "gemm"})
+    assert cells["algorithm_uncovered"] == "17.6 % conv_transpose2d (up)"
+    assert cells["algorithm_coverage_pct"] == pytest.approx(82.4, rel=0.01)
+
+
+def test_the_time_of_layers_that_nobody_swaps_counts():
+    """Where it is known; a function's time is in no layer's, so the share is unknown."""
+    cells = covered(tinynets.OtherKinds(), "gemm", [1.0], [2.0, 1.0])
+    assert cells["algorithm_coverage_time_pct"] == 25
+    unknown = covered(tinynets.OtherKinds(), "gemm", [1.0], [])
+    assert unknown["algorithm_coverage_time_pct"] is None
+    function = covered(tinynets.Functional(), "gemm", [1.0], [])
+    assert function["algorithm_coverage_time_pct"] is None
+
+
+def test_many_uncovered_convolutions_are_summed_up():
+    """Those of one layer are one entry; the largest three are told."""
+    net = nn.Sequential(*[nn.ConvTranspose2d(3, 3, size) for size in (1, 2, 3, 4, 5)])
+    told = covered(net, "gemm")["algorithm_uncovered"]
+    assert told.endswith("; and 2 more")
+    assert told.count("conv_transpose2d") == 3
+    assert told.startswith("5")
+
+
+@pytest.mark.parametrize(
+    ("network", "algorithm", "absent"),
+    [
+        ("Residual", "gemm", False),
+        ("Residual", "auto", False),
+        ("Volume", "gemm", True),
+        ("Volume", "auto", False),
+        ("Volume", {"default": "gemm"}, True),
+        ("Borrowing", "gemm", True),
+        ("Borrowing", "auto", False),
+        ("Attention", "winograd", True),
+        ("Attention", {"patch": "winograd", "default": "auto"}, True),
+    ],
+)
+def test_a_request_that_nothing_met_is_absent(network, algorithm, absent):
+    """Fallbacks alone are not the algorithm, nor is a network without convolutions."""
+    net = getattr(tinynets, network)().eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
+    assert convolutions.is_absent(algorithm, choices) == absent
+
+
+def test_times_of_gradients_count_as_well():
+    """Those that the framework computes are not covered; both directions make the whole."""
+    net = plain().eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    call, other = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    of_data = Gradient(Way.DATA, "algo_1", Expected(), workspace_bytes=8)
+    of_filters = Gradient(Way.FILTER, None, Expected(), "no counterpart")
+    gradients = [GradientChoice(call, (of_data, of_filters)), GradientChoice(other, (of_data,))]
+    times = convolutions.Times([1.0, 1.0, 1.0, 1.0], [])
+    cells = convolutions.cells("gemm", shapes, [call, other], gradients, times)
+    assert cells["algorithm_coverage_time_pct"] == 75
+    assert cells["algorithm_coverage_pct"] == 100
+
+
+def test_names_are_joined_by_frequency():
+    """The commonest first; nothing for nothing."""
+    assert convolutions.joined(["a", "b", "b"]) == "b+a"
+    assert convolutions.joined([]) is None
+
+
+def test_what_only_the_profiler_saw_is_told():
+    """A network that takes another path in earnest than in the shape pass; `auto` does not mind."""
+    shapes = shape_pass(plain().eval(), torch.zeros(1, 3, 16, 16))
+    seen = ("aten::convolution",)
+    assert convolutions.unforeseen("gemm", shapes, seen) == "the profiler saw aten::convolution"
+    assert convolutions.unforeseen("auto", shapes, seen) is None
+    assert convolutions.unforeseen("gemm", shapes, ()) is None
+    outside = shape_pass(tinynets.Functional().eval(), torch.zeros(1, 3, 16, 16))
+    assert convolutions.unforeseen("gemm", outside, seen) is None
 
 
 @pytest.fixture
@@ -63,7 +208,7 @@ def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(netw
     net, shapes = network
     algorithm = {"0": "autotune", "default": "gemm"}
     choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
-    cells = coverage.cells(algorithm, shapes, choices)
+    cells = convolutions.cells(algorithm, shapes, choices)
     assert cells["algorithm_used"] == "auto+gemm"
     assert cells["conv_fallbacks"] == 1
     assert cells["algorithm_coverage_pct"] < 100

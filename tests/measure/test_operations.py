@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import tinynets
 from benchmarks import odd_zoo
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure import coverage
+from hpcsweep.measure import convolutions
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.operations import Operations, _kind
@@ -46,7 +46,7 @@ def coverage_of(factory, algorithm="gemm"):
         model = factory().eval()
     shapes = shape_pass(model, torch.rand(1, 3, 16, 16))
     choices = choose(model, shapes, algorithm, policy("fallback"), backends.choose("cpu"))
-    return coverage.cells(algorithm, shapes, choices)
+    return convolutions.cells(algorithm, shapes, choices)
 
 
 @pytest.mark.parametrize("network", ["Residual", "OtherKinds", "Borrowing", "Biased"])

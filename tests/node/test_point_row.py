@@ -6,8 +6,57 @@ import json
 import os
 import sys
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import pytest
+
+from hpcsweep import environment
+from hpcsweep.node.point_row import Reports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_local_launcher_hears_an_end_and_the_next_begin_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A message a point is one start of the launcher less."""
+    monkeypatch.setenv(environment.PROGRESS, "json")
+    reports = Reports(tmp_path / "log")
+    reports.begins("1/2 begins a", "a")
+    reports.ended("1/2 ok a", "ok", "very_noisy")
+    assert (tmp_path / "log").read_text().count("\n") == 1
+    reports.begins("2/2 begins b", "b")
+    reports.say("stopped")
+    heard = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert heard == [{"begins": "a"}, {"begins": "b", "status": "ok", "doubts": "very_noisy"}]
+    said = [line.split(" ", 1)[1] for line in (tmp_path / "log").read_text().splitlines()]
+    assert said == ["1/2 begins a", "1/2 ok a", "2/2 begins b", "stopped"]
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder may be gone, and what it says goes to the job's output, too."""
+    monkeypatch.delenv(environment.PROGRESS, raising=False)
+    reports = Reports(tmp_path / "gone" / "log")
+    reports.say("what a line\n  may hold")
+    assert capsys.readouterr().out.endswith(" what a line may hold\n")
+
+
+@pytest.mark.parametrize("open_before", [True, False])
+def test_lines_of_two_writers_stay_whole(tmp_path: Path, *, open_before: bool) -> None:
+    """The worker writes into the same log."""
+    log = tmp_path / "log"
+    reports = Reports(log)
+    if open_before:
+        reports.say("first")
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(fd, b"of the worker\n")
+    reports.say("second")
+    os.close(fd)
+    assert "of the worker\n" in log.read_text()
+    assert log.read_text().endswith("second\n")
 
 
 def test_the_share_of_timed_passes_is_told_where_something_was_timed(desk):

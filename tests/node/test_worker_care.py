@@ -2,18 +2,168 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
 
 import leaving
-from attempts import attempt, prepared
+from attempts import SLOW, attempt, ids, prepared, wait_for_rows
 from caring import caring
 from hpcsweep import processes
 from hpcsweep.catalog import INJECTIONS
-from hpcsweep.node.stop import Stop
+from hpcsweep.errors import EXIT_REQUEUE, Incomplete
 from hpcsweep.node.supervisor import Attempt
+from hpcsweep.node.worker_care import Stop
+from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
+from hpcsweep.store.rundir import ShardPath
+
+
+def _in_short_jobs(submission, kill_wait: float, signal_lead: float = 0) -> None:
+    manifest = submission.read_manifest()
+    run = replace(manifest.run, kill_wait=kill_wait, signal_lead=signal_lead)
+    submission.write_manifest(replace(manifest, run=run))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_ends_the_attempt_and_the_next_one_continues(desk, number):
+    """Points remain, so the exit code asks for a requeue; nothing is measured twice."""
+    submission = prepared(desk, SLOW)
+    first = attempt(submission)
+    wait_for_rows(submission, 3)
+    first.send_signal(number)
+    first.communicate(timeout=30)
+    assert first.returncode == EXIT_REQUEUE
+    assert 3 <= len(ids(submission)) < 20
+    second = attempt(submission)
+    second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert len(ids(submission)) == len(set(ids(submission))) == 20
+    assert [shard.attempt for shard in submission.attempts(0)] == [0, 1]
+
+
+@pytest.mark.slow
+def test_no_point_starts_that_does_not_fit_the_time_left(desk):
+    """The deadline leaves room for the scheduler's kill, then the rest is left for a requeue."""
+    submission = prepared(desk, SLOW.replace("50", "200"))
+    _in_short_jobs(submission, kill_wait=0.2)
+    ending = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 3.5))
+    ending.communicate(timeout=30)
+    assert ending.returncode == EXIT_REQUEUE
+    assert 0 < len(ids(submission)) < 20
+
+
+def test_a_point_that_never_fits_is_told_instead_of_requeued_for_ever(desk):
+    """A second attempt that could not even start its first point says so."""
+    submission = prepared(desk, SLOW)
+    past = {"HPCSWEEP_DEADLINE": str(time.time() - 1)}
+    first = attempt(submission, **past)
+    first.communicate(timeout=30)
+    assert first.returncode == EXIT_REQUEUE
+    second = attempt(submission, **past)
+    _, errors = second.communicate(timeout=30)
+    assert second.returncode == Incomplete.exit_code
+    assert "give the profile more `time`" in errors
+
+
+def test_the_lifeline_ends_everything(desk):
+    """When whoever started it is gone, supervisor and worker leave at once."""
+    submission = prepared(desk, SLOW.replace("50", "60000"))
+    held = subprocess.Popen(
+        [sys.executable, "-m", "hpcsweep.node.supervisor", str(submission.path), "0"],
+        env={**os.environ, "HPCSWEEP_LIFELINE": "stdin"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    time.sleep(0.5)
+    held.stdin.close()
+    assert held.wait(5) == EXIT_REQUEUE
+    held.stdout.close()
+
+
+HANGS_FIRST = """\
+workload: noop
+axes: {model: [a], input_size: [1, 2, 3, 4, 5, 6]}
+measure: {fail: [{when: {input_size: 1}, how: hang}]}
+"""
+
+
+def in_order_of_sizes(submission):
+    """Let a submission measure its points in this order, so that a test knows which comes when."""
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    points = tuple(sorted(chunk.points, key=lambda point: point.axes["input_size"]))
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, points=points)])
+    return submission
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [None, signal.SIGUSR1])
+def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_on(desk, told):
+    """Whether its time is up by the deadline, or by the scheduler's signal ahead of it."""
+    submission = in_order_of_sizes(prepared(desk, HANGS_FIRST))
+    _in_short_jobs(submission, kill_wait=0.5, signal_lead=0 if told is None else 60)
+    first = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + (5 if told is None else 60)))
+    if told:
+        until = time.monotonic() + 30
+        while not (said := record.read(ShardPath(submission.shards, 0, 0))) or not said.row:
+            assert time.monotonic() < until
+        first.send_signal(told)
+    first.communicate(timeout=30)
+    assert first.returncode == EXIT_REQUEUE
+    attempt(submission).communicate(timeout=30)
+    first, second = map(shards.read, submission.attempts(0))
+    (row,) = first.rows
+    assert (row["status"], row["input_size"]) == ("timeout", "1")
+    assert (
+        "is all that a job of profile 'local' has for it; give the profile more"
+        in (row["status_reason"])
+    )
+    assert [row["status"] for row in second.rows] == ["ok"] * 5
+
+
+@pytest.mark.slow
+def test_a_point_that_is_cut_short_by_the_deadline_gets_a_job_of_its_own(desk):
+    """It is measured again as the first one there."""
+    submission = in_order_of_sizes(
+        prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 3}"))
+    )
+    _in_short_jobs(submission, kill_wait=0.5)
+    codes = []
+    for _job in range(3):
+        job = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 5))
+        job.communicate(timeout=30)
+        codes.append(job.returncode)
+    assert codes == [EXIT_REQUEUE, EXIT_REQUEUE, 0]
+    found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
+    assert found == [["ok", "ok"], ["timeout"], ["ok"] * 3]
+
+
+def test_a_point_that_took_two_attempts_down_is_not_tried_again(desk):
+    """The supervisors were killed before they could write anything."""
+    submission = in_order_of_sizes(
+        prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 2}"))
+    )
+    for number in range(2):
+        shard = ShardPath(submission.shards, 0, number)
+        deadly = attempt(submission)
+        until = time.monotonic() + 30
+        while not (said := record.read(shard)) or not said.row or len(ids(submission)) < 1:
+            assert time.monotonic() < until
+        deadly.kill()
+        deadly.communicate(timeout=30)
+    attempt(submission).communicate(timeout=30)
+    found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
+    assert found == [["ok"], [], ["timeout", "ok", "ok", "ok", "ok"]]
+    (row, *_) = shards.read(submission.attempts(0)[2]).rows
+    assert (
+        row["status_reason"] == "two attempts in a row died while they measured it; see their logs"
+    )
+
 
 STATUS = {
     "error": ("error", "RuntimeError: injected error"),

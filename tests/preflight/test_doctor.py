@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcsweep.measure.machine import torch_report
+from hpcsweep.measure.machine import fit
 from hpcsweep.preflight import doctor
 from hpcsweep.preflight.request import Wants
 from hpcsweep.spec import profile
@@ -117,8 +117,8 @@ def test_without_torch_the_deep_look_names_the_extra(desk, monkeypatch):
 def test_what_the_process_says_is_what_the_doctor_reads(desk, monkeypatch):
     """Its line of JSON, here without another import of torch."""
     python = desk.folder / "python"
-    said = json.dumps(torch_report.report())
-    python.write_text(f"#!/bin/sh\n[ $2 = {torch_report.__name__} ] && echo {shlex.quote(said)}\n")
+    said = json.dumps(fit.report())
+    python.write_text(f"#!/bin/sh\n[ $2 = {fit.__name__} ] && echo {shlex.quote(said)}\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     found = by_what(doctor.examine(None, desk.results, deep=True))

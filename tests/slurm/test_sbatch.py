@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 # What sbatch 22.05 printed, word for word.
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-
 FAILED = "sbatch: error: Batch job submission failed: "
-
 NO_NODE = "Requested node configuration is not available"
 
 

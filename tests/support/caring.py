@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from hpcsweep import environment
 from hpcsweep.node.protocol import Request
-from hpcsweep.node.stop import Stop
-from hpcsweep.node.worker_care import WorkerCare
+from hpcsweep.node.worker_care import Stop, WorkerCare
 from measuring import point
 from paths import SUPPORT
 

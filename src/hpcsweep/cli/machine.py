@@ -116,7 +116,7 @@ def get(name: str, to: Path | None, cluster: tuple[str, ...]) -> CommandResult:
 
 def _get_weights(spec: str, clusters: tuple[str, ...], tell: Callable[[str], None]) -> None:
     from hpcsweep import search_path
-    from hpcsweep.measure.data import weights
+    from hpcsweep.measure.data import downloads
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit.check_inputs import named_weights
     from hpcsweep.submit.request import Options
@@ -128,7 +128,7 @@ def _get_weights(spec: str, clusters: tuple[str, ...], tell: Callable[[str], Non
         wanted = named_weights(asked)
         os.environ.pop("TORCH_HOME", None)  # that of the job before
         os.environ.update(home)
-        weights.get(wanted, tell)
+        downloads.get(wanted, tell)
         if not wanted:
             tell(f"{sweep.name} needs no weights from torchvision")
 

@@ -22,9 +22,8 @@ from torch import nn
 
 from hpcsweep import search_path
 from hpcsweep.measure import convolutions, models
-from hpcsweep.measure.data import weights
-from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES
-from hpcsweep.measure.data.own import words
+from hpcsweep.measure.data import downloads
+from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.training import network
 from hpcsweep.measure.training.trainer import AUTOCAST
@@ -47,7 +46,7 @@ def _weights_problems(home: Mapping[str, str], wanted: Sequence[tuple[str, str]]
     """Return what is wrong with each of these weights, below the TORCH_HOME of a profile."""
     os.environ.pop("TORCH_HOME", None)  # that of the profile before
     os.environ.update(home)
-    return weights.problems(wanted)
+    return downloads.problems(wanted)
 
 
 def _look(

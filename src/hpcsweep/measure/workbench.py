@@ -25,7 +25,7 @@ from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.errors import first_line
-from hpcsweep.measure import convolutions, coverage, numerics, profilers, rounding, work
+from hpcsweep.measure import convolutions, numerics, profilers, rounding, work
 from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
@@ -247,12 +247,12 @@ class Workbench:
         algorithm, times = ready.point.axes["algorithm"], None
         if found.table and found.table.complete:
             table = found.table
-            times = coverage.Times(table.convolution_means(), table.other_convolution_means())
+            times = convolutions.Times(table.convolution_means(), table.other_convolution_means())
         refuted = {at for at, call in enumerate(found.proof.calls) if call.problem is not None}
-        cells = coverage.cells(
+        cells = convolutions.cells(
             algorithm, ready.shapes, ready.choices, ready.gradients, times, refuted=refuted
         )
-        cells["algorithm_uncovered"] = cells["algorithm_uncovered"] or coverage.unforeseen(
+        cells["algorithm_uncovered"] = cells["algorithm_uncovered"] or convolutions.unforeseen(
             algorithm, ready.shapes, found.proof.outside
         )
         return cells
@@ -266,7 +266,7 @@ class Workbench:
             "layer_starved": found.table is not None and found.table.starved,
             "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
             "algorithm_mismatch": any(call.problem is not None for call in found.proof.calls),
-            "algorithm_absent": coverage.is_absent(axes["algorithm"], ready.choices),
+            "algorithm_absent": convolutions.is_absent(axes["algorithm"], ready.choices),
             "fallback": covered["conv_fallbacks"] or any(c.fallback for c in ready.gradients),
             "switched": not framework.is_kept(axes),
             "uncovered": covered["algorithm_uncovered"] is not None,

@@ -2,18 +2,86 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Final
+import sys
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final, TextIO
 
-from hpcsweep import __version__
+from hpcsweep import __version__, environment
 from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcsweep.node.protocol import Outcome
     from hpcsweep.point import Point
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import ShardPath
+
+
+class Reports:
+    """The lines of one attempt, and its news for a local launcher: a JSON object a line.
+
+    The news are `begins`, the label of the point in work, and `status` and `doubts` of the one that
+    ended before it. What a point's end says is written with what comes next.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._to_launcher = os.environ.get(environment.PROGRESS) == "json"
+        self._log, self._fd = log, -1
+        self._lines: list[str] = []
+        self._news: dict[str, str] = {}
+
+    def begins(self, text: str, label: str) -> None:
+        """Say which point begins: what the worker prints until it ends is about this one."""
+        self._news["begins"] = label
+        self.say(text)
+
+    def ended(self, text: str, status: str, doubts: str) -> None:
+        """Say how a point ended."""
+        self._news |= {"status": status, "doubts": doubts}
+        self._lines.append(_line(text))
+
+    def say(self, text: str) -> None:
+        """Write a line, and what waits."""
+        self._lines.append(_line(text))
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        lines, self._lines = "".join(self._lines), []
+        with suppress(OSError):
+            if self._fd < 0:
+                self._fd = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.write(self._fd, lines.encode())
+        if not self._to_launcher:
+            show(lines, sys.stdout)
+        elif self._news:
+            news, self._news = self._news, {}
+            sys.stdout.write(json.dumps(news) + "\n")
+            sys.stdout.flush()
+
+
+def show(text: str, stream: TextIO) -> None:
+    """Write to the job's output; once that fails, such as on a full disk, to nowhere."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def now() -> str:
+    """Return the UTC time in ISO format, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _line(text: str) -> str:
+    return f"{now()} {' '.join(text.split())}\n"
+
 
 _SLURM_KEYS: Final = {
     "slurm_job_id": ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),

@@ -30,25 +30,62 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
-from hpcsweep.catalog import VISIT
+from hpcsweep.catalog import VISIT, sizes_of_inputs
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
-from hpcsweep.node import point_row, reports
-from hpcsweep.node.dominance import OutOfMemoryPoints
+from hpcsweep.node import point_row
+from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome, Request
-from hpcsweep.node.reports import Reports
-from hpcsweep.node.stop import Stop
-from hpcsweep.node.worker_care import WorkerCare, process_key
+from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
+from hpcsweep.point import canonical_json
 from hpcsweep.store import attempt, chunk_file, outcomes, rundir, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hpcsweep.catalog.columns import Row
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import ShardPath, SubmissionDir
+
+
+GROWING: Final = sizes_of_inputs()
+
+
+class OutOfMemoryPoints:
+    """The points that are known to have run out of memory, by their axes."""
+
+    def __init__(self, known: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._sizes: dict[str, list[tuple[Any, ...]]] = {}
+        for axes in known:
+            self.add(axes)
+
+    def add(self, axes: Mapping[str, Any]) -> None:
+        """Take note of a point that ran out of memory."""
+        self._sizes.setdefault(_others(axes), []).append(_sizes(axes))
+
+    def why_skip(self, axes: Mapping[str, Any]) -> str | None:
+        """Return why a point need not be tried, or None where it should be."""
+        sizes = _sizes(axes)
+        for smaller in self._sizes.get(_others(axes), ()):
+            if all(a >= b for a, b in zip(sizes, smaller, strict=True)):
+                told = ", ".join(
+                    f"{name} {size}" for name, size in zip(GROWING, smaller, strict=True)
+                )
+                return (
+                    f"{told} ran out of memory already; submit without --skip-dominated to try it"
+                )
+        return None
+
+
+def _others(axes: Mapping[str, Any]) -> str:
+    return canonical_json({name: v for name, v in axes.items() if name not in GROWING})
+
+
+def _sizes(axes: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(axes.get(name) or 0 for name in GROWING)
+
 
 _DEATHS: Final = 2  # of attempts, at one point that is not tried again then
 _DEADLY: Final = "two attempts in a row died while they measured it; see their logs"
@@ -67,7 +104,7 @@ def main(argv: list[str]) -> int:
             with files.errors_named():
                 return Attempt(submission, int(argv[1]), stop).run()
         except HpcsweepError as error:
-            reports.show(f"hpcsweep: {error}\n", sys.stderr)
+            point_row.show(f"hpcsweep: {error}\n", sys.stderr)
             return error.exit_code
 
 
@@ -208,7 +245,7 @@ class Attempt:
             if self._stop.wanted() or not self._fits(point):
                 return len(todo) - number
             self._begin_visit(point, care)
-            began, started_at = time.monotonic(), reports.now()
+            began, started_at = time.monotonic(), point_row.now()
             label, place = self._label(point), f"{number + 1}/{len(todo)}"
             self._reports.begins(f"{place} begins {label} {point.point_id}", label)
             outcome = self._skip(point) or self._outcome_of(point, care)
@@ -325,7 +362,7 @@ class Attempt:
             reason=reason,
             pid=os.getpid(),
             node=point_row.node(),
-            updated_at=reports.now(),
+            updated_at=point_row.now(),
             slurm=environment.of_slurm(os.environ),
         )
         attempt.write(self._shard, record, self._machine)

@@ -26,13 +26,9 @@ from hpcsweep.preflight.request import Finding, Wants
 from hpcsweep.spec.profile import Profile
 
 _MIN_FREE_GB: Final = 1.0
-
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
-
 _OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay"})
-
 _TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - only compared
-
 _ELSEWHERE: Final = "choose a folder that every node mounts, with --results or HPCSWEEP_RESULTS"
 
 
@@ -108,8 +104,7 @@ def _file_system(folder: Path) -> str:
 
 
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
-
-_DEEP: Final = "hpcsweep.measure.machine.torch_report"
+_DEEP: Final = "hpcsweep.measure.machine.fit"
 
 
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:

@@ -21,11 +21,8 @@ from hpcsweep.preflight.request import Finding, Wants, listed
 from hpcsweep.slurm import CouldNotAsk, Gres, Node
 
 _COUNT: Final = re.compile(r"\*\d+")
-
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")
-
 _TOKEN: Final = re.compile(rf"{_NAME.pattern}|[&|,()\[\]]")
-
 _CLOSED_BY: Final = {"(": ")", "[": "]"}
 
 

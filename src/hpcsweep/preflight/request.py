@@ -18,8 +18,6 @@ from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 
 Level = Literal["ok", "none", "warn", "fail"]
-
-
 _SHOWN: Final = 8  # names in one line
 
 
@@ -73,9 +71,7 @@ _SHORT: Final = {
     "-o": "output",
     "-e": "error",
 }
-
 _KEYS: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
-
 _OPTIONS: Final = {**_SHORT, **{f"--{key.replace('_', '-')}": key for key in _KEYS}}
 
 

@@ -25,7 +25,6 @@ from hpcsweep.slurm.ids import parse_id
 from hpcsweep.text import cut
 
 _DIGITS: Final = 18  # what has more is no number of anything
-
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
 
@@ -75,10 +74,7 @@ def duration(text: str) -> int | None:
 
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-
 TIMEOUT: Final = 10.0  # seconds for a question
-
 _SHOWN: Final = 500  # characters of what a program says
 
 
@@ -116,11 +112,8 @@ class Reply:
 
 
 NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
-
 _HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
-
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
-
 _CAUSES: Final = (
     (UNCONFIGURED, Why.UNCONFIGURED, NO_CONF),
     ("storage is disabled|supported accounting_storage", Why.DISABLED, "accounting is disabled"),

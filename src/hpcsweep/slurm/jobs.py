@@ -75,10 +75,7 @@ class State:
 
 
 _P, _R, _Q = Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED
-
 _F, _I, _C, _T = Meaning.FAILED, Meaning.INFRASTRUCTURE, Meaning.CANCELLED, Meaning.TIMEOUT
-
-
 STATES: Final = (
     State("BOOT_FAIL", "BF", _I, "the node did not boot", node_at_fault=True),
     State("CANCELLED", "CA", _C, "cancelled; submit again to continue"),
@@ -110,9 +107,7 @@ STATES: Final = (
     State("TIMEOUT", "TO", _T, "reached its time limit; submit again for the remaining points"),
     State("UPDATE_DB", "", _R, "is being written to the accounts"),
 )
-
 _BY_NAME: Final = {name: state for state in STATES for name in (state.name, state.short) if name}
-
 # Slurm decorates: `CANCELLED by 0`, `COMPLETED+` (cut short), `PENDING,REQUEUED` (flags).
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 
@@ -156,25 +151,15 @@ def in_vain(reason: str) -> str:
 
 
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
-
 _MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
-
 _MANY: Final = 1000  # more job ids than this make a command line too long
-
-
 # In squeue's letters: id, state, reason, nodes, submitted, started, ended, folder.
 _QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e", "%Z"])
-
 _FOLDER: Final = SEPARATOR.join(["%F", "%Z"])
-
 _ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode,WorkDir"
-
 _UNKNOWN: Final = "Invalid job id specified"
-
 _PLACE: Final = re.compile(r"\bJobState=(\S+).*?\bWorkDir=(.*)")
-
 _JOB: Final = re.compile(r"JobId=(\d+)")
-
 _ARRAY: Final = re.compile(r"\bArrayJobId=(\d+) ArrayTaskId=(\S+)")
 
 

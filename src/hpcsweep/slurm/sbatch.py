@@ -49,16 +49,10 @@ def maybe_accepted(error: Exception) -> bool:
 
 
 _SAID: Final = 500  # characters of what Slurm says
-
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
-
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
-
 _UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")
-
 _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
-
-
 # What sbatch prints, the key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
     (UNCONFIGURED, "", NO_CONF),
@@ -129,9 +123,7 @@ def _said(printed: str) -> str:
 
 
 SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
-
 _SHOWN: Final = 300  # characters of an answer without a job id
-
 RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for minutes
 
 

@@ -28,18 +28,14 @@ from hpcsweep.slurm.call import (
 )
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
-
 # Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
 _SIGNS: Final = "*~#!%$@+^-"
-
 _USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"}) | {
     "powered_down",
     "powering_down",
     "powering_up",  # Slurm powers them up when needed
 }
-
 _GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
-
 _LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
 
 

@@ -11,10 +11,9 @@ from torch import nn
 
 import tinynets
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing.clocks import HostClock
+from hpcsweep.measure.timing.clocks import EventStamps, HostClock, HostStamps
 from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer
 from hpcsweep.measure.timing.loop import Fixed, Lane, collect
-from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
 
 
 class _CountingEvent:

@@ -2,13 +2,129 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
+from torch import nn
 
+from hpcsweep.conv import backend as backends
+from hpcsweep.measure import models
+from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
+from hpcsweep.measure.timing.layer_timer import LayersChanged, joined
 from hpcsweep.measure.training import layer_pass
-from measuring import make_trainer, training
+from hpcsweep.measure.training.layer_pass import StepTimer, backward_call
+from measuring import CPU, make_trainer, point, training
+
+
+@pytest.fixture
+def network():
+    """Return the residual network in training, and its calls."""
+    model = models.build(models.ModelKey.of(point()), CPU).train()
+    model.requires_grad_(requires_grad=True)
+    return model, shape_pass(model, torch.zeros(2, 3, 8, 8))
+
+
+def _passes(model, timer, count):
+    with timer.attached(count):
+        for _ in range(count):
+            model(torch.randn(2, 3, 8, 8)).sum().backward()
+
+
+def test_every_convolution_call_has_a_backward_time_in_every_pass(network):
+    """Also the first, whose input needs no gradient; afterwards the network is as before."""
+    model, shapes = network
+    timer = StepTimer(model, shapes.calls, HostStamps())
+    _passes(model, timer, 3)
+    _passes(model, timer, 2)
+    timed = timer.timed()
+    assert [call.layer for call in timed.calls[6:]] == ["stem", "conv"]
+    assert timed.backward == 2
+    assert all(len(times) == 5 for times in timed.times)
+    assert all(time > 0 for times in timed.times for time in times)
+    assert all("forward" not in module.__dict__ for module in model.modules())
+    timer.forget()
+    assert not any(timer.timed().times)
+
+
+def test_parts_of_a_layer_pass_join_in_the_order_of_the_whole(network):
+    """Forward calls first, also of a layer that is called twice, then the backward passes."""
+    model, shapes = network
+    layers = dict.fromkeys(call.layer for call in shapes.calls)
+    parts = []
+    for part in range(2):
+        wanted = [*layers][part::2]
+        places = [at for at, call in enumerate(shapes.calls) if call.layer in wanted]
+        timer = StepTimer(model, [shapes.calls[at] for at in places], HostStamps())
+        _passes(model, timer, 2)
+        parts.append((places, timer.timed()))
+    timed = joined(parts, starved=False)
+    whole = [call.layer for call in shapes.calls]
+    assert [call.layer for call in timed.calls] == [*whole, "stem", "conv"]
+    assert timed.backward == 2
+    for places, of_part in parts:
+        assert [timed.times[at] for at in places] == [*of_part.times[: len(places)]]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm", "fft", "winograd_nonfused", "direct"])
+def test_the_nodes_of_every_algorithm_are_timed(network, algorithm):
+    """One node for the framework's own convolution, several for one made of operators."""
+    model, shapes = network
+    settings = {"unsupported": "error", "workspace_mib": 4096}
+    choose(model, shapes, algorithm, settings, backends.choose("cpu"))
+    timer = StepTimer(model, shapes.calls, HostStamps())
+    _passes(model, timer, 2)
+    assert all(time > 0 for times in timer.timed().times[6:] for time in times)
+
+
+def test_a_changed_path_is_told(network):
+    """As many layer calls as the shape pass saw, but more convolutions among them."""
+    model, shapes = network
+    timer = StepTimer(model, shapes.calls, HostStamps())
+
+    def other_path():
+        with timer.attached(1):
+            for _ in shapes.calls:
+                model.stem(torch.randn(1, 3, 8, 8))
+
+    with pytest.raises(LayersChanged, match="6 convolution calls in 1 steps"):
+        other_path()
+
+
+class _Event:
+    """An event on a time line that advances by one with every record."""
+
+    def __init__(self, line):
+        self.line = line
+
+    def record(self):
+        self.at = next(self.line)
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_forward_and_backward_are_on_one_time_line(network):
+    """On a device both are events: a backward time counts nothing but its own node."""
+    model, shapes = network
+    line = itertools.count()
+    timer = StepTimer(model, shapes.calls, EventStamps(lambda: _Event(line)))
+    _passes(model, timer, 2)
+    timed = timer.timed()
+    assert timed.timer == "events"
+    assert list(timed.times) == [[1, 1]] * 8
+
+
+def test_a_backward_call_is_twice_the_work():
+    """Two products of the forward's size; five tensors are moved instead of three."""
+    (call,) = shape_pass(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(1, 3, 10, 10)).calls
+    back = backward_call(call)
+    assert back.flops == 2 * call.flops
+    # input 300, weights and bias 112, output 256 floats
+    assert back.bytes_min == 4 * (2 * 300 + 2 * 112 + 256)
 
 
 def test_layers_forward_then_convolutions_backward_then_the_rest():

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from hpcsweep.catalog import columns
-from hpcsweep.measure.timing.stamps import EventStamps, HostStamps
+from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
 from hpcsweep.measure.training.phases import (
     DATA,
     PHASES,

@@ -1,10 +1,12 @@
 """Checks, before any point, that this machine is what the profile promises and torch can use it.
 
-A sweep that runs for a day on the wrong GPU is worse than one that does not start.
+A sweep that runs for a day on the wrong GPU is worse than one that does not start. As a program it
+prints what torch sees here as one line of JSON, for `doctor --deep`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -153,3 +155,33 @@ def check_code(device: Device) -> None:
         raise Refused(
             f"'{device.name}' does not run the simplest kernel: {first_line(error)}"
         ) from error
+
+
+def report() -> dict[str, Any]:
+    """Return torch's threads and libraries, the GPU if there is one, and why it cannot be used."""
+    import torchvision  # noqa: F401, PLC0415 - does not import where the two are not of one release
+
+    told = {
+        "threads": torch.get_num_threads(),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "gpu": "",
+        "refused": "",
+    }
+    return told | (_gpu_report() if torch.cuda.is_available() else {})
+
+
+def _gpu_report() -> dict[str, str]:
+    device = provenance.device("cuda")
+    code = " ".join(torch.cuda.get_arch_list())
+    cudnn = torch.backends.cudnn.version()
+    refused = ""
+    try:
+        check_code(device)
+    except Refused as error:
+        refused = str(error)
+    gpu = f"{device.name} ({chip(device)}), cuDNN {cudnn}, code for {code}"
+    return {"gpu": gpu, "refused": refused}
+
+
+if __name__ == "__main__":
+    print(json.dumps(report()))  # noqa: T201 - what it is for

@@ -18,11 +18,18 @@ from torch import nn
 
 from hpcsweep.measure.shape_pass import Call
 from hpcsweep.measure.timing import clocks, compiling, layer_timer, loop
-from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, Event, HostClock
+from hpcsweep.measure.timing.clocks import (
+    Cuda,
+    DeviceClock,
+    Event,
+    EventStamps,
+    HostClock,
+    HostStamps,
+    Stamps,
+)
 from hpcsweep.measure.timing.compiling import Tally
 from hpcsweep.measure.timing.layer_timer import LayerTimer, Timed
 from hpcsweep.measure.timing.loop import Lane
-from hpcsweep.measure.timing.stamps import EventStamps, HostStamps, Stamps
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2

@@ -23,13 +23,12 @@ from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
 from hpcsweep.measure.shape_pass import Call
-from hpcsweep.measure.timing.stamps import Stamps
+from hpcsweep.measure.timing.clocks import Stamps
 
 if TYPE_CHECKING:
     from torch import nn
 
 Forward = Callable[..., Any]
-
 _FORWARD: Final = "forward"
 
 

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.timing import stats
-from hpcsweep.measure.timing.clocks import nothing
-from hpcsweep.measure.timing.stamps import HostStamps, Stamps
+from hpcsweep.measure.timing.clocks import HostStamps, Stamps, nothing
 
 Phase = Callable[[str], AbstractContextManager[object]]
 

@@ -6,7 +6,7 @@ These passes follow each other:
 * **training**: all epochs, with one tick per step as the only instrument; step and epoch times,
   throughput, memory, loss and accuracy are of this pass (see `epochs`);
 * **phases**: further steps in which each phase is timed; then three in which the memory in use is
-  read after each phase (see `instrumented`);
+  read after each phase (see `epochs`);
 * **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`);
 * **evidence** of the forward pass as for inference, then of the backward pass of a step;
 * **numerics** of the forward pass.
@@ -37,7 +37,7 @@ from hpcsweep.measure.rounding import Verdict
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import loop, stats
-from hpcsweep.measure.training import instrumented, layer_pass, network
+from hpcsweep.measure.training import epochs, layer_pass, network
 from hpcsweep.measure.training.checkpoints import Checkpoints
 from hpcsweep.measure.training.epochs import TrainingPass, next_steps
 from hpcsweep.measure.training.trainer import Batch, Score, Trainer
@@ -150,7 +150,7 @@ class Training(Workbench):
     def _run(self, ready: _Prepared) -> Measured:
         """Run one pass after the other."""
         trainer, data, settings = ready.trainer, ready.data, ready.point.measure
-        ticker = instrumented.ticker(trainer.device)
+        ticker = epochs.ticker(trainer.device)
         training = TrainingPass(
             trainer,
             data,
@@ -181,11 +181,11 @@ class Training(Workbench):
             **self._telemetry.cells(),
             **history.cells(data),
         }
-        timer = instrumented.phase_timer(trainer.device)
+        timer = epochs.phase_timer(trainer.device)
         with training.compiled.block():
-            phases = instrumented.time_phases(trainer, data, settings["iterations"], timer)
+            phases = epochs.time_phases(trainer, data, settings["iterations"], timer)
         cells |= phases.cells(clean.n, clean.median)
-        cells["mem_avg_bytes"] = instrumented.average_memory(trainer, data, self._memory)
+        cells["mem_avg_bytes"] = epochs.average_memory(trainer, data, self._memory)
         (table, layers_s), proof = self._layers(ready), self._prove_step(ready)
         cells |= _both(checkpoints.cells(), self._profile_steps(ready))
         timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
