@@ -10,7 +10,7 @@ import torch
 
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
-from hpcsweep.measure import pairs
+from hpcsweep.cli import pairs
 from hpcsweep.measure.bench import torch_bench
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.timing import loop, stats

@@ -127,8 +127,7 @@ def _confirmed(found: Best) -> View:
     import tempfile
 
     from hpcsweep.analysis import best
-    from hpcsweep.cli.common import request_of
-    from hpcsweep.measure import pairs
+    from hpcsweep.cli import pairs
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit.request import Options
 

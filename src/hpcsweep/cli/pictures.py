@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from hpcsweep.cli.common import (
 from hpcsweep.cli.settings import Names, flag
 from hpcsweep.errors import Implausible, UsageError
 
+_SIDE = 2048  # of the matrices that measure a roof
+_COPIED = 1 << 28  # bytes
+_SECONDS = 1.0  # for each of the two roofs
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _PATH = click.Path(path_type=Path)
 _out = click.option("--out", type=_PATH, help="Write a picture: .png, .svg or .pdf.")
@@ -247,11 +251,31 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def _measured() -> tuple[float, float]:
-    """Return the peaks of this machine's processor."""
-    extras.need("measure", "--measure-cpu")
-    from hpcsweep.measure.machine import peaks
+    """Measure TFLOP/s and GB/s of this machine's processor, with the threads that torch uses.
 
-    return peaks.measured()
+    They are what it reaches, not what its datasheet says: the fastest of several products of large
+    float32 matrices, and of several copies of an array that no cache holds.
+    """
+    extras.need("measure", "--measure-cpu")
+    import torch
+
+    left, right = torch.rand(_SIDE, _SIDE), torch.rand(_SIDE, _SIDE)
+    product = torch.empty(_SIDE, _SIDE)
+    source, target = torch.zeros(_COPIED // 4), torch.zeros(_COPIED // 4)
+    compute = 2 * _SIDE**3 / _fastest(lambda: torch.mm(left, right, out=product))
+    copied = 2 * _COPIED / _fastest(lambda: target.copy_(source))  # read and written
+    return float(f"{compute / 1e12:.4g}"), float(f"{copied / 1e9:.4g}")
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of several calls, after one to warm up."""
+    work()
+    best, until = float("inf"), time.perf_counter() + _SECONDS
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - began)
+    return best
 
 
 def _metrics(profiler: str) -> CommandResult:

@@ -8,7 +8,7 @@ from multiprocessing import Pipe, resource_tracker
 
 import pytest
 
-from hpcsweep.measure import pairs
+from hpcsweep.cli import pairs
 from hpcsweep.measure.bench_api import Unsupported
 from measuring import point
 
