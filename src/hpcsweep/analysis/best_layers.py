@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 _CALL: Final = ["config", "call_index"]
 _PAIR: Final = ["config", "algorithm"]
 _GAP: Final = [*_CALL, "algorithm", "gap", "own", "shared", "chance", "visit", "by_visit"]
-# half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
-_OF_MEDIAN: Final = 1.82
-_OF_MEAN: Final = 1.96
 
 
 def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) -> pd.DataFrame:
@@ -69,18 +66,10 @@ def choose(
     return _chosen(times[times["algorithm"] == default], gaps, default)
 
 
-def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return half of the 95 % interval of median and mean of each row; NaN where unknown."""
-    known = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
-    root = np.sqrt(known["n"].fillna(1.0))
-    of_median = _OF_MEDIAN * (known["q3_ms"] - known["q1_ms"]) / root
-    return pd.DataFrame({"median_ms": of_median, "mean_ms": _OF_MEAN * known["std_ms"] / root})
-
-
 def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a time, with its logarithm and the variance of that in a visit."""
-    ms, halves = dataset.first_known(rows, "median_ms", "mean_ms"), half_intervals(rows)
-    error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / _OF_MEAN
+    ms, halves = dataset.first_known(rows, "median_ms", "mean_ms"), verdicts.half_intervals(rows)
+    error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / verdicts.OF_MEAN
     known = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
     return known.dropna(subset="log").fillna({"within": 0.0})
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.analysis import best_layers, dataset, formats
+from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.text import count
@@ -119,7 +119,7 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
         ms=ms,
         fell=fell,
         share=100 * ms / ms.groupby(rows["point_id"]).transform("sum"),
-        square=best_layers.half_intervals(rows).get(metric, math.inf) ** 2,
+        square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
     ).fillna({"square": math.inf})
     return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
         ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any"),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+# half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
+_OF_MEDIAN: Final = 1.82
+OF_MEAN: Final = 1.96
 ONCE: Final = 0.03  # what may lie between two visits of a quiet machine and no control shows
 LEAST: Final = 1e-8  # variance of a logarithm: a ten-thousandth of a time is no difference
 _FEWEST: Final = 5  # rows whose variances say what is usual
@@ -153,12 +156,20 @@ def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:
     return Scatter(np.maximum(variances, within), own_df, shared, float(max(runs - 1, 1)))
 
 
+def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return half of the 95 % interval of median and mean of each row; NaN where unknown."""
+    known = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
+    root = np.sqrt(known["n"].fillna(1.0))
+    of_median = _OF_MEDIAN * (known["q3_ms"] - known["q1_ms"]) / root
+    return pd.DataFrame({"median_ms": of_median, "mean_ms": OF_MEAN * known["std_ms"] / root})
+
+
 def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
     known = rows.reindex(
         columns=["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
     ).astype(float)
-    median = (known["ci95_hi_ms"] - known["ci95_lo_ms"]) / (2 * 1.96) / known["median_ms"]
+    median = (known["ci95_hi_ms"] - known["ci95_lo_ms"]) / (2 * OF_MEAN) / known["median_ms"]
     mean = known["std_ms"] / np.sqrt(known["n"]) / known["mean_ms"]
     error = mean.fillna(median) if metric == "mean_ms" else median.fillna(mean)
     return (error**2).fillna(0.0) if metric != "min_ms" else error * 0.0
