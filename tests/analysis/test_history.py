@@ -60,7 +60,7 @@ def stepped(logs):
 
 
 @pytest.mark.parametrize("kind", NOISE)
-@pytest.mark.parametrize("runs", [6, 10, 20])
+@pytest.mark.parametrize("runs", [6, pytest.param(10, marks=pytest.mark.slow), 20])
 def test_noise_of_any_kind_has_no_steps(kind, runs):
     """At most 5 % of the tables show one; of 60 that is 3, and chance may add as many."""
     source = np.random.default_rng(len(kind) + runs)

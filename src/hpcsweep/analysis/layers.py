@@ -63,9 +63,10 @@ def read(  # noqa: PLR0913 - one argument per option
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
+    what = "ms" if metric.endswith("_ms") else formats.label(metric)
     slowest = table.head(top).rename(columns={BY[by]: by})
     return View(
-        title=f"{run.name}: slowest by {by}, {_what(metric)} of one pass",
+        title=f"{run.name}: slowest by {by}, {what} of one pass",
         frame=slowest,
         texts=_texts(slowest, names),
         left=1,
@@ -79,10 +80,6 @@ def read(  # noqa: PLR0913 - one argument per option
             "hardware": dataset.hardware(points),
         },
     )
-
-
-def _what(metric: str) -> str:
-    return "ms" if metric.endswith("_ms") else formats.label(metric)
 
 
 def _check(run: RunDir, rows: pd.DataFrame, by: str, metric: str) -> None:

@@ -226,6 +226,7 @@ class _Writing:
         measured = {entry.point_id for entry in winners}
         missing = members.planned - measured - reading.points_unread
         destroyed, counted = self._destroyed(missing), _tally(winners)
+        again = self._run.command("collect") if reading.unread else ""
         unreadable = [
             name
             for name, seen in reading.seen.items()
@@ -243,7 +244,7 @@ class _Writing:
             orphans=len(members.orphans & measured),
             missing=len(missing) - len(destroyed),
             destroyed=destroyed,
-            remedy=_remedy(self._run, destroyed) or self._again(),
+            remedy=_remedy(self._run, destroyed) or again,
             left_out=[
                 *(problem for found in reading.unread.values() for problem in found),
                 *(problem for seen in reading.seen.values() for problem in seen.problems),
@@ -268,10 +269,6 @@ class _Writing:
         again = self._run.command("retry", "--changed")
         told = f"measured with an earlier version of {what} (flag {merge.OLD_FILES})"
         return [f"{count(len(found), 'point')} {told}; to measure them again: {again}"]
-
-    def _again(self) -> str:
-        """Return the command that tries again what could not be read."""
-        return self._run.command("collect") if self._reading.unread else ""
 
     def _destroyed(self, missing: set[str]) -> list[str]:
         """Return the points that have rows, all of which are damaged."""

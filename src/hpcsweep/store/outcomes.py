@@ -196,16 +196,13 @@ def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
     lasting = {name for names, _ in flags if names <= LASTING for name in names}
     told = []
     if passing:
-        again = f"to measure {_these(len(passing))} again: {run.command('retry', '--invalid')}"
+        these = "this point" if len(passing) == 1 else f"these {count(len(passing), 'point')}"
+        again = f"to measure {these} again: {run.command('retry', '--invalid')}"
         why = "; ".join(_causes(passing)) or "no column says what by"
         told = [f"disturbed ({why})", *([again] if run.sweep_file.is_file() else [])]
     if lasting:
         told.append(f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {run.name})")
     return "; ".join(told)
-
-
-def _these(points: int) -> str:
-    return "this point" if points == 1 else f"these {count(points, 'point')}"
 
 
 def _causes(rows: Sequence[Row]) -> list[str]:

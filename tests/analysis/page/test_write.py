@@ -170,7 +170,7 @@ def test_the_keyboard_does_what_the_mouse_does(small):
     small.keyboard.press("ArrowUp")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_serious_problem(small, scheme):
     """Contrast, names, roles and keyboard, as far as a program can tell."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

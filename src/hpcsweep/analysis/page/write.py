@@ -63,6 +63,7 @@ def _is_page(text: bytes) -> bool:
 def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
     everything = pd.concat([data.rows, data.failed])
     shown, _ = frames.thinned(everything, seen.x)
+    specs = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
     env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
         name=data.run.name,
@@ -80,7 +81,7 @@ def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
         css=_resource("page.css"),
         script=_resource("page.js"),
         library=library.replace("</script", "<\\/script"),
-        specs=_json({f.ident: f.spec for s in drawn.sections for f in s.figures}),
+        specs=_harmless(json.dumps(specs, separators=(",", ":"))),
         data=_embedded(drawn.data),
     )
 
@@ -120,10 +121,6 @@ def _embedded(data: dict[str, pd.DataFrame]) -> str:
         for name, frame in data.items()
     )
     return _harmless("{" + ",".join(parts) + "}")
-
-
-def _json(record: dict[str, Any]) -> str:
-    return _harmless(json.dumps(record, separators=(",", ":")))
 
 
 def _shown(value: object) -> object:
