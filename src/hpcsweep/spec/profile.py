@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -52,14 +52,14 @@ def _regex(text: str) -> str:
     return text
 
 
-def _time(text: str) -> str:
-    units.seconds(text)
-    return text
+def _read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Return the check that a function can read a text, which stays as it is."""
 
+    def check(text: str) -> str:
+        parse(text)
+        return text
 
-def _memory(text: str) -> str:
-    units.megabytes(text)
-    return text
+    return AfterValidator(check)
 
 
 def _option(text: str) -> str:
@@ -81,7 +81,7 @@ def _digits(value: object) -> object:
     return str(value) if whole else value
 
 
-_Time = Annotated[str, AfterValidator(_time), BeforeValidator(_digits)]
+_Time = Annotated[str, _read_by(units.seconds), BeforeValidator(_digits)]
 
 
 class ProfileFile(Shape):
@@ -101,7 +101,7 @@ class ProfileFile(Shape):
     shorten_time: bool = entry(
         "ask for less than `time` where measured points tell how long a job takes", default=True
     )
-    mem: Annotated[str, AfterValidator(_memory), BeforeValidator(_digits)] | None = entry(
+    mem: Annotated[str, _read_by(units.megabytes), BeforeValidator(_digits)] | None = entry(
         f"sbatch --mem: {units.MEMORY_FORMS}"
     )
     cpus_per_task: Count | None = entry("sbatch --cpus-per-task")

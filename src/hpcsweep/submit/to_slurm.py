@@ -73,9 +73,11 @@ def fence_off_lost_attempts(job: Submit) -> None:
 
 
 def learn_from_slurm(job: Submit) -> None:
-    """Keep which nodes broke, and which tasks are over."""
-    if job.answer:
-        job.bad_nodes = learn(job.run, job.answer)
+    """Record which nodes failed and which tasks are over, as Slurm says."""
+    if job.answer and job.run.submissions_dir.is_dir():
+        job.bad_nodes = bad_nodes.learn(job.run, job.answer)
+        for submission in job.run.submissions():
+            journal.record(submission, job.answer)
 
 
 def check_and_send(job: Submit) -> None:
@@ -122,16 +124,6 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
     run = rundir.RunDir(results / sweep.name)
     with locks.held(run, LOCKED_BY):
         bad_nodes.allow(run, names, journal.ask(run.submissions()))
-
-
-def learn(run: RunDir, answer: Answer) -> list[bad_nodes.BadNode]:
-    """Record which nodes failed and which tasks are over, as Slurm says; return the nodes."""
-    if not run.submissions_dir.is_dir():
-        return []
-    bad = bad_nodes.learn(run, answer)
-    for submission in run.submissions():
-        journal.record(submission, answer)
-    return bad
 
 
 def fence_off(run: RunDir, answer: Answer) -> None:

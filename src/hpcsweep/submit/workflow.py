@@ -68,10 +68,11 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
         return None
     settled = dict(job.ready.settled)
     live = settled.pop(prepare.LIVE, 0)
-    done = f" ({told})" if (told := _measured_before(job, settled)) else ""
+    before = _measured_before(job, settled)
+    done = f" ({before})" if str(before) else ""
     if not live:
         job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
-        if "not valid" in done:
+        if before.not_valid:
             _tell_disturbed(job, outcomes.rows_of(job.run.shards()))
         return _exit_code(job)
     verb = "is" if live == 1 else "are"
@@ -145,12 +146,12 @@ def _in_slurm() -> Sequence[Step]:
     )
 
 
-def _measured_before(job: Submit, settled: dict[str, int]) -> str:
+def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:
     """Return how many points were measured before, and how many of them are not valid."""
     doubts, asked = outcomes.doubts_in(job.counts.shards()), job.asked.points()
     found = PointTally(Counter(settled))
     found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
-    return str(found)
+    return found
 
 
 def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
