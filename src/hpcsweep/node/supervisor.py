@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath, SubmissionDir
 
 
-GROWING: Final = sizes_of_inputs()
+GROWING: Final = tuple(sorted(sizes_of_inputs()))  # the order in which a reason names them
 
 
 class OutOfMemoryPoints:
