@@ -25,7 +25,7 @@ import json, sys
 from hpcsweep.measure import models, numerics
 from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
-from hpcsweep.node import dominance
+from hpcsweep.node import supervisor
 from hpcsweep.predict.tables import SETTINGS
 from hpcsweep.submit import packing, took
 
@@ -33,7 +33,7 @@ facts = {}
 for role in sys.argv[1:]:
     axes = {**axis_defaults("inference"), "model": "resnet18"}
     points = [Point("inference", {**axes, f"axis_of_{role}": value}) for value in (1, 2)]
-    known = dominance.OutOfMemoryPoints([points[0].axes])
+    known = supervisor.OutOfMemoryPoints([points[0].axes])
     facts[role] = {
         "network in memory": models.ModelKey.of(points[0]) != models.ModelKey.of(points[1]),
         "network of the order": packing._network(points[0]) != packing._network(points[1]),
