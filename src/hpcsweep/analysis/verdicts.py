@@ -1,9 +1,11 @@
 """Tells differences between measurements from noise.
 
+The passes of one visit agree better with each other than with those of the next: another process,
+another place in memory, another minute. So a verdict rests on what varies between visits or runs
+(Kalibera and Jones 2013: repeat at the level that varies), and times are compared as logarithms.
 *Which algorithm is the fastest of a configuration?* compares visit by visit, so that what a visit
 did to all algorithms does not count. *Which rows changed?* compares two sides that have runs of
-their own. Both rest on what varies between visits or runs; what was measured once is judged only by
-what the controls of the machine show.
+their own. What was measured once is judged only by what the controls of the machine show.
 
 Few repetitions say little of one row's noise. So its variance is drawn towards the usual one, by as
 much as the rows agree (Smyth 2004, "Linear models and empirical Bayes methods"). Where they do not

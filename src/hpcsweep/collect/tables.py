@@ -208,12 +208,16 @@ class _Source:
     def blocks_of(self, found: TableRow) -> tuple[bytes, bytes]:
         """Return a point's layer rows, as the table has them, and samples; empty if damaged."""
         try:
-            return self._checked(found)
+            return self._intact(found)
         except ResultsError as error:
             self.damaged.append((found, error))
             return b"", b""
 
-    def _checked(self, found: TableRow) -> tuple[bytes, bytes]:
+    def _intact(self, found: TableRow) -> tuple[bytes, bytes]:
+        """Return the blocks of a row that is intact; `ResultsError` says which step it fails.
+
+        Its blocks lie whole where it says, their headers are known, and its checksum fits all.
+        """
         where = found.shard or self._run
         layers = self._blocks.read(where.layers, *found.layers)
         samples = self._blocks.read(where.samples, *found.samples)
