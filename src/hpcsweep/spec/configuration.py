@@ -31,9 +31,8 @@ _WHERE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\
 def results_folder(given: str | os.PathLike[str] = "") -> Path:
     """Return the folder of all results: the one given, else of a variable, a file, or `results`."""
     found = str(given or os.environ.get(environment.RESULTS) or "")
-    for path, table in (
-        () if found else tuple(lookup.config_files())[::-1]
-    ):  # the last one that says it wins
+    files = () if found else tuple(lookup.config_files())
+    for path, table in files[::-1]:  # the last one that says it wins
         doc = read(path, table)
         if not isinstance(found := doc.data.get("results", ""), str):
             raise doc.complaint(("results",), "needs text; quote it if it is")
