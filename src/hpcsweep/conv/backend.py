@@ -48,6 +48,7 @@ class Expected:
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are
     groups as in `must` for the names of kernels alone; they count where any was recorded.
 
+    `algorithm` is what the kernels must not contradict by their names (see `proof.kernels`).
     `inside` names the operator to look into; None means the whole call. `onednn_direct` means that
     a report of oneDNN, if there is one, must name its direct algorithm.
     """
@@ -59,6 +60,7 @@ class Expected:
     shared: Mapping[Operation, int] = field(default_factory=dict)
     also: Patterns = ()
     inside: str | None = None
+    algorithm: str | None = None
     onednn_direct: bool = False
 
 

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.operators import Operation, helps
+from hpcsweep.conv.proof.kernels import recognise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -142,6 +143,8 @@ def cell(evidence: Evidence) -> str:
     shown = [*map(str, seen.telling), *dict.fromkeys(map(kernel_word, seen.kernels))]
     text = f"{evidence.source.value}: {' '.join(shown[:_MOST_SHOWN]) or Source.NONE.value}"
     reports = "".join(f"; {_report(primitive)}" for primitive in evidence.primitives)
+    if (found := recognise(seen.kernels)).algorithms:
+        reports = f"; kernels of {found}{reports}"
     doubt = f"mismatch ({evidence.problem}); " if evidence.problem else ""
     return f"{doubt}{text}{reports}"
 

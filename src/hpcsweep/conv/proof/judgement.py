@@ -15,7 +15,8 @@ from functools import reduce
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import Operation, matches
-from hpcsweep.conv.proof.evidence import Evidence, Seen
+from hpcsweep.conv.proof import kernels
+from hpcsweep.conv.proof.evidence import Evidence, Seen, kernel_word
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, work_of
 
@@ -42,6 +43,10 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
     for name in seen.names:
         if matches(name, expected.must_not):
             return f"ran {name}"
+    if expected.algorithm:
+        found = kernels.recognise(seen.kernels)
+        if found.grade(expected.algorithm) is kernels.Grade.CONTRADICTED:
+            return f"ran {kernel_word(found.by)}, which is of {found}"
     # a profiler that recorded no kernel at all has not seen that one is missing
     needed = [(group, seen.names) for group in expected.must]
     needed += [(group, seen.computing) for group in expected.kernels if seen.computing]
