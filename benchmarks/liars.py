@@ -40,7 +40,7 @@ from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.reference.backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.inference import Inference
-from hpcsweep.node.verify import CHECKS, Finding
+from hpcsweep.node.verify import CHECKS, Verification
 from hpcsweep.point import Point
 
 Forward = Callable[[str, Tensor, Tensor, Tensor | None, ConvShape], Tensor]
@@ -288,17 +288,17 @@ def lying(liar: Liar) -> Iterator[None]:
         yield
 
 
-def finding(bench: Inference, algorithm: str, network: str = "Small", **axes: Any) -> Finding:
+def finding(bench: Inference, algorithm: str, network: str = "Small", **axes: Any) -> Verification:
     """Measure a network by an algorithm as a sweep would, with every check on."""
     values = catalog.axis_defaults("inference") | {"model": f"liars:{network}", "gpu": "cpu"}
     values |= {"input_size": 24, "batch_size": 2, "algorithm": algorithm, "num_threads": 2} | axes
     point = Point("inference", values, catalog.setting_defaults("inference") | ONCE, "0" * 16)
     done = bench.measure(point)
     assert done.proof is not None
-    return Finding(point, done.row, done.layers, done.proof)
+    return Verification(point, done.row, done.layers, done.proof)
 
 
-def said_against(found: Finding) -> str | None:
+def said_against(found: Verification) -> str | None:
     """Return what is said against a point; fallbacks and times in doubt are not."""
     flags = {"algorithm_mismatch", "inaccurate"} & set(found.row["flags"].split(";"))
     problems = [one for one in found.problems if "could not be compared" not in one]

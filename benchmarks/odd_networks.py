@@ -41,10 +41,10 @@ from hpcsweep import catalog
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
 from hpcsweep.measure import convolutions, models
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.node.verify import Finding
+from hpcsweep.node.verify import Verification
 from hpcsweep.point import Point
 
 SIZE, BATCH = 75, 7
@@ -152,10 +152,10 @@ def pair(network: str, algorithm: str, bench: Inference) -> dict[str, Any]:
     told: dict[str, Any] = {"network": network, "algorithm": algorithm}
     try:
         measured = bench.measure(point)
-    except Unsupported as error:
+    except CannotMeasure as error:
         return told | {"verdict": f"unsupported: {error}", "s": time.perf_counter() - began}
     assert measured.proof is not None
-    finding = Finding(point, measured.row, measured.layers, measured.proof)
+    finding = Verification(point, measured.row, measured.layers, measured.proof)
     row = measured.row
     told |= {
         "covered": row["algorithm_coverage_pct"],
@@ -168,7 +168,7 @@ def pair(network: str, algorithm: str, bench: Inference) -> dict[str, Any]:
     return told | {"verdict": verdict(told, finding), "s": time.perf_counter() - began}
 
 
-def verdict(told: dict[str, Any], finding: Finding) -> str:
+def verdict(told: dict[str, Any], finding: Verification) -> str:
     """Return `proven`, `not proven` with the reason, or what is false."""
     flags = finding.row["flags"].split(";")
     mismatches = [call.problem for call in finding.evidence if call.problem]

@@ -30,7 +30,7 @@ from hpcsweep import catalog
 from hpcsweep.measure import inference, models, workbench
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.node import worker
-from hpcsweep.node.protocol import Request
+from hpcsweep.node.protocol import PointRequest
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned
@@ -139,7 +139,7 @@ def measure(chosen: argparse.Namespace) -> None:
                 axes = {"model": model, "input_size": size, "algorithm": algorithm}
                 point = Point("inference", defaults | axes, settings, "0" * 16)
                 stages.take()
-                outcome = worker.outcome(bench, Request(point=point))
+                outcome = worker.outcome(bench, PointRequest(point=point))
                 seconds = stages.take()
                 if outcome.status is not PointStatus.OK:
                     raise SystemExit(f"{axes}: {outcome.status} {outcome.reason}")

@@ -72,7 +72,7 @@ class Lab:
         self.model = models.build(models.ModelKey.of(self.point), CPU)
         (self.image,) = models.make_inputs(self.point, CPU)
         self.shapes: Shapes = shape_pass(self.model, self.image)
-        self.reference = numerics.Reference(CPU)
+        self.reference = numerics.Float64Reference(CPU)
 
     def _point(self, name: str, dtype: str, algorithm: str) -> Point:
         axes = catalog.axis_defaults("inference") | {"model": name, "gpu": "cpu", "dtype": dtype}

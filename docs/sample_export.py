@@ -47,13 +47,13 @@ def text() -> str:
     return out.getvalue()
 
 
-def calls() -> list[shape_pass.Call]:
+def calls() -> list[shape_pass.LayerCall]:
     """Return the layer calls of the pass."""
     model = torchvision.models.resnet18().eval()
     return list(shape_pass.shape_pass(model, torch.empty(BATCH, 3, 224, 224)).calls)
 
 
-def launch(index: int, call: shape_pass.Call) -> dict[str, Any]:
+def launch(index: int, call: shape_pass.LayerCall) -> dict[str, Any]:
     """Return the row of one launch: texts, seconds, bytes and counts in base units."""
     elements = sum(math.prod(size) for size in call.outputs)
     tensor = bool(call.flops) and call.op == "conv2d"
@@ -77,7 +77,7 @@ def launch(index: int, call: shape_pass.Call) -> dict[str, Any]:
     }
 
 
-def kernel(call: shape_pass.Call) -> str:
+def kernel(call: shape_pass.LayerCall) -> str:
     """Return a name that repeats where a library would launch the same kernel."""
     if call.conv is None:
         return f"{call.op}_kernel(float *, const float *, int)"

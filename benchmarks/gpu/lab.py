@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarks.gpu import machine as machines
 from benchmarks.gpu.record import LATE, STOPPED, Record, reason
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 # what an item may end with, and the next one is tried
-FAILURES = (Unsupported, OutOfMemory, HpcsweepError, RuntimeError, MemoryError)
+FAILURES = (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError, MemoryError)
 
 
 class Stop(Exception):

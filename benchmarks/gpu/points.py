@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.gpu.lab import Lab, Options
-    from hpcsweep.measure.bench_api import Bench, Measured
+    from hpcsweep.measure.bench_api import Bench, Measurement
 
 TWICE: Final = ("auto", "implicit_gemm")
 _POINTS: Final = "algorithms.csv"
@@ -123,7 +123,7 @@ def pass_times(bench: Bench, options: Options) -> dict[str, Any]:
     return found
 
 
-def _append(folder: Path, measured: Measured, axes: dict[str, str]) -> None:
+def _append(folder: Path, measured: Measurement, axes: dict[str, str]) -> None:
     """Add a point's rows to the tables beside the step's file."""
     public = [name for name in columns.OVERALL_COLUMNS if name not in _PRIVATE]
     _table(folder / _POINTS, public, [measured.row | axes])

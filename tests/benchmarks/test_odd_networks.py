@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import odd_networks
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
-from hpcsweep.node.verify import Finding
+from hpcsweep.node.verify import Verification
 
 TOLD = {"algorithm": "gemm", "covered": 100.0, "counted": 100.0, "error": 1e-7, "uncovered": None}
 LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_reason": None}
@@ -16,7 +16,7 @@ def judged(told=None, problem=None, **cells):
     """Return the verdict on a pair with one convolution."""
     row = {"flags": "", "max_rel_error": 1e-7, **cells}
     proof = Proof((Evidence("a", Seen(), (), problem),))
-    finding = Finding(odd_networks.a_point("m", "gemm"), row, [LAYER], proof)
+    finding = Verification(odd_networks.a_point("m", "gemm"), row, [LAYER], proof)
     return odd_networks.verdict(TOLD | (told or {}), finding)
 
 

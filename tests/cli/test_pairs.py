@@ -9,7 +9,7 @@ from multiprocessing import Pipe, resource_tracker
 import pytest
 
 from hpcsweep.cli import pairs
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from measuring import point
 
 
@@ -67,5 +67,5 @@ def test_what_is_raised_where_a_network_tunes_is_raised_here():
     """A CPU has no autotuner."""
     ours, theirs = Pipe()
     pairs._serve(theirs, point(algorithm="autotune"), "cpu")
-    with pytest.raises(Unsupported, match="on cpu there is none"):
+    with pytest.raises(CannotMeasure, match="on cpu there is none"):
         pairs._answer(ours)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hpcsweep.measure.bench_api import Measured, OutOfMemory
+from hpcsweep.measure.bench_api import Measurement, OutOfMemory
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_running_out_of_memory_says_how_much_there_was(peak, limit, detail, text
 
 def test_the_worker_gets_a_row_alone_where_there_is_nothing_else():
     """No layers, no raw times, no proof."""
-    done = Measured({"n": 1})
+    done = Measurement({"n": 1})
     assert (done.layers, done.samples, done.proof) == ([], [], None)
 
 

@@ -16,7 +16,7 @@ from hpcsweep.conv.proof.evidence import Evidence, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import convolutions, models
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import call_cells, choose
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point, policy
@@ -197,7 +197,7 @@ def test_a_map_gives_each_layer_its_own(network):
 def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
     """`skip` makes the point unsupported, `error` an error; both name the layer."""
     net, shapes = network
-    with pytest.raises(Unsupported, match="stride"):
+    with pytest.raises(CannotMeasure, match="stride"):
         choose(net, shapes, "winograd", policy("skip"), BACKEND)
     with pytest.raises(AlgorithmError, match="stride"):
         choose(net, shapes, "winograd", policy("error"), BACKEND)
@@ -257,7 +257,7 @@ def test_the_root_module_may_be_the_convolution():
     assert models.make_inputs(point(), CPU)[0].shape[1] == 3
 
 
-@pytest.mark.parametrize(("kind", "error"), [("skip", Unsupported), ("error", AlgorithmError)])
+@pytest.mark.parametrize(("kind", "error"), [("skip", CannotMeasure), ("error", AlgorithmError)])
 def test_a_convolution_that_nobody_swaps_cannot_run_as_asked_either(kind, error):
     """The policy is about it as well, and the message names it; `auto` asks for nothing."""
     net = tinynets.OtherKinds().eval()

@@ -11,7 +11,7 @@ import torch
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, columns
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, rounding, workbench
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine.telemetry import Telemetry
@@ -135,7 +135,7 @@ def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
 
 def test_autotune_where_nothing_tunes_is_unsupported(bench):
     """It would be `auto` under another name."""
-    with pytest.raises(Unsupported, match="algorithm: autotune tunes cuDNN; on cpu there is none"):
+    with pytest.raises(CannotMeasure, match="algorithm: autotune tunes cuDNN; on cpu there"):
         bench.measure(point(algorithm=AUTOTUNE))
 
 
@@ -217,19 +217,19 @@ def test_a_batch_that_cannot_be_allocated_is_out_of_memory(bench):
 
 def test_graphs_need_a_gpu(bench):
     """`launch: graph` on a CPU is unsupported, not a crash."""
-    with pytest.raises(Unsupported, match="needs a GPU"):
+    with pytest.raises(CannotMeasure, match="needs a GPU"):
         bench.measure(point(launch="graph"))
 
 
 def test_an_image_that_the_network_does_not_take_is_unsupported(bench):
     """The network's own words are the reason."""
-    with pytest.raises(Unsupported, match="32x32"):
+    with pytest.raises(CannotMeasure, match="32x32"):
         bench.measure(point("alexnet"))
 
 
 def test_the_skip_policy_makes_a_point_unsupported(bench):
     """A layer that the algorithm cannot do, with `unsupported: skip`."""
-    with pytest.raises(Unsupported):
+    with pytest.raises(CannotMeasure):
         bench.measure(point("resnet18", algorithm="winograd", measure={"unsupported": "skip"}))
 
 
@@ -240,7 +240,7 @@ def test_a_dtype_without_an_operator_is_unsupported(bench, monkeypatch):
         raise RuntimeError("\"slow_conv2d_cpu\" not implemented for 'Half'")
 
     monkeypatch.setattr(torch.nn.Conv2d, "forward", refuse)
-    with pytest.raises(Unsupported, match="not implemented for 'Half'"):
+    with pytest.raises(CannotMeasure, match="not implemented for 'Half'"):
         bench.measure(point())
 
 

@@ -9,7 +9,7 @@ import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing.layer_timer import Timed
+from hpcsweep.measure.timing.layer_timer import LayerTimes
 from measuring import point
 
 PASSES = [10.0, 12.0, 11.0]
@@ -21,7 +21,7 @@ ABOUT = [{"algorithm_used": "winograd"}, {"algorithm_used": "auto"}]
 def _table(clean=PASSES, backward=0):
     """Return the six calls of the small residual network, with times that are easy to add."""
     times = [[1.0 + index / 10] * 3 for index in range(len(CALLS))]
-    return LayerTable(Timed(CALLS, times, "host", backward), PASSES, clean)
+    return LayerTable(LayerTimes(CALLS, times, "host", backward), PASSES, clean)
 
 
 def test_there_is_a_row_per_call_and_one_for_the_rest():
@@ -93,13 +93,13 @@ def test_only_convolutions_count_as_convolution_time():
 
 def test_networks_without_layers_leave_everything_to_the_rest():
     """No call at all: the rest is the pass."""
-    (row,) = LayerTable(Timed((), (), "host"), PASSES, PASSES).rows(POINT, ())
+    (row,) = LayerTable(LayerTimes((), (), "host"), PASSES, PASSES).rows(POINT, ())
     assert (row["layer"], row["mean_ms"]) == ("__other__", pytest.approx(11))
 
 
 def test_layers_that_convolve_otherwise_have_their_own_means():
     """Transposed and one-dimensional ones, in order; plain ones are not among them."""
     calls = shape_pass(tinynets.OtherKinds().eval(), torch.zeros(1, 3, 16, 16)).calls
-    table = LayerTable(Timed(calls, [[1.0], [2.0], [3.0]], "host"), [7.0], [7.0])
+    table = LayerTable(LayerTimes(calls, [[1.0], [2.0], [3.0]], "host"), [7.0], [7.0])
     assert table.convolution_means() == [1.0]
     assert table.other_convolution_means() == [2.0, 3.0]

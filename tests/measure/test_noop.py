@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.noop import Noop
 from hpcsweep.point import Point
 
@@ -22,7 +22,7 @@ def test_a_point_sleeps_as_long_as_it_says():
 
 @pytest.mark.parametrize(
     ("how", "kind"),
-    [("error", RuntimeError), ("oom", OutOfMemory), ("unsupported", Unsupported)],
+    [("error", RuntimeError), ("oom", OutOfMemory), ("unsupported", CannotMeasure)],
 )
 def test_a_rule_fails_the_points_that_it_matches(how, kind):
     """One value or a list of them; other points run."""

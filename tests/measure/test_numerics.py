@@ -12,7 +12,7 @@ from torch import nn
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models, numerics
-from hpcsweep.measure.numerics import Reference
+from hpcsweep.measure.numerics import Float64Reference
 from hpcsweep.measure.rounding import is_open, is_wrong, unit
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
@@ -52,7 +52,7 @@ def test_the_error_is_of_the_dtypes_size(dtype, low, high):
     """float64 agrees with itself; float32 and bfloat16 lose what they should lose."""
     wanted = point(dtype=dtype)
     limit = 20 * unit(getattr(torch, dtype))
-    (verdict,) = Reference(CPU).verdicts(wanted, *_run(wanted), limit)
+    (verdict,) = Float64Reference(CPU).verdicts(wanted, *_run(wanted), limit)
     assert low <= verdict.error <= high
     assert not is_wrong(verdict)
 
@@ -61,7 +61,7 @@ def test_a_wrong_output_is_found():
     """An output that is off by one percent of the largest value has an error of one percent."""
     wanted = point()
     model, output = _run(wanted, lambda y: y + 0.01 * y.abs().max())
-    (verdict,) = Reference(CPU).verdicts(wanted, model, output, 0.001)
+    (verdict,) = Float64Reference(CPU).verdicts(wanted, model, output, 0.001)
     assert verdict.error == pytest.approx(0.01, rel=0.01)
     assert verdict.excess == pytest.approx(10, rel=0.01)
     assert is_wrong(verdict)
@@ -69,7 +69,7 @@ def test_a_wrong_output_is_found():
 
 def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch):
     """Other algorithms, dtypes and layouts share it; another batch, size or seed does not."""
-    reference, computed, draw = Reference(CPU), [], models.make_inputs
+    reference, computed, draw = Float64Reference(CPU), [], models.make_inputs
 
     def counting(wanted, *rest):
         computed.extend([1] if wanted.axes["dtype"] == "float64" else [])
@@ -93,7 +93,7 @@ def test_both_ways_to_float64_agree():
         point("squeezenet1_1", input_size=64, dtype="bfloat16"),
     )
     model, output = _run(live)
-    errors = [_error(Reference(CPU), wanted, model, output) for wanted in (live, half)]
+    errors = [_error(Float64Reference(CPU), wanted, model, output) for wanted in (live, half)]
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
@@ -102,7 +102,7 @@ def test_outputs_in_dicts_are_compared_tensor_by_tensor():
     wanted = point("tinynets:Dicts")
     model, output = _run(wanted)
     output["aux"][0] = output["aux"][0] + 1
-    verdicts = Reference(CPU).verdicts(wanted, model, output, 0.01)
+    verdicts = Float64Reference(CPU).verdicts(wanted, model, output, 0.01)
     assert [(v.of, is_wrong(v)) for v in verdicts] == [
         ("output 1 of 2", False),
         ("output 2 of 2", True),
@@ -119,7 +119,7 @@ def test_a_network_without_float64_is_told_with_the_reason(caplog, monkeypatch, 
         raise problem("float alone")
 
     monkeypatch.setattr(model, "forward", fail)
-    (verdict,) = Reference(CPU).verdicts(wanted, model, output, 1.0)
+    (verdict,) = Float64Reference(CPU).verdicts(wanted, model, output, 1.0)
     assert is_open(verdict)
     assert "float alone" in verdict.told
     assert "no float64 reference" in caplog.text
@@ -190,7 +190,7 @@ def test_float64_layer_by_layer_is_float64_at_once(network, monkeypatch):
 @pytest.mark.parametrize(("keeps", "built"), [(True, 1), (False, 2)])
 def test_the_weights_of_a_reduced_type_are_drawn_once_beside_a_gpu(monkeypatch, keeps, built):
     """On a CPU they would count as memory of the next point; another network makes room."""
-    reference, keys, build = Reference(CPU), [], models.build
+    reference, keys, build = Float64Reference(CPU), [], models.build
     monkeypatch.setattr(models, "build", lambda key, *rest: keys.append(key) or build(key, *rest))
     reference._keeps = keeps
     for size in (16, 24):

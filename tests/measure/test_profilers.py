@@ -14,7 +14,7 @@ from torch import nn
 from hpcsweep import environment
 from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.inference import Inference
 from measuring import point
 
@@ -85,7 +85,7 @@ def test_nvtx_needs_a_gpu_and_says_so(bench, folder, monkeypatch):
     assert done.row["median_ms"] > 0
     assert done.row["artifacts"] == "no nvtx range on cpu"
     monkeypatch.setenv(environment.WRAPPER, "ncu")
-    with pytest.raises(Unsupported, match="nvtx needs an NVIDIA GPU; this is cpu"):
+    with pytest.raises(CannotMeasure, match="nvtx needs an NVIDIA GPU; this is cpu"):
         bench.measure(wanted)
 
 
@@ -98,7 +98,7 @@ def test_a_range_around_a_step_holds_its_backward_pass(folder):
         model(image).sum().backward()
 
     settings = {"profile_passes": 1, "profile_iter": 1, "artifact_mb": 10}
-    profilers.run(["torch"], profilers.Step(step, lambda: None, "cpu", 0), "step", settings)
+    profilers.run(["torch"], profilers.ProfiledStep(step, lambda: None, "cpu", 0), "step", settings)
     trace = json.loads(gzip.decompress((folder / "step.trace.json.gz").read_bytes()))
     events = [event for event in trace["traceEvents"] if "dur" in event]
     (mark,) = (e for e in events if e["name"] == profilers.RANGE and e["cat"] == "user_annotation")

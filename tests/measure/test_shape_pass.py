@@ -11,7 +11,7 @@ from torchvision import models as torchvision_models
 import tinynets
 from hpcsweep.measure import models, operations
 from hpcsweep.measure import shape_pass as shapes
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
 
@@ -129,7 +129,7 @@ def test_the_network_is_left_as_it_was():
 @pytest.mark.parametrize(("name", "size"), [("alexnet", 20), ("vit_b_16", 200)])
 def test_an_image_size_that_does_not_fit_is_a_finding(name, size):
     """Too small, or not the only one: unsupported, with the network's own words."""
-    with pytest.raises(Unsupported, match=f"does not take {size}x{size} images"):
+    with pytest.raises(CannotMeasure, match=f"does not take {size}x{size} images"):
         _torchvision_shapes(name, size)
 
 

@@ -11,11 +11,11 @@ from torch import nn
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 from hpcsweep.conv.reference.backend import FAMILIES
-from hpcsweep.measure.bench_api import Bench, Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import Bench, CannotMeasure, Measurement, OutOfMemory
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.training.workload import Training
 from hpcsweep.node import verify
-from hpcsweep.node.verify import Finding
+from hpcsweep.node.verify import Verification
 from hpcsweep.point import canonical_json
 from measuring import lying, point, training
 
@@ -28,7 +28,7 @@ def bench() -> Inference:
     return Inference("cpu")
 
 
-def found(bench: Bench, *points) -> list[Finding]:
+def found(bench: Bench, *points) -> list[Verification]:
     """Verify points."""
     return list(verify.verify(points, bench))
 
@@ -104,7 +104,7 @@ def test_the_default_is_measured_once_per_input(bench: Inference) -> None:
     class Counting:
         """Notes what is measured."""
 
-        def measure(self, point, tries=0) -> Measured:
+        def measure(self, point, tries=0) -> Measurement:
             """Note the point and measure it."""
             measured.append((point.axes["input_size"], point.axes["algorithm"]))
             return bench.measure(point, tries)
@@ -134,7 +134,7 @@ def test_autotune_after_the_default_is_not_timed_where_torch_tunes(bench: Infere
             """Be a device that tunes, or not."""
             self.tunes = tunes
 
-        def measure(self, asked, tries=0) -> Measured:
+        def measure(self, asked, tries=0) -> Measurement:
             """Measure the default."""
             return bench.measure(replace(asked, axes={**asked.axes, "algorithm": "auto"}), tries)
 
@@ -203,7 +203,7 @@ def test_a_policy_that_forbids_fallback_is_a_finding(bench: Inference) -> None:
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (Unsupported("no float16 here"), "unsupported: no float16 here"),
+        (CannotMeasure("no float16 here"), "unsupported: no float16 here"),
         (OutOfMemory(1 << 30, 1 << 31), "oom: out of memory (peak 1.00 GiB, limit 2.00 GiB)"),
         (RuntimeError("cannot\nsecond line"), "error: cannot"),
     ],
@@ -214,7 +214,7 @@ def test_a_point_that_cannot_run_does_not_stop_the_next(problem: Exception, told
     class Failing:
         """Fails on every point."""
 
-        def measure(self, point, tries=0) -> Measured:
+        def measure(self, point, tries=0) -> Measurement:
             """Fail."""
             raise problem
 
@@ -229,7 +229,7 @@ def test_calls_without_evidence_are_not_proven() -> None:
     conv = {"algorithm_used": "gemm", "layer": "a", "unique_key": "k", "fallback_reason": None}
     row = {"flags": "", "max_rel_error": 0.0}
     for proof in (Proof.unseen(["a"]), Proof()):
-        finding = Finding(point(NET, algorithm="gemm"), row, [conv], proof)
+        finding = Verification(point(NET, algorithm="gemm"), row, [conv], proof)
         assert finding.problems == ["1 calls that the profiler did not see"]
 
 
@@ -239,7 +239,7 @@ def test_the_words_of_a_cell_decide_nothing() -> None:
     conv["algorithm_evidence"] = "mismatch (none)"
     seen = Seen(telling=[Operation("mismatch none")])
     row = {"flags": "", "max_rel_error": 0.0}
-    finding = Finding(point(NET, algorithm="gemm"), row, [conv], Proof((Evidence("a", seen),)))
+    finding = Verification(point(NET, algorithm="gemm"), row, [conv], Proof((Evidence("a", seen),)))
     assert finding.proven
 
 
@@ -248,7 +248,7 @@ def test_times_in_doubt_are_told_with_the_flag() -> None:
     row = {"flags": "very_noisy;fallback", "max_rel_error": 0.0, "median_ms": 2.0}
     row |= {"conv_calls": 0, "conv_fallbacks": 0, "algorithm_coverage_pct": None}
     default = {"flags": "shared_cpu", "median_ms": 1.0}
-    finding = Finding(point(NET, algorithm="gemm"), row, default=default)
+    finding = Verification(point(NET, algorithm="gemm"), row, default=default)
     assert finding.proven
     told = "times are in doubt: its own very_noisy, the default's shared_cpu"
     assert told in verify.text([finding])
@@ -260,7 +260,7 @@ def test_many_contradictions_are_counted() -> None:
     layers = [{**conv, "layer": f"l{i}"} for i in range(50)]
     calls = (Evidence(row["layer"], Seen(), (), "ran aten::conv2d") for row in layers)
     row = {"flags": "", "max_rel_error": 0.0}
-    finding = Finding(point(NET, algorithm="gemm"), row, layers, Proof(tuple(calls)))
+    finding = Verification(point(NET, algorithm="gemm"), row, layers, Proof(tuple(calls)))
     assert len(finding.problems) == 4
     assert finding.problems[-1] == "and 47 more calls that contradict the algorithm"
 

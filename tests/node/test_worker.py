@@ -8,9 +8,9 @@ import torch
 from caring import caring
 from hpcsweep import search_path, sources
 from hpcsweep.errors import Refused
-from hpcsweep.measure.bench_api import Measured
+from hpcsweep.measure.bench_api import Measurement
 from hpcsweep.node import worker
-from hpcsweep.node.protocol import Request
+from hpcsweep.node.protocol import PointRequest
 from hpcsweep.point import Point
 
 
@@ -57,12 +57,14 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
     point = Point("inference", {"model": "resnet18", "weights": "w.pt"}, {})
 
     class Bench:
-        def measure(self, _point: Point, _tries: int) -> Measured:
+        def measure(self, _point: Point, _tries: int) -> Measurement:
             (tmp_path / "w.pt").write_text("second")
-            return Measured({})
+            return Measurement({})
 
     cells = [
-        sources.parts(worker.outcome(Bench(), Request(point=point)).row["own_files"])["weights"]
+        sources.parts(worker.outcome(Bench(), PointRequest(point=point)).row["own_files"])[
+            "weights"
+        ]
         for _ in range(2)
     ]
     assert cells[0].endswith(f"-{cells[1]}")

@@ -257,7 +257,10 @@ def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, des
         os.kill(pid, signal.SIGCONT)
     bare_cluster.kill("slurmctld")
     dead = slurm.describe()
-    for described, why in ((hung, slurm.Why.NO_ANSWER), (dead, slurm.Why.DOWN)):
+    for described, why in (
+        (hung, slurm.Silence.NO_ANSWER),
+        (dead, slurm.Silence.DOWN),
+    ):
         asked = ("config", "nodes", "partitions", "qos")
         assert [described.unanswered[name].why for name in asked] == [why] * 4
     (finding,) = checks.examine(profile.load("good"), dead)

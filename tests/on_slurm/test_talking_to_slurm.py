@@ -12,7 +12,15 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.errors import SchedulerError
-from hpcsweep.slurm import CouldNotAsk, JobId, LimitReached, Meaning, Rejected, Unanswered, Why
+from hpcsweep.slurm import (
+    CouldNotAsk,
+    JobId,
+    LimitReached,
+    Meaning,
+    Rejected,
+    Silence,
+    Unanswered,
+)
 from labtools import job_numbers, lab_here, requeue
 
 if TYPE_CHECKING:
@@ -338,7 +346,7 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
     }
     for program, answer in questions.items():
         assert isinstance(answer, CouldNotAsk)
-        assert (answer.program, answer.why) == (program, Why.NO_ANSWER)
+        assert (answer.program, answer.why) == (program, Silence.NO_ANSWER)
     with pytest.raises(Unanswered):
         slurm.submit(script, timeout=0.5)
     with pytest.raises(SchedulerError, match="no answer"):
@@ -353,11 +361,11 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].state.name == "RUNNING"
     (unasked,) = survey.unanswered
-    assert (unasked.program, unasked.why) == ("sacct", Why.DISABLED)
+    assert (unasked.program, unasked.why) == ("sacct", Silence.DISABLED)
     assert str(unasked) == "sacct: accounting is disabled"
     for answer in (slurm.qos(), slurm.associations(), slurm.attempts([job], since)):
         assert isinstance(answer, CouldNotAsk)
-        assert answer.why is Why.DISABLED
+        assert answer.why is Silence.DISABLED
 
 
 def test_slurmdbd_down_is_told_and_the_queue_still_answers(
@@ -369,7 +377,7 @@ def test_slurmdbd_down_is_told_and_the_queue_still_answers(
     cluster.kill("slurmdbd")
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].source == "squeue"
-    assert [answer.why for answer in survey.unanswered] == [Why.DOWN]
+    assert [answer.why for answer in survey.unanswered] == [Silence.DOWN]
     assert isinstance(slurm.qos(), CouldNotAsk)
 
 

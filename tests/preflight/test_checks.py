@@ -8,10 +8,10 @@ import pytest
 
 from clusters import CLUSTER, mine, partition, qos
 from hpcsweep.preflight import checks
-from hpcsweep.slurm import Admission, CouldNotAsk, Why
+from hpcsweep.slurm import Admission, CouldNotAsk, Silence
 from hpcsweep.spec import profile
 
-PRIVATE = CouldNotAsk("sacctmgr", Why.DENIED, "this user may not ask")
+PRIVATE = CouldNotAsk("sacctmgr", Silence.DENIED, "this user may not ask")
 
 
 def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
@@ -73,7 +73,7 @@ def test_a_user_without_an_account_is_told_where_the_site_wants_one(look):
     assert look("", replace(wanted, config={"AccountingStorageEnforce": "none"})) == []
 
 
-SILENT = CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
+SILENT = CouldNotAsk("scontrol", Silence.DOWN, "slurmctld cannot be reached")
 
 
 def test_a_profile_that_asks_for_nothing_special_is_fit(look):

@@ -11,10 +11,10 @@ from clusters import CLUSTER, mine, node, partition, qos
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.preflight import discover
-from hpcsweep.slurm import Admission, CouldNotAsk, Gres, Why
+from hpcsweep.slurm import Admission, CouldNotAsk, Gres, Silence
 from hpcsweep.spec import profile
 
-SILENT = CouldNotAsk("sinfo", Why.DOWN, "slurmctld cannot be reached")
+SILENT = CouldNotAsk("sinfo", Silence.DOWN, "slurmctld cannot be reached")
 
 
 def found(**answers):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hpcsweep import environment
-from hpcsweep.node.protocol import Request
+from hpcsweep.node.protocol import PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare
 from measuring import point
 from paths import SUPPORT
@@ -34,7 +34,7 @@ def caring(folder, on_hello=lambda _env: None, run=None, **variables):
     def measure(model, size=1, launch="eager", limit=60.0, **axes):
         asked = point(model, input_size=size, launch=launch, **axes)
         asked = replace(asked, point_id=os.urandom(8).hex())
-        return care.outcome_of(Request(point=asked), limit, float("inf"))
+        return care.outcome_of(PointRequest(point=asked), limit, float("inf"))
 
     try:
         yield measure

@@ -282,11 +282,11 @@ class Bench:
 
     def measure(self, point, _tries=0):
         """Act, and tell a time and the process."""
-        from hpcsweep.measure.bench_api import Measured
+        from hpcsweep.measure.bench_api import Measurement
 
         globals()[os.environ.get("LEAVING_ACT") or point.axes["model"]]()
         ms = float(point.axes.get("input_size", 1))
-        return Measured({"median_ms": ms, "node": str(os.getpid())}, [], [ms], timed_s=0.0)
+        return Measurement({"median_ms": ms, "node": str(os.getpid())}, [], [ms], timed_s=0.0)
 
 
 def worker(_module, *arguments):

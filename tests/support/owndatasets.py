@@ -7,7 +7,7 @@ import time
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import loaders
 
 NUMBER = 3
@@ -59,7 +59,7 @@ def says_nothing(_point):
 
 def cannot(_point):
     """Know that it cannot be done here."""
-    raise Unsupported("needs the archive that only the other cluster has")
+    raise CannotMeasure("needs the archive that only the other cluster has")
 
 
 def hungry(_point):

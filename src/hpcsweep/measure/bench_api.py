@@ -19,15 +19,15 @@ class Bench(Protocol):
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
 
-    def measure(self, point: Point, tries: int = 0) -> Measured:
-        """Measure one point; raise `Unsupported`, `OutOfMemory` or anything else."""
+    def measure(self, point: Point, tries: int = 0) -> Measurement:
+        """Measure one point; raise `CannotMeasure`, `OutOfMemory` or anything else."""
 
     def rest(self) -> None:
         """Set what each point sets to the same values, whatever the last one was."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A measured point: cells of its overall row, its layer rows, its raw times in ms.
 
     `proof` has the evidence of the convolution calls among the layer rows, in their order; it
@@ -42,7 +42,7 @@ class Measured:
     timed_s: float | None = None
 
 
-class Unsupported(Exception):
+class CannotMeasure(Exception):
     """This machine, library or network cannot do the point; the text says why."""
 
 

@@ -17,7 +17,7 @@ from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
 from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import Shapes
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def choose(
     scratch memory of a call. The framework's own choices run on its own layers, without a swap.
 
     Raises:
-        Unsupported: a call cannot, and the policy is `skip`.
+        CannotMeasure: a call cannot, and the policy is `skip`.
         AlgorithmError: a call cannot, and the policy is `error`.
         UsageError: a pattern of a map matches no convolution.
     """
@@ -204,7 +204,7 @@ def choose(
         _refuse_outside(shapes, algorithm, policy)
         return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)
     except CannotRun as error:
-        raise Unsupported(str(error)) from error
+        raise CannotMeasure(str(error)) from error
 
 
 def names_of(shapes: Shapes) -> list[tuple[str, str]]:

@@ -29,11 +29,11 @@ from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof import replay, witness
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers, work
-from hpcsweep.measure.bench_api import Measured, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.rounding import Verdict
+from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import caches, clocks, compiling, isolated, loop, stats
@@ -80,7 +80,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Prepared(Ready):
+class _PreparedInference(Ready):
     """A point whose network is ready to run."""
 
     run: _Pass
@@ -111,18 +111,18 @@ class Inference(Workbench):
     def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
         super().__init__(device, telemetry)
         self._models = models.ModelCache(self.device.torch_device)
-        self._reference = numerics.Reference(self.device.torch_device)
+        self._reference = numerics.Float64Reference(self.device.torch_device)
         self._shapes: dict[tuple[object, int], Shapes] = {}
 
-    def measure(self, point: Point, tries: int = 0) -> Measured:  # noqa: ARG002 - the no-op's business
+    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's business
         """Measure one point.
 
         Raises:
-            Unsupported: the device, the network or the algorithm cannot do it.
+            CannotMeasure: the device, the network or the algorithm cannot do it.
             OutOfMemory: it did not fit.
 
         """
-        with self.told_apart(give_back=self._forget), torch.inference_mode():
+        with self.translate_torch_errors(give_back=self._forget), torch.inference_mode():
             try:
                 return self._measure(point)
             except Exception:
@@ -139,7 +139,7 @@ class Inference(Workbench):
         ready, device = self._prepare(point), self.device.torch_device
         _once(ready.run, self._wait)
         prepare = caches.preparation(point.axes["cache_state"], device)
-        todo = lanes_of.Pass(ready.model, ready.run, prepare)
+        todo = lanes_of.LaneWork(ready.model, ready.run, prepare)
         clean = lanes_of.lanes(device, point.axes["launch"], todo).clean
 
         @contextmanager
@@ -150,13 +150,13 @@ class Inference(Workbench):
 
         return replace(clean, around=around)
 
-    def _measure(self, point: Point) -> Measured:
+    def _measure(self, point: Point) -> Measurement:
         self._refuse_early(point)
         framework.apply(point.axes)
         compiling.forget()
         ready = self._prepare(point)
         if profilers.replaces_timing(point.measure["profile"]):
-            return Measured(self._profile(point, ready.run))
+            return Measurement(self._profile(point, ready.run))
         timed = self._time(ready)
         proof = self._prove_timed(ready, timed)
         artifacts = self._profile(point, ready.run)
@@ -185,15 +185,17 @@ class Inference(Workbench):
         super()._refuse_early(point)
         cold = point.axes["cache_state"] == "cold"
         if cold and point.measure["layers"] == isolated.BATCHED:
-            raise Unsupported("layers: batched finds a warm cache; cache_state: cold takes unique")
+            raise CannotMeasure(
+                "layers: batched finds a warm cache; cache_state: cold takes unique"
+            )
         if point.axes["launch"] != "graph":
             return
         if self.device.type != "cuda":
-            raise Unsupported(f"launch: graph needs a GPU; this is {self.device.type}")
+            raise CannotMeasure(f"launch: graph needs a GPU; this is {self.device.type}")
         if point.axes["cache_state"] == "rotated":
-            raise Unsupported("a graph replays one input; cache_state: cold is the alternative")
+            raise CannotMeasure("a graph replays one input; cache_state: cold is the alternative")
 
-    def _prepare(self, point: Point) -> _Prepared:
+    def _prepare(self, point: Point) -> _PreparedInference:
         """Build or take the network, look at its shapes, give it its algorithm."""
         load = provenance.load_average()
         model = self._network(point)
@@ -205,7 +207,7 @@ class Inference(Workbench):
             with models.seeded(point):  # for layers that it draws
                 shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
         choices, setup_ms = self._choose(model, shapes, point)
-        return _Prepared(
+        return _PreparedInference(
             point=point,
             model=model,
             held=held,
@@ -232,13 +234,13 @@ class Inference(Workbench):
         swap.restore(model)
         return model
 
-    def _time(self, ready: _Prepared) -> _Timed:
+    def _time(self, ready: _PreparedInference) -> _Timed:
         """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
         settings, device = dict(ready.point.measure), self.device.torch_device
         self._memory.reset()
         with ready.held.settling():
             first_ms = _once(ready.run, self._wait)
-        todo = lanes_of.Pass(
+        todo = lanes_of.LaneWork(
             ready.model,
             ready.run,
             caches.preparation(ready.point.axes["cache_state"], device),
@@ -290,7 +292,7 @@ class Inference(Workbench):
             seconds=seconds,
         )
 
-    def _prove_timed(self, ready: _Prepared, timed: _Timed) -> Proof:
+    def _prove_timed(self, ready: _PreparedInference, timed: _Timed) -> Proof:
         """Prove a pass, and that the last timed one, and one more of its lane, were like it."""
         run, outputs = ready.run, [timed.lane(), *ready.run.outputs]
         if run.image is timed.image:
@@ -332,8 +334,8 @@ class Inference(Workbench):
         return *lanes.collect(settings, at_block_end), stats.median(done.times[0])
 
     def _error(
-        self, ready: _Prepared, lane: Callable[[], object]
-    ) -> tuple[list[Verdict] | None, list[Verdict]]:
+        self, ready: _PreparedInference, lane: Callable[[], object]
+    ) -> tuple[list[Exactness] | None, list[Exactness]]:
         """Compare a pass with float64; leaves the network plain.
 
         A graph replays on an image of its own, and gives the output.

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.shape_pass import Call
+    from hpcsweep.measure.shape_pass import LayerCall
     from hpcsweep.measure.timing.isolated import Isolated
     from hpcsweep.measure.timing.lanes import Lanes
-    from hpcsweep.measure.timing.layer_timer import Timed
+    from hpcsweep.measure.timing.layer_timer import LayerTimes
     from hpcsweep.measure.timing.stats import Summary
     from hpcsweep.point import Point
 
@@ -40,7 +40,7 @@ class LayerTable:
 
     def __init__(
         self,
-        timed: Timed,
+        timed: LayerTimes,
         pass_times: Sequence[float],
         clean_times: Sequence[float],
         parts: int = 1,
@@ -141,7 +141,7 @@ class IsolatedTable:
 
 def _rows(
     shared: Row,
-    calls: Iterable[Call],
+    calls: Iterable[LayerCall],
     summaries: Iterable[Summary | None],
     whole: Summary,
     about: Iterable[Row],

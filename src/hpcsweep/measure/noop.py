@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Noop:
             "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
         }
 
-    def measure(self, point: Point, tries: int = 0) -> Measured:
+    def measure(self, point: Point, tries: int = 0) -> Measurement:
         """Sleep once and report the time that it took."""
         rules = point.measure.get("fail") or ()
         for rule in rules:
@@ -52,7 +52,7 @@ class Noop:
         told: Row = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
         if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
             told |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
-        return Measured(told, [], [ms], timed_s=ms / 1000)
+        return Measurement(told, [], [ms], timed_s=ms / 1000)
 
     def rest(self) -> None:
         """Do nothing: no point sets anything."""
@@ -82,6 +82,6 @@ def _fail(how: str) -> None:
     if how == "oom":
         raise OutOfMemory(peak=5 * _GIB, limit=4 * _GIB)
     if how == "unsupported":
-        raise Unsupported("injected: cannot be done here")
+        raise CannotMeasure("injected: cannot be done here")
     while True:
         time.sleep(3600)

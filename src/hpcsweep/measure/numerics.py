@@ -31,7 +31,7 @@ from hpcsweep.conv.shape import ConvShape, mapped
 from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, tensors
-from hpcsweep.measure.rounding import Arithmetic, Verdict
+from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.point import Point
 
 # Types that still hold the weights as they were drawn or trained.
@@ -46,7 +46,7 @@ _BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converte
 _log = logging.getLogger(__name__)
 
 
-class Reference:
+class Float64Reference:
     """Computes float64 outputs, and keeps the last one.
 
     Beside a GPU it keeps the float32 weights of a network in a reduced type, too, in the memory of
@@ -62,7 +62,7 @@ class Reference:
 
     def verdicts(
         self, point: Point, network: nn.Module, output: object, limit: float
-    ) -> list[Verdict]:
+    ) -> list[Exactness]:
         """Compare each output of the point's network; `limit` is the relative error that may be.
 
         The network must run the plain framework by now.
@@ -113,9 +113,9 @@ def _as_drawn(point: Point) -> models.ModelKey:
     return replace(models.ModelKey.of(point), dtype="float32", memory_format="nchw")
 
 
-def _not_compared(of: str, error: Exception) -> Verdict:
+def _not_compared(of: str, error: Exception) -> Exactness:
     _log.warning("no float64 reference of %s: %s", of, error)
-    return Verdict(of=of, reason=f"no float64 reference: {first_line(error)}")
+    return Exactness(of=of, reason=f"no float64 reference: {first_line(error)}")
 
 
 class Convolutions:
@@ -126,7 +126,7 @@ class Convolutions:
 
     def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
         self._choices, self._tf32, self._whole = choices, tf32, whole
-        self._found: dict[int, Verdict] = {}
+        self._found: dict[int, Exactness] = {}
         self._own: dict[nn.Module, object] = {}  # the code that a layer itself has
         self._inside = False  # a layer's own code is called once more
 
@@ -141,10 +141,10 @@ class Convolutions:
                 undo.enter_context(parts.wrapped_forwards([layer], wrap))
             yield
 
-    def verdicts(self, missing: str | None) -> list[Verdict]:
+    def verdicts(self, missing: str | None) -> list[Exactness]:
         """Return one for each choice, in order; `missing` is the reason of a call without one."""
         return [
-            self._found.get(i, Verdict(of=choice.layer, reason=missing))
+            self._found.get(i, Exactness(of=choice.layer, reason=missing))
             for i, choice in enumerate(self._choices)
         ]
 
@@ -194,7 +194,7 @@ class Convolutions:
             self._inside, layer.__dict__["forward"] = False, wrapper
         self._found[number] = verdict
 
-    def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Verdict:
+    def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Exactness:
         found = [*autograd_graph.tensors_in(output)]
         if is_plain(layer) and len(found) == 1:
             return rounding.of_call(layer, x, found[0], how, whole=self._whole)
@@ -203,8 +203,8 @@ class Convolutions:
 
 
 def told_random(
-    run: Callable[[], object], outputs: Sequence[Verdict], limit: float
-) -> list[Verdict]:
+    run: Callable[[], object], outputs: Sequence[Exactness], limit: float
+) -> list[Exactness]:
     """Say it of wrong outputs if two passes differ as well: the network draws random numbers."""
     first, second = ([t.clone() for t in autograd_graph.tensors_in(run())] for _ in range(2))
     if not any(map(rounding.is_wrong, rounding.of_outputs(first, second, limit))):

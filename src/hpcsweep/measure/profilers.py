@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpcsweep import environment
 from hpcsweep.catalog.columns import Row
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 
 TORCH: Final = "torch"
 CPROFILE: Final = "cprofile"
@@ -61,7 +61,7 @@ _COLUMNS: Final = (
 
 
 @dataclass(frozen=True)
-class Step:
+class ProfiledStep:
     """What is profiled: one pass or step, what waits for the device, and how it is warmed up."""
 
     run: Callable[[], object]
@@ -89,12 +89,12 @@ def replaces_timing(names: Sequence[str]) -> bool:
 
 
 def refuse_early(names: Sequence[str], device_type: str) -> None:
-    """Raise `Unsupported` if an outside profiler waits for an NVTX range and there is no GPU."""
+    """Raise `CannotMeasure` if an outside profiler waits for an NVTX range and there is no GPU."""
     if replaces_timing(names) and device_type != "cuda":
-        raise Unsupported(f"profile: nvtx needs an NVIDIA GPU; this is {device_type}")
+        raise CannotMeasure(f"profile: nvtx needs an NVIDIA GPU; this is {device_type}")
 
 
-def run(names: Sequence[str], step: Step, point_id: str, settings: dict[str, Any]) -> Row:
+def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[str, Any]) -> Row:
     """Profile a step with each of the profilers; return the column `artifacts`.
 
     Without a folder for artifacts (there is no supervisor) nothing is profiled.
@@ -109,7 +109,7 @@ def run(names: Sequence[str], step: Step, point_id: str, settings: dict[str, Any
     return {"artifacts": ";".join(written)}
 
 
-def _torch(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
+def _torch(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:
     """Profile a few passes, the first of which is thrown away: a session's start loses kernels."""
     count = settings["profile_passes"]
     activities = [ProfilerActivity.CPU]
@@ -176,7 +176,7 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _cprofile(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
+def _cprofile(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
@@ -193,7 +193,7 @@ def _cprofile(step: Step, settings: dict[str, Any], place: Place) -> list[str]:
     return [place.path("cprofile.txt").name, stats.name]
 
 
-def _nvtx(step: Step, settings: dict[str, Any], place: Place) -> list[str]:  # noqa: ARG001
+def _nvtx(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:  # noqa: ARG001
     """Mark exactly one pass, the `profile_iter`-th after the warm-up, for ncu or nsys."""
     if step.device_type != "cuda":
         return [f"no nvtx range on {step.device_type}"]
@@ -218,7 +218,7 @@ def marked() -> Iterator[None]:
         torch.cuda.profiler.stop()
 
 
-_PROFILERS: Final[dict[str, Callable[[Step, dict[str, Any], Place], list[str]]]] = {
+_PROFILERS: Final[dict[str, Callable[[ProfiledStep, dict[str, Any], Place], list[str]]]] = {
     TORCH: _torch,
     CPROFILE: _cprofile,
     NVTX: _nvtx,

@@ -58,7 +58,7 @@ _MIXED: Final = 4  # random sums of channels that stand for all of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Exactness:
     """How one output or convolution call compares with float64.
 
     `error` is relative; `excess` is the error over its bound, more than 1 if it is wrong; None:
@@ -76,17 +76,17 @@ class Verdict:
         return f"{self.of}: {self.reason or f'error is {self.excess:.3g} times its bound'}"
 
 
-def is_wrong(verdict: Verdict) -> bool:
+def is_wrong(verdict: Exactness) -> bool:
     """Say whether an error is larger than rounding explains."""
     return verdict.excess is not None and verdict.excess > 1
 
 
-def is_open(verdict: Verdict) -> bool:
+def is_open(verdict: Exactness) -> bool:
     """Say whether there was nothing to compare with."""
     return verdict.excess is None and verdict.reason is not None
 
 
-def cells(verdicts: Sequence[Verdict], outputs: Sequence[Verdict]) -> Row:
+def cells(verdicts: Sequence[Exactness], outputs: Sequence[Exactness]) -> Row:
     """Return what a row says of all comparisons, and of those of its outputs."""
     wrong = sorted(filter(is_wrong, verdicts), key=_severity, reverse=True)
     doubts = [*wrong, *filter(is_open, verdicts)]
@@ -163,7 +163,7 @@ def of_call(  # noqa: PLR0913 - a call, how exact it is, and how to look
     *,
     whole: bool,
     largest: Tensor | None = None,
-) -> Verdict:
+) -> Exactness:
     """Compare a plain convolution's output with float64, each value with its own bound.
 
     Unless `whole`, random sums of output channels stand for all of them, which costs less: sums of
@@ -214,13 +214,13 @@ def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return largest
 
 
-def of_own_code(found: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Verdict:
+def of_own_code(found: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Exactness:
     """Compare what a layer computes by code of its own, in a sum of which no term is known."""
     limit = 2 * how.stored + how.operands + 64 * max(8.0, how.growth) * how.sums
     return max(of_outputs(found, wanted, limit), key=_severity)
 
 
-def _severity(verdict: Verdict) -> float:
+def _severity(verdict: Exactness) -> float:
     return math.inf if verdict.excess is None else verdict.excess
 
 
@@ -263,11 +263,11 @@ def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf3
 
 def of_outputs(
     found: Sequence[Tensor], wanted: Sequence[Tensor], limit: float, name: str = "output"
-) -> list[Verdict]:
+) -> list[Exactness]:
     """Compare each tensor that a network returned with the one in float64."""
     if len(found) != len(wanted):
         said = f"{len(found)} tensors, float64 has {len(wanted)}"
-        return [Verdict(of=name, error=math.inf, excess=math.inf, reason=said)]
+        return [Exactness(of=name, error=math.inf, excess=math.inf, reason=said)]
     names = (
         [name]
         if len(found) == 1
@@ -277,13 +277,13 @@ def of_outputs(
     if any(verdict.excess is None or verdict.error is not None for verdict in verdicts):
         return verdicts
     said = "every value is zero" if found else "there is no tensor in it"
-    return [Verdict(of=name, reason=said)]
+    return [Exactness(of=name, reason=said)]
 
 
-def _of_output(name: str, found: Tensor, wanted: Tensor, limit: float) -> Verdict:
+def _of_output(name: str, found: Tensor, wanted: Tensor, limit: float) -> Exactness:
     if found.shape != wanted.shape:
         said = f"is {_size(found)}, in float64 {_size(wanted)}"
-        return Verdict(of=name, error=math.inf, excess=math.inf, reason=said)
+        return Exactness(of=name, error=math.inf, excess=math.inf, reason=said)
     a, b = exact(found.to(wanted.device)), exact(wanted)
     if not (b.is_floating_point() or b.is_complex()) and a.numel():
         return _of_whole_numbers(name, a, b, limit)
@@ -291,16 +291,16 @@ def _of_output(name: str, found: Tensor, wanted: Tensor, limit: float) -> Verdic
     return compared(name, a, b, limit * largest)
 
 
-def _of_whole_numbers(name: str, found: Tensor, wanted: Tensor, limit: float) -> Verdict:
+def _of_whole_numbers(name: str, found: Tensor, wanted: Tensor, limit: float) -> Exactness:
     """Compare indices, counts or truths: those near a tie may differ, or all by a little."""
     a, b = found.double(), wanted.double()
     share, largest = (a != b).double().mean().item(), b.abs().amax().item()
     deviation = (a - b).abs().amax().item()
     error = min(share, deviation / largest if largest else math.inf)
-    return Verdict(of=name, error=error, excess=error / limit)
+    return Exactness(of=name, error=error, excess=error / limit)
 
 
-def compared(name: str, found: Tensor, wanted: Tensor, bound: Tensor | float) -> Verdict:
+def compared(name: str, found: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
     """Compare values with their bounds; equal infinities agree. Zeros have no relative error."""
     finite, same = torch.isfinite(wanted), found == wanted
     deviation = torch.where(same | ~finite, 0, (found - wanted).abs())
@@ -310,10 +310,10 @@ def compared(name: str, found: Tensor, wanted: Tensor, bound: Tensor | float) ->
     excess = over.nan_to_num(math.inf, math.inf).amax().item() if over.numel() else 0.0
     error = worst / largest if largest else (math.inf if worst else None)
     if excess > 1:
-        return Verdict(of=name, error=error, excess=excess)
+        return Exactness(of=name, error=error, excess=excess)
     if not (finite | same).all():
-        return Verdict(of=name, reason="float64 itself is not finite")
-    return Verdict(of=name, error=error, excess=excess)
+        return Exactness(of=name, reason="float64 itself is not finite")
+    return Exactness(of=name, error=error, excess=excess)
 
 
 def _size(tensor: Tensor) -> str:

@@ -30,7 +30,7 @@ from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, mapped
 from hpcsweep.errors import first_line
 from hpcsweep.measure import tensors
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution, Operations
 
 Sizes = tuple[tuple[int, ...], ...]
@@ -45,7 +45,7 @@ _SIZE_COMPLAINTS: Final = (
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One layer call of a pass; sizes are of the tensors in and out, `key` names equal work.
 
     `conv` is the shape of a call of an `nn.Conv2d`; `convolutions` are all that ran inside a call.
@@ -76,7 +76,7 @@ class Shapes:
     made layers in its first pass, which may be for one size of images only.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[LayerCall, ...]
     flops: int
     outside: tuple[Convolution, ...] = ()
     late: bool = False
@@ -92,7 +92,7 @@ class Shapes:
         return [(call.layer, call.conv) for call in self.calls if call.conv is not None]
 
     @property
-    def convolution_calls(self) -> list[Call]:
+    def convolution_calls(self) -> list[LayerCall]:
         """Those calls."""
         return [call for call in self.calls if call.conv is not None]
 
@@ -124,7 +124,7 @@ class _Recorder:
         self.device, self.layout = device, layout
         self.counter = Operations(self._place, on_meta=on_meta)
         self.stack: list[_Frame] = []
-        self.calls: list[Call] = []
+        self.calls: list[LayerCall] = []
         self.no_layers: set[str] = set()
 
     def _place(self) -> tuple[str, str | None]:
@@ -172,7 +172,7 @@ class _Recorder:
             noted = Convolution.unknown(self.stack[-1].name, operator, self.stack[-1].part)
             self.counter.convolutions.append(noted)
 
-    def _is_one_layer(self, frame: _Frame, inside: list[Call], flops: int) -> bool:
+    def _is_one_layer(self, frame: _Frame, inside: list[LayerCall], flops: int) -> bool:
         """Say whether a block that called others computes itself, and holds no convolution."""
         computes = flops > frame.flops_of_children
         return computes and bool(self.stack) and all(call.conv is None for call in inside)
@@ -186,7 +186,7 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     """Return the calls of one pass over an image batch; layers that the first pass makes are made.
 
     Raises:
-        Unsupported: the network does not take images of this size.
+        CannotMeasure: the network does not take images of this size.
     """
     with torch.inference_mode(mode=False), torch.no_grad():  # what is made then may be trained
         if not tensors.is_lazy(model):
@@ -200,7 +200,7 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
             if any(text in str(error) for text in _SIZE_COMPLAINTS):
                 size = "x".join(str(n) for n in image.shape[-2:])
                 said = first_line(error)
-                raise Unsupported(f"the network does not take {size} images: {said}") from error
+                raise CannotMeasure(f"the network does not take {size} images: {said}") from error
             raise
 
 
@@ -274,7 +274,7 @@ def _unfused_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(value=before)
 
 
-def layer_modules(model: nn.Module, calls: tuple[Call, ...]) -> list[nn.Module]:
+def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Module]:
     """Return the modules that the calls belong to, each once."""
     wanted = {call.layer for call in calls}
     return [module for name, module in parts.walk(model) if name in wanted]
@@ -292,14 +292,14 @@ def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | No
 
 def _call(
     frame: _Frame, module: nn.Module, outputs: list[Tensor], counted: int, recorder: _Recorder
-) -> Call:
+) -> LayerCall:
     conv = None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):
         # the pass's own device decides on autocast
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
     inputs, results = _sizes(frame.inputs), _sizes(outputs)
     parameters = list(module.parameters())
-    return Call(
+    return LayerCall(
         layer=frame.name,
         op="conv2d" if isinstance(module, nn.Conv2d) else type(module).__name__.lower(),
         inputs=inputs,

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from hpcsweep.catalog.columns import Row
     from hpcsweep.measure.machine.provenance import Device
-    from hpcsweep.measure.shape_pass import Call, Shapes
+    from hpcsweep.measure.shape_pass import LayerCall, Shapes
 
 CONVENTION = "2mac"
 
 
-def call_cells(call: Call) -> Row:
+def call_cells(call: LayerCall) -> Row:
     """Return the layer columns that say what a call worked on, and how much."""
     cells: Row = {
         "layer": call.layer or call.op,

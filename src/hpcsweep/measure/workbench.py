@@ -26,13 +26,13 @@ from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, numerics, profilers, rounding, work
-from hpcsweep.measure.bench_api import Measured, OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
 from hpcsweep.measure.layer_table import HOOK_OVERHEAD_PCT, IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.control import Control
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
-from hpcsweep.measure.rounding import Verdict
+from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import lanes, layer_timer
@@ -76,13 +76,13 @@ class Findings:
 
     `outputs` and `layers` compare the outputs and the convolution calls with float64; None: not
     asked for.
-    `timed_s` are the seconds of all timed passes (see `Measured`).
+    `timed_s` are the seconds of all timed passes (see `Measurement`).
     """
 
     table: LayerTable | IsolatedTable | None
     proof: Proof
-    outputs: Sequence[Verdict] | None
-    layers: Sequence[Verdict] = ()
+    outputs: Sequence[Exactness] | None
+    layers: Sequence[Exactness] = ()
     timed_s: float
 
 
@@ -109,12 +109,12 @@ class Workbench:
         framework.apply(catalog.axis_defaults("inference"))
 
     @contextmanager
-    def told_apart(
+    def translate_torch_errors(
         self, cannot: Sequence[str] = (), give_back: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
-        """Turn torch's errors into `OutOfMemory` and `Unsupported` where they mean that.
+        """Turn torch's errors into `OutOfMemory` and `CannotMeasure` where they mean that.
 
-        `cannot` are further texts that mean `Unsupported`. `give_back` frees memory when it ran
+        `cannot` are further texts that mean `CannotMeasure`. `give_back` frees memory when it ran
         out.
         """
         self._control.begin()
@@ -126,11 +126,11 @@ class Workbench:
                 give_back()
                 raise OutOfMemory(peak, limit, first_line(error)) from error
             if framework.is_missing_operator(error) or any(text in str(error) for text in cannot):
-                raise Unsupported(_telling_line(str(error), cannot)) from error
+                raise CannotMeasure(_telling_line(str(error), cannot)) from error
             raise
 
     def _refuse_early(self, point: Point) -> None:
-        """Raise `Unsupported` for what this device cannot do, before anything is built."""
+        """Raise `CannotMeasure` for what this device cannot do, before anything is built."""
         profilers.refuse_early(point.measure["profile"], self.device.type)
         framework.refuse_early(point.axes, self.device.type)
 
@@ -148,7 +148,7 @@ class Workbench:
     def _profile(self, point: Point, run: Callable[[], object]) -> Row:
         """Run the profilers that the sweep wants on a pass or step, after all that is timed."""
         settings = dict(point.measure)
-        step = profilers.Step(run, self._wait, self.device.type, settings["warmup"])
+        step = profilers.ProfiledStep(run, self._wait, self.device.type, settings["warmup"])
         return profilers.run(settings["profile"], step, point.point_id, settings)
 
     def _prove(
@@ -174,10 +174,10 @@ class Workbench:
     def _compare(
         self,
         ready: Ready,
-        reference: numerics.Reference,
+        reference: numerics.Float64Reference,
         run: Callable[[], object],
         missing: str | None,
-    ) -> tuple[list[Verdict] | None, list[Verdict]]:
+    ) -> tuple[list[Exactness] | None, list[Exactness]]:
         """Compare the outputs and convolution calls of a pass with float64; leaves them plain.
 
         `run` takes the point's first input, drawn anew. `missing` is told of calls that do not
@@ -213,7 +213,7 @@ class Workbench:
         cells: Row,
         samples: list[float],
         flags: tuple[Sequence[str], Sequence[str]],
-    ) -> Measured:
+    ) -> Measurement:
         """Return a point's rows; `cells` are the workload's own, `flags` its first and its last."""
         ready.held.check()
         table = found.table
@@ -240,7 +240,7 @@ class Workbench:
         for of_call, verdict in zip(about, found.layers, strict=False):  # forward calls come first
             of_call |= {"max_rel_error": verdict.error, "error_over_bound": verdict.excess}
         layers = table.rows(ready.point, about, found.proof.others_ms) if table else []
-        return Measured(row, layers, samples, found.proof, found.timed_s)
+        return Measurement(row, layers, samples, found.proof, found.timed_s)
 
     def _coverage_cells(self, ready: Ready, found: Findings) -> Row:
         """Return what part of the convolutions ran the algorithm, and what else ran."""

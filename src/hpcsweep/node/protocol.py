@@ -1,7 +1,7 @@
 """What supervisor and worker tell each other: one JSON object a line, through the worker's socket.
 
-The worker says `Hello` once; then each `Request` has one `Outcome`, which names the point and the
-request. Standard library only.
+The worker says `Hello` once; then each `PointRequest` has one `Outcome`, which names the point and
+the request. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REST: Final = "__other__"  # of a layer pass: a difference of means
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PointRequest:
     """Measure a point; `tries` is how often it may have been tried before, for injected faults.
 
     `nonce` is another one in each request, since a point may be asked for twice.
@@ -63,7 +63,7 @@ class Outcome:
     nonce: str = ""
 
 
-def answer_to(request: Request, reply: Mapping[str, Any]) -> Outcome:
+def answer_to(request: PointRequest, reply: Mapping[str, Any]) -> Outcome:
     """Return a reply as the outcome of a request.
 
     Raises:

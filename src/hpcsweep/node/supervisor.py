@@ -34,7 +34,7 @@ from hpcsweep.catalog import VISIT, sizes_of_inputs
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
 from hpcsweep.node import point_row
 from hpcsweep.node.point_row import Reports
-from hpcsweep.node.protocol import Outcome, Request
+from hpcsweep.node.protocol import Outcome, PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
 from hpcsweep.point import canonical_json
 from hpcsweep.store import attempt, chunk_file, outcomes, rundir, shards, typed_json
@@ -311,8 +311,8 @@ class Attempt:
         why = f"{why} '{self._manifest.profile}' has for it; give the profile more `time`"
         return Outcome(status=PointStatus.TIMEOUT, reason=why)
 
-    def _request(self, point: Point) -> Request:
-        return Request(point=point, tries=self._manifest.round + self._shard.attempt)
+    def _request(self, point: Point) -> PointRequest:
+        return PointRequest(point=point, tries=self._manifest.round + self._shard.attempt)
 
     def _limit(self, point: Point) -> float:
         """Return the seconds that a point may take: those of the sweep, for each epoch."""

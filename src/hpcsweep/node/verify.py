@@ -23,7 +23,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.node.worker_care import process_key
 from hpcsweep.point import NO_MAPS, algorithm_name, canonical_json
 from hpcsweep.spec import space
@@ -53,7 +53,7 @@ _WIDTHS: Final = (24, 10, 7, 11, 9, 9, 9, 0)
 
 
 @dataclass(frozen=True)
-class Finding:
+class Verification:
     """What one point did: its rows, those of the framework's default, or why there are none.
 
     `proof` has the evidence of the convolutions among the layer rows, in their order.
@@ -139,7 +139,7 @@ class Finding:
         }
 
 
-def verify(points: Iterable[Point], bench: Bench) -> Iterator[Finding]:
+def verify(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
     """Yield one finding per point; points of one network and input come one after the other.
 
     A point that cannot run is a finding, too, and the next one is verified.
@@ -153,7 +153,7 @@ def verify(points: Iterable[Point], bench: Bench) -> Iterator[Finding]:
 
 
 def text(
-    findings: Sequence[Finding], maps: Mapping[str, str] = NO_MAPS, *, layers: bool = False
+    findings: Sequence[Verification], maps: Mapping[str, str] = NO_MAPS, *, layers: bool = False
 ) -> str:
     """Return findings as one screen; `layers` adds every convolution call.
 
@@ -163,14 +163,14 @@ def text(
     error against float64, and that of the framework's default; median time in ms, and its ratio to
     the default's.
     """
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[str, list[Verification]] = {}
     for finding in findings:
         groups.setdefault(_input_key(finding.point), []).append(finding)
     lines = [line for group in groups.values() for line in _group_lines(group, maps, layers=layers)]
     return "\n".join([*lines, *space.legend(maps), _verdict(findings)])
 
 
-def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:
+def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Verification]:
     """Verify points that differ only in the algorithm, after the framework's default."""
     twin = replace(points[0], axes={**points[0].axes, "algorithm": catalog.AUTO})
     default = _look(twin, bench)
@@ -181,7 +181,7 @@ def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Finding]:
         yield replace(found, point=point, default=default.row, default_layers=default.layers)
 
 
-def _untimed(found: Finding) -> Finding:
+def _untimed(found: Verification) -> Verification:
     """Take the times from a point that torch ran by the plans of the default, in one process."""
     rows = [
         {n: None if n in columns.CLOCKED else value for n, value in row.items()}
@@ -190,23 +190,25 @@ def _untimed(found: Finding) -> Finding:
     return replace(found, row=rows[0], layers=rows[1:], untimed=found.refusal is None)
 
 
-def _look(point: Point, bench: Bench) -> Finding:
+def _look(point: Point, bench: Bench) -> Verification:
     try:
         measured = bench.measure(point)
-    except (Unsupported, OutOfMemory, HpcsweepError, RuntimeError) as error:
-        return Finding(point, refusal=f"{_kind(error)}: {first_line(error)}")
-    return Finding(point, measured.row, measured.layers, measured.proof or Proof())
+    except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:
+        return Verification(point, refusal=f"{_kind(error)}: {first_line(error)}")
+    return Verification(point, measured.row, measured.layers, measured.proof or Proof())
 
 
 def _kind(error: Exception) -> str:
-    return {Unsupported: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
+    return {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
 
 
 def _input_key(point: Point) -> str:
     return canonical_json({**point.axes, "algorithm": None})
 
 
-def _group_lines(group: Sequence[Finding], maps: Mapping[str, str], *, layers: bool) -> list[str]:
+def _group_lines(
+    group: Sequence[Verification], maps: Mapping[str, str], *, layers: bool
+) -> list[str]:
     lines = [_heading(group[0]), _columns(_HEADINGS)]
     for finding in group:
         lines += [_columns(_cells(finding, maps)), *(f"      {note}" for note in _notes(finding))]
@@ -214,7 +216,7 @@ def _group_lines(group: Sequence[Finding], maps: Mapping[str, str], *, layers: b
     return [*lines, ""]
 
 
-def _heading(finding: Finding) -> str:
+def _heading(finding: Verification) -> str:
     axes = finding.point.axes
     size = f"{axes['input_size']}x{axes.get('input_width') or axes['input_size']}"
     size += f", batch {axes['batch_size']}"
@@ -222,7 +224,7 @@ def _heading(finding: Finding) -> str:
     return f"{axes['model']}, {size}, {rest}"
 
 
-def _cells(finding: Finding, maps: Mapping[str, str]) -> tuple[str, ...]:
+def _cells(finding: Verification, maps: Mapping[str, str]) -> tuple[str, ...]:
     """Return the cells of a point's line, in the order of `_HEADINGS`."""
     name = algorithm_name(finding.point.axes["algorithm"], maps)
     if finding.refusal is not None:
@@ -242,7 +244,7 @@ def _cells(finding: Finding, maps: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _notes(finding: Finding) -> list[str]:
+def _notes(finding: Verification) -> list[str]:
     """Return further lines about a point, the most important first."""
     notes = [f"NOT PROVEN: {problem}" for problem in finding.problems]
     explicit = finding.explicit
@@ -266,7 +268,7 @@ def _notes(finding: Finding) -> list[str]:
     return notes
 
 
-def _compared(finding: Finding) -> tuple[tuple[str, Row], tuple[str, Row]]:
+def _compared(finding: Verification) -> tuple[tuple[str, Row], tuple[str, Row]]:
     return ("its own", finding.row), ("the default's", finding.default)
 
 
@@ -277,7 +279,7 @@ def _doubts(row: Row) -> list[str]:
     return [flag for flag in row.get("flags", "").split(";") if flag in timing]
 
 
-def _layer_table(finding: Finding) -> list[str]:
+def _layer_table(finding: Verification) -> list[str]:
     """Return one line per convolution call; times are of the layer pass."""
     defaults = [row for row in finding.default_layers if row.get("algorithm_used")]
     rows = [_LAYER_HEADINGS]
@@ -302,7 +304,7 @@ def _layer_table(finding: Finding) -> list[str]:
     return [f"    {line}" for line in aligned(rows)]
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def _verdict(findings: Sequence[Verification]) -> str:
     proven = sum(finding.proven for finding in findings)
     refused = sum(finding.refusal is not None for finding in findings)
     text = f"proven: {proven} of {len(findings)} points"

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.machine import remains
-from hpcsweep.node.protocol import Hello, Outcome, Request
+from hpcsweep.node.protocol import Hello, Outcome, PointRequest
 from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     faulthandler.enable()
     atexit.register(end_without_search)
     die_with_parent()
-    line = _Line(int(argv[0]))
+    line = _SupervisorSocket(int(argv[0]))
     if not os.environ.get(environment.WRAPPER):
         threading.Thread(target=line.leave_on_hang_up, daemon=True).start()
     try:
@@ -72,16 +72,16 @@ def main(argv: list[str]) -> int:
             raise
         line.send(Hello(refused=str(told)))
         return told.exit_code
-    before = remains.State()
+    before = remains.ProcessState()
     for text in line.requests:
-        request = typed_json.read(Request, json.loads(text))
+        request = typed_json.read(PointRequest, json.loads(text))
         done = outcome(bench, request)
         left = _left(bench, before)
         line.send(replace(done, left=left, point_id=request.point.point_id, nonce=request.nonce))
     return 0
 
 
-def _left(bench: Bench, before: remains.State) -> list[str]:
+def _left(bench: Bench, before: remains.ProcessState) -> list[str]:
     """Return what a point left behind; it may have broken what tells."""
     try:
         bench.rest()
@@ -90,7 +90,7 @@ def _left(bench: Bench, before: remains.State) -> list[str]:
         return [f"its state cannot be told: {error}"[:200]]
 
 
-def outcome(bench: Bench, request: Request) -> Outcome:
+def outcome(bench: Bench, request: PointRequest) -> Outcome:
     """Measure one point and return its outcome, whatever happens, with the files it is made of."""
     before = sources.parts(sources.here(request.point))
     found = _outcome(bench, request)
@@ -101,10 +101,10 @@ def outcome(bench: Bench, request: Request) -> Outcome:
     return replace(found, row={**found.row, "own_files": ";".join(made_of)})
 
 
-def _outcome(bench: Bench, request: Request) -> Outcome:
+def _outcome(bench: Bench, request: PointRequest) -> Outcome:
     try:
         measured = bench.measure(request.point, request.tries)
-    except Unsupported as error:
+    except CannotMeasure as error:
         return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error))
     except (OutOfMemory, MemoryError) as error:
         row = {
@@ -146,7 +146,7 @@ def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
     return torch_bench(workload, run)
 
 
-class _Line:
+class _SupervisorSocket:
     """The supervisor's line, which belongs to this process alone."""
 
     def __init__(self, fd: int) -> None:

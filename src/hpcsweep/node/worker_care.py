@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpcsweep.node.protocol import Request
+    from hpcsweep.node.protocol import PointRequest
     from hpcsweep.node.worker_process import Reply
     from hpcsweep.point import Point
 
@@ -120,7 +120,7 @@ class WorkerCare:
     _key: str = field(default="", init=False)  # of the points that the worker has had
     _used: bool = field(default=False, init=False)  # it has had one before this one
 
-    def outcome_of(self, request: Request, limit: float, until: float) -> Outcome | None:
+    def outcome_of(self, request: PointRequest, limit: float, until: float) -> Outcome | None:
         """Return how a point ended within `limit` seconds, and by then; None where it was dropped.
 
         Raises:
@@ -200,7 +200,7 @@ class WorkerCare:
         return Outcome(status=PointStatus.CRASHED, reason=str(reply))
 
 
-def _checked(worker: Worker, request: Request, reply: Reply) -> Reply | Outcome:
+def _checked(worker: Worker, request: PointRequest, reply: Reply) -> Reply | Outcome:
     """Return the outcome in a reply, with what its point left running; what is none stays."""
     if not isinstance(reply, dict):
         return reply

@@ -32,7 +32,7 @@ _HINTS: Final = """\
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _GpuKind:
     """Nodes with the same type of GPU: the type in their GRES, and each node with its count."""
 
     gpu: str
@@ -123,7 +123,7 @@ def _scalar(value: str | int) -> str:
     return str(value) if plain else json.dumps(value)
 
 
-def _kinds(nodes: Sequence[Node]) -> list[_Kind]:
+def _kinds(nodes: Sequence[Node]) -> list[_GpuKind]:
     """Group the GPUs of all nodes by type, and name each group."""
     groups: dict[tuple[str, str], dict[str, tuple[Node, int]]] = {}
     for node in nodes:
@@ -135,7 +135,7 @@ def _kinds(nodes: Sequence[Node]) -> list[_Kind]:
     kinds = []
     for (kind, short), members in sorted(groups.items()):
         own = short if shorts.count(short) == 1 else ""
-        kinds.append(_Kind(own or _slug(kind) or short or "gpu", kind, tuple(members.values())))
+        kinds.append(_GpuKind(own or _slug(kind) or short or "gpu", kind, tuple(members.values())))
     return kinds
 
 
@@ -152,7 +152,7 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
 
 
-def _discovery(kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster) -> Discovery:
+def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> Discovery:
     chosen = _partition(kind, cluster)
     keys: dict[str, str | int] = {"gpu": kind.gpu}
     if kind.gpu in gpus.GPUS:
@@ -178,7 +178,7 @@ def _discovery(kind: _Kind, kinds: Sequence[_Kind], cluster: Cluster) -> Discove
     return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
 
 
-def _partition(kind: _Kind, cluster: Cluster) -> Partition | None:
+def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
     """Choose an open partition: most of the nodes, the longest time, no preemption, fewest others.
 
     A time limit above a day counts as a day. None if the user may use no partition of these nodes.
@@ -225,7 +225,7 @@ def _takes(one: Partition, account: str, cluster: Cluster) -> bool:
     return all(finding.what != "account" for finding in found)
 
 
-def _feature(kind: _Kind, kinds: Sequence[_Kind]) -> str:
+def _feature(kind: _GpuKind, kinds: Sequence[_GpuKind]) -> str:
     """Return a feature of all nodes of a kind that no other node with GPUs has."""
     common = set.intersection(*(set(node.features) for node, _ in kind.nodes))
     others = [node for other in kinds if other is not kind for node, _ in other.nodes]
@@ -245,7 +245,7 @@ def _time(one: Partition | None, cluster: Cluster) -> int:
     return min(walls)
 
 
-def _share(kind: _Kind, one: Partition | None) -> dict[str, str | int]:
+def _share(kind: _GpuKind, one: Partition | None) -> dict[str, str | int]:
     """Return the share of memory and CPUs for one GPU, on the node that has least."""
     memory = min(node.memory_mb // count for node, count in kind.nodes)
     cpus = min(node.cpus // count for node, count in kind.nodes)

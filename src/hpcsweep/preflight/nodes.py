@@ -82,7 +82,7 @@ Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
 
 
 @dataclass(frozen=True)
-class Step:
+class Narrowing:
     """One key that narrows the nodes down, and what it asks for."""
 
     key: str
@@ -105,7 +105,9 @@ def examine(
     steps = [step for step in _steps(wants, lists) if step.key not in skipped]
     if partitions:
         label = f"partition {' or '.join(partitions)}"
-        steps.insert(0, Step("partition", label, lambda n: bool({*n.partitions} & {*partitions})))
+        steps.insert(
+            0, Narrowing("partition", label, lambda n: bool({*n.partitions} & {*partitions}))
+        )
     left = list(nodes)
     for position, step in enumerate(steps):
         kept = [node for node in left if step.test(node)]
@@ -182,21 +184,21 @@ def _node_names(
         yield wants.complaint(key, detail, do)
 
 
-def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Step]:
+def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Narrowing]:
     """Yield the keys that narrow the nodes down, in the order of their use."""
     for key, names in lists.items():
         if not isinstance(names, CouldNotAsk):
             test = partial(_is_named, names, inside=key == "nodelist")
-            yield Step(key, f"{key} {wants[key]}", test)
+            yield Narrowing(key, f"{key} {wants[key]}", test)
     if text := wants["constraint"]:
-        yield Step("constraint", f"constraint {text}", lambda node: _fits(text, node.features))
+        yield Narrowing("constraint", f"constraint {text}", lambda node: _fits(text, node.features))
     for wish in wants.gres:
-        yield Step("gres", f"gres {wish}", partial(_has, wish))
+        yield Narrowing("gres", f"gres {wish}", partial(_has, wish))
     if mem := wants.mem_mb:
-        yield Step("mem", f"mem {wants['mem']}", lambda node: node.memory_mb >= mem)
+        yield Narrowing("mem", f"mem {wants['mem']}", lambda node: node.memory_mb >= mem)
     if wants.cpus > 1:
         label = f"cpus_per_task {wants.cpus}"
-        yield Step("cpus_per_task", label, lambda node: node.cpus >= wants.cpus)
+        yield Narrowing("cpus_per_task", label, lambda node: node.cpus >= wants.cpus)
 
 
 def _is_named(names: Sequence[str], node: Node, *, inside: bool) -> bool:
@@ -208,7 +210,11 @@ def _has(wish: Gres, node: Node) -> bool:
 
 
 def _nothing_left(
-    wants: Wants, steps: Sequence[Step], position: int, left: Sequence[Node], nodes: Sequence[Node]
+    wants: Wants,
+    steps: Sequence[Narrowing],
+    position: int,
+    left: Sequence[Node],
+    nodes: Sequence[Node],
 ) -> Finding:
     """Return which key left no node, which nodes have it, and what to change."""
     step, before = steps[position], steps[:position]
@@ -245,7 +251,7 @@ def _smallest(held: Counter[str], nodes: Sequence[Node]) -> str:
     return min(held, key=lambda name: (-held[name], sizes[name], name))
 
 
-def _too_much(wants: Wants, key: str, before: Sequence[Step], left: Sequence[Node]) -> Finding:
+def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequence[Node]) -> Finding:
     """Return that too much is asked for, and the most that a matching node has."""
     among = f" with {', '.join(step.label for step in before)}" if before else ""
     if key == "mem":
@@ -257,7 +263,7 @@ def _too_much(wants: Wants, key: str, before: Sequence[Step], left: Sequence[Nod
     return wants.complaint(key, detail, f"write `{key}: {most}` or less")
 
 
-def _state(left: Sequence[Node], total: int, steps: Sequence[Step]) -> Finding:
+def _state(left: Sequence[Node], total: int, steps: Sequence[Narrowing]) -> Finding:
     """Return how many nodes match, and their states."""
     states = Counter(node.state if node.responds else f"{node.state}*" for node in left)
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))

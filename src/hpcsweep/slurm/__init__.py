@@ -13,7 +13,15 @@ cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text wit
 read: Slurm's JSON changes between releases. Standard library only.
 """
 
-from hpcsweep.slurm.call import CouldNotAsk, Why, amount, available, duration, environment, number
+from hpcsweep.slurm.call import (
+    CouldNotAsk,
+    Silence,
+    amount,
+    available,
+    duration,
+    environment,
+    number,
+)
 from hpcsweep.slurm.ids import JobId, parse_id, task_list
 from hpcsweep.slurm.jobs import (
     STATES,

@@ -78,7 +78,7 @@ TIMEOUT: Final = 10.0  # seconds for a question
 _SHOWN: Final = 500  # characters of what a program says
 
 
-class Why(Enum):
+class Silence(Enum):
     """Why a question was not answered."""
 
     ABSENT = "absent"  # the program is not installed
@@ -95,7 +95,7 @@ class CouldNotAsk:
     """A question that Slurm did not answer; its text is a line for the user."""
 
     program: str
-    why: Why
+    why: Silence
     text: str
 
     def __str__(self) -> str:
@@ -115,12 +115,20 @@ NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login no
 _HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
 _CAUSES: Final = (
-    (UNCONFIGURED, Why.UNCONFIGURED, NO_CONF),
-    ("storage is disabled|supported accounting_storage", Why.DISABLED, "accounting is disabled"),
-    ("ersist_conn|Problem talking to the database", Why.DOWN, "slurmdbd cannot be reached"),
-    ("Unable to contact slurm controller", Why.DOWN, "slurmctld cannot be reached"),
-    ("timed out|imeout", Why.NO_ANSWER, "no answer; is slurmctld overloaded?"),
-    ("denied|not permitted|not authorized", Why.DENIED, "this user may not ask"),
+    (UNCONFIGURED, Silence.UNCONFIGURED, NO_CONF),
+    (
+        "storage is disabled|supported accounting_storage",
+        Silence.DISABLED,
+        "accounting is disabled",
+    ),
+    (
+        "ersist_conn|Problem talking to the database",
+        Silence.DOWN,
+        "slurmdbd cannot be reached",
+    ),
+    ("Unable to contact slurm controller", Silence.DOWN, "slurmctld cannot be reached"),
+    ("timed out|imeout", Silence.NO_ANSWER, "no answer; is slurmctld overloaded?"),
+    ("denied|not permitted|not authorized", Silence.DENIED, "this user may not ask"),
 )
 
 
@@ -214,11 +222,11 @@ def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
             return CouldNotAsk(program, why, text)
     if reply.code is None:
         said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, Why.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
+        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
     said = _said(program, reply) or f"exit code {reply.code}"
     if reply.code == 0 and not reply.err.strip():
         said = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
-    return CouldNotAsk(program, Why.FAILED, said)
+    return CouldNotAsk(program, Silence.FAILED, said)
 
 
 def _said(program: str, reply: Reply) -> str:
@@ -229,8 +237,8 @@ def not_started(program: str, error: OSError) -> CouldNotAsk:
     """Return why a program could not be started."""
     if shutil.which(program) is None:
         text = "not found; Slurm's programs are on the login nodes"
-        return CouldNotAsk(program, Why.ABSENT, text)
-    return CouldNotAsk(program, Why.FAILED, f"{error.strerror}: {error.filename}")
+        return CouldNotAsk(program, Silence.ABSENT, text)
+    return CouldNotAsk(program, Silence.FAILED, f"{error.strerror}: {error.filename}")
 
 
 def environment(program: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.slurm import call
-from hpcsweep.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Reply, Why
+from hpcsweep.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Reply, Silence
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.text import cut
 
@@ -154,7 +154,7 @@ def submit(
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
     reply = _patiently(command, timeout, patience)
     if isinstance(reply, CouldNotAsk):
-        if reply.why is Why.ABSENT:
+        if reply.why is Silence.ABSENT:
             raise MissingDependency(str(reply))
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):

@@ -17,7 +17,7 @@ from hpcsweep.slurm.call import (
     SEPARATOR,
     TIMEOUT,
     CouldNotAsk,
-    Why,
+    Silence,
     amount,
     ask,
     cause,
@@ -279,7 +279,12 @@ def _user_name() -> str:
         return str(os.getuid())
 
 
-_SILENT: Final = (Why.ABSENT, Why.DOWN, Why.NO_ANSWER, Why.UNCONFIGURED)
+_SILENT: Final = (
+    Silence.ABSENT,
+    Silence.DOWN,
+    Silence.NO_ANSWER,
+    Silence.UNCONFIGURED,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,9 +333,9 @@ def _down(timeout: float) -> CouldNotAsk | None:
     if reply.code == 0 or re.search(r"\bUP\b", reply.out):
         return None
     why = cause("scontrol", reply, timeout)
-    if why.why is Why.UNCONFIGURED:
+    if why.why is Silence.UNCONFIGURED:
         return why
-    return CouldNotAsk("scontrol", Why.DOWN, "slurmctld cannot be reached")
+    return CouldNotAsk("scontrol", Silence.DOWN, "slurmctld cannot be reached")
 
 
 def _groups() -> Iterator[str]:

@@ -16,7 +16,7 @@ from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure.shape_pass import Call
+from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import layer_timer
 from profiled import BACKEND, FORWARD_CALLS, X, forward, forward_net, forward_proof
 
@@ -74,7 +74,7 @@ def test_a_convolution_without_a_kernel_is_profiled_again(
     monkeypatch.setattr(profiler_events, "passes", lambda _model: 3)
 
     def marking() -> AbstractContextManager[None]:
-        act = (Call("act", "relu", (), (), 0, 0, 0, "relu"),)
+        act = (LayerCall("act", "relu", (), (), 0, 0, 0, "relu"),)
         return layer_timer.marked(net, act)
 
     def run() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.training.workload import Training
 from measuring import training
@@ -80,7 +80,7 @@ def test_without_validation_nobody_misses_its_images(bench):
 
 def test_what_a_factory_knows_better_is_left_as_it_is(bench):
     """Unsupported stays unsupported, and memory that runs out is an oom."""
-    with pytest.raises(Unsupported, match="the other cluster"):
+    with pytest.raises(CannotMeasure, match="the other cluster"):
         bench.measure(_own("cannot"))
     with pytest.raises(OutOfMemory):
         bench.measure(_own("hungry"))

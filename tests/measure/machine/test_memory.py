@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from hpcsweep.measure.machine import memory
-from hpcsweep.measure.machine.memory import Memory
+from hpcsweep.measure.machine.memory import MemoryWatch
 from measuring import CPU
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
 def _resettable():
-    watch = Memory()
+    watch = MemoryWatch()
     watch.reset()
     return watch.source == "vm_hwm"
 
@@ -23,7 +23,7 @@ def _resettable():
 @linux
 def test_the_peak_covers_what_was_used_and_given_back():
     """200 MB that are gone by the time of asking are in the peak."""
-    watch = Memory()
+    watch = MemoryWatch()
     watch.reset()
     before = watch.peak()
     torch.ones(50_000_000)
@@ -35,7 +35,7 @@ def test_a_new_point_forgets_the_peak_of_the_last():
     """Where the kernel's mark can be reset, a large point does not mark the small ones after it."""
     if not _resettable():
         pytest.skip("this kernel does not let us reset the high-water mark")
-    watch = Memory()
+    watch = MemoryWatch()
     watch.reset()
     torch.ones(50_000_000)
     large = watch.peak()
@@ -50,7 +50,7 @@ def test_where_the_mark_cannot_be_reset_the_process_peak_is_named(monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(memory.Path, "write_text", refuse)
-    watch = Memory()
+    watch = MemoryWatch()
     watch.reset()
     assert watch.source == "max_rss"
     assert watch.peak() > 10 << 20
@@ -59,7 +59,7 @@ def test_where_the_mark_cannot_be_reset_the_process_peak_is_named(monkeypatch):
 @linux
 def test_the_limit_is_what_this_process_may_use():
     """At most the machine's memory, at least what is in use."""
-    watch = Memory()
+    watch = MemoryWatch()
     assert watch.peak() < watch.limit() <= memory._physical()
 
 
@@ -72,7 +72,7 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
     numbers = [memory._number(tmp_path / name) for name in ("max", "huge", "real", "absent")]
     assert numbers == [None, None, 1 << 30, None]
     monkeypatch.setattr(memory, "_cgroup", lambda: 1 << 30)
-    assert Memory().limit() == 1 << 30
+    assert MemoryWatch().limit() == 1 << 30
 
 
 def test_the_columns_name_their_source():

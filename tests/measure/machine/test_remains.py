@@ -13,7 +13,7 @@ from torch.utils import data
 import leaving
 from caring import caring
 from hpcsweep import processes
-from hpcsweep.measure.machine.remains import State
+from hpcsweep.measure.machine.remains import ProcessState
 
 ACTS = {
     "spins": "thread spinning: _spin in",
@@ -139,7 +139,7 @@ def test_a_change_of_torch_is_told(change, undo, told):
     """Its switches, modes and hooks, and the functions that a network calls."""
 
     def whole():
-        state = State()
+        state = ProcessState()
         try:
             change()
             found.extend(state.changes())
@@ -160,7 +160,7 @@ _RELU, _CONV, _SEED = nn.functional.relu, nn.Conv2d.forward, torch.manual_seed
 
 def test_what_is_made_lazily_and_for_good_is_no_change():
     """Pools of threads that wait, loaders that ended, gradients."""
-    state = State()
+    state = ProcessState()
     pool = ThreadPoolExecutor(2)
     assert [*pool.map(abs, (-1, 2))] == [1, 2]
     loader = data.DataLoader(data.TensorDataset(torch.ones(4, 3, 8, 8)), num_workers=1)

@@ -12,7 +12,7 @@ from torch import nn
 from hpcsweep.catalog import columns
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import convolutions, models
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import caches, isolated, lanes
@@ -60,7 +60,7 @@ def test_batches_of_calls_are_told_by_their_timer(bench):
     assert {row["layer_timer"] for row in done.layers} == {"batched"}
     assert len(done.layers) == 2
     assert done.row["layer_sum_over_total"] > 0
-    with pytest.raises(Unsupported, match="layers: batched finds a warm cache"):
+    with pytest.raises(CannotMeasure, match="layers: batched finds a warm cache"):
         bench.measure(point(cache_state="cold", measure=settings))
 
 
@@ -123,7 +123,7 @@ def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
     model = models.build(models.ModelKey.of(wanted), CPU)
     shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
     calls = [call for call in shapes.calls if call.conv is not None]
-    pool = isolated._Pool(next(model.parameters()), calls, wanted)
+    pool = isolated._Inputs(next(model.parameters()), calls, wanted)
     fmt = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     for call in calls:
         inputs = pool.inputs(call)
@@ -159,7 +159,7 @@ def test_inputs_lie_as_an_allocator_would_lay_them():
     model = models.build(models.ModelKey.of(wanted), CPU)
     call = shape_pass(model, models.make_inputs(wanted, CPU)[0]).convolution_calls[0]
     odd = dataclasses.replace(call, inputs=((1, 3, 7, 7),))
-    inputs = isolated._Pool(next(model.parameters()), [odd], wanted).inputs(odd)
+    inputs = isolated._Inputs(next(model.parameters()), [odd], wanted).inputs(odd)
     assert {(x.data_ptr() - inputs[0].data_ptr()) % 256 for x in inputs} == {0}
     assert caches.outgrown(CPU, len(inputs) * inputs[0].nbytes)
 

@@ -12,7 +12,7 @@ import torch
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import lanes
-from hpcsweep.measure.timing.lanes import Pass
+from hpcsweep.measure.timing.lanes import LaneWork
 from hpcsweep.measure.timing.loop import Fixed, collect
 from measuring import CPU, point
 from simulatedgpu import SimulatedGpu
@@ -51,7 +51,7 @@ def _pass(*, with_layers=True):
     (image,) = models.make_inputs(wanted, CPU)
     calls = shape_pass(model, image).calls if with_layers else ()
     prepared = []
-    return Pass(model, lambda: model(image), lambda: prepared.append(1), calls), prepared
+    return LaneWork(model, lambda: model(image), lambda: prepared.append(1), calls), prepared
 
 
 def _check(found, passes=4):
@@ -196,7 +196,7 @@ def _deep(gpu, layers=570, host_ms=0.03, device_ms=0.01, last_ms=None):
     model = torch.nn.Sequential(*(_Queueing(gpu, host_ms, each) for each in times))
     x = torch.zeros(1, 3, 2, 2)
     calls = shape_pass(model, x).calls
-    return Pass(model, lambda: model(x), lambda: None, calls, calls)
+    return LaneWork(model, lambda: model(x), lambda: None, calls, calls)
 
 
 def _layer_pass(gpu, work, monkeypatch, passes=3):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.training import network
 from measuring import CPU, training
 
@@ -42,12 +42,12 @@ def test_the_head_of_an_own_network_is_what_its_pass_calls_last(name):
 
 def test_a_network_that_goes_on_after_its_last_layer_is_unsupported():
     """Its own filters of 10 inputs are no layer that could be replaced."""
-    with pytest.raises(Unsupported, match=r"calls last, 1, is not .* with 7 outputs a pass fails"):
+    with pytest.raises(CannotMeasure, match=r"calls last, 1, is not .* with 7 outputs a pass"):
         network.build(training("tinynets:goes_on"), 7, CPU)
     assert network.build(training("tinynets:goes_on"), 10, CPU)
 
 
 def test_a_network_without_a_last_layer_is_unsupported():
     """There is nothing that could make the right number of answers."""
-    with pytest.raises(Unsupported, match="no last layer"):
+    with pytest.raises(CannotMeasure, match="no last layer"):
         network.give_classes(nn.Sequential(nn.ReLU()), 10, called=["0"])

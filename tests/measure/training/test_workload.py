@@ -10,7 +10,7 @@ import torch
 from hpcsweep.catalog import columns
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import workbench
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.training import workload as training_of
 from hpcsweep.measure.training.epochs import TrainingPass
 from hpcsweep.measure.training.phases import PHASES
@@ -76,7 +76,7 @@ def test_the_warm_up_leaves_no_trace(bench):
 
 def test_a_batch_of_one_that_a_batch_norm_refuses_is_unsupported(bench):
     """One value per channel has no variance."""
-    with pytest.raises(Unsupported, match="more than 1 value per channel"):
+    with pytest.raises(CannotMeasure, match="more than 1 value per channel"):
         bench.measure(training("resnet18", batch_size=1, input_size=32))
 
 
@@ -104,7 +104,7 @@ def test_a_diverging_training_keeps_its_times(bench):
 )
 def test_what_cannot_be_done_is_unsupported_with_a_reason(bench, axes, reason):
     """The row says why, in a line."""
-    with pytest.raises(Unsupported, match=reason):
+    with pytest.raises(CannotMeasure, match=reason):
         bench.measure(training(**axes))
 
 
@@ -198,7 +198,7 @@ def test_a_compiled_network_has_no_layer_rows(bench):
 @pytest.mark.slow
 def test_a_network_without_gradients_is_unsupported(bench):
     """Its own code switches them off."""
-    with pytest.raises(Unsupported, match="does not require grad"):
+    with pytest.raises(CannotMeasure, match="does not require grad"):
         bench.measure(training("tinynets:NoGradients"))
 
 
@@ -210,7 +210,7 @@ def test_inductor_without_a_compiler_is_unsupported(bench, monkeypatch, tmp_path
     monkeypatch.setattr(config.cpp, "cxx", (None, "/no/such/compiler"))
     monkeypatch.setattr(config, "fx_graph_cache", False)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    with pytest.raises(Unsupported, match="compiler"):
+    with pytest.raises(CannotMeasure, match="compiler"):
         bench.measure(training(compile="inductor"))
 
 
@@ -223,7 +223,7 @@ def test_memory_that_runs_out_is_an_oom_with_figures(bench):
 
 def test_a_switch_of_one_point_does_not_reach_the_next(bench):
     """Determinism is asked for anew by each point, also after a failure."""
-    with pytest.raises(Unsupported):
+    with pytest.raises(CannotMeasure):
         bench.measure(training(deterministic=True, stem="cifar"))
     assert not torch.are_deterministic_algorithms_enabled()
     bench.measure(training(cudnn_deterministic=True))

@@ -169,13 +169,13 @@ class _Array:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, shape, kind, by_column, raw = state
-        if not isinstance(kind, _Kind):
+        if not isinstance(kind, _ArrayType):
             raise pickle.UnpicklingError("an array without a type")
         found = np.frombuffer(raw.encode("latin1") if isinstance(raw, str) else raw, np.uint8)
         self.array = found.reshape(shape, order="F" if by_column else "C")
 
 
-class _Kind:
+class _ArrayType:
     """The type of an array's numbers: bytes alone."""
 
     def __init__(self, code: str, *_how: object) -> None:
@@ -190,7 +190,7 @@ def _begin(*_how: object) -> _Array:
     return _Array()
 
 
-def _whole(raw: bytes, kind: _Kind, shape: tuple[int, ...], order: str) -> _Array:
+def _whole(raw: bytes, kind: _ArrayType, shape: tuple[int, ...], order: str) -> _Array:
     found = _Array()
     found.__setstate__((1, shape, kind, order == "F", bytes(raw)))
     return found
@@ -200,7 +200,7 @@ _PLAIN: Final[Mapping[tuple[str, str], Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _begin,
     ("numpy.core.numeric", "_frombuffer"): _whole,
     ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Kind,
+    ("numpy", "dtype"): _ArrayType,
     ("_codecs", "encode"): lambda text, _code: text.encode("latin1"),  # bytes, as Python 3 has them
 }
 

@@ -22,13 +22,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hpcsweep.errors import HpcsweepError, UsageError, first_line, suggest
 from hpcsweep.measure import models
-from hpcsweep.measure.bench_api import OutOfMemory, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.machine import framework
 from hpcsweep.point import Point
 from hpcsweep.processes import die_with_parent
 
-_OWN_WORDS = (HpcsweepError, Unsupported, OutOfMemory)
+_OWN_WORDS = (HpcsweepError, CannotMeasure, OutOfMemory)
 
 
 def call(path: str, point: Point) -> object:

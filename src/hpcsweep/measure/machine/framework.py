@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from hpcsweep import catalog, environment
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 
 _CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 _USUAL_THREADS: Final = torch.get_num_threads()
@@ -71,7 +71,7 @@ def has_autotuner(device_type: str) -> bool:
 
 
 def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
-    """Raise `Unsupported` where a point asks for an autotuner, and the device has none."""
+    """Raise `CannotMeasure` where a point asks for an autotuner, and the device has none."""
     if has_autotuner(device_type):
         return
     asks = {
@@ -79,7 +79,7 @@ def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
         "cudnn_benchmark": axes.get("cudnn_benchmark", False),
     }
     for name in (name for name, asked in asks.items() if asked):
-        raise Unsupported(f"{name} tunes cuDNN; on {device_type} there is none")
+        raise CannotMeasure(f"{name} tunes cuDNN; on {device_type} there is none")
 
 
 def default_threads() -> int:

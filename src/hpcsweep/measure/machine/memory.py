@@ -20,7 +20,7 @@ from hpcsweep.catalog.columns import Row
 _CLEAR_HIGH_WATER = "5"
 
 
-class Memory:
+class MemoryWatch:
     """Watches the memory of one point: here the resident memory of this process."""
 
     source = "max_rss"
@@ -61,7 +61,7 @@ class Memory:
         return {}
 
 
-class _CudaMemory(Memory):
+class _CudaMemory(MemoryWatch):
     """What torch's caching allocator handed out of the GPU's memory."""
 
     source = "cuda_allocator"
@@ -88,12 +88,12 @@ class _CudaMemory(Memory):
         }
 
 
-def watch(device: torch.device) -> Memory:
+def watch(device: torch.device) -> MemoryWatch:
     """Return what watches the memory that points on this device use."""
-    return _CudaMemory() if device.type == "cuda" else Memory()
+    return _CudaMemory() if device.type == "cuda" else MemoryWatch()
 
 
-def cells(memory: Memory) -> Row:
+def cells(memory: MemoryWatch) -> Row:
     """Return the columns."""
     return {
         "mem_peak_bytes": memory.peak(),

@@ -123,7 +123,7 @@ def _host() -> dict[str, Any]:
         "cpu_cache_bytes": caches.host_cache_bytes(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
-        "memory_limit_bytes": memory.Memory().limit(),
+        "memory_limit_bytes": memory.MemoryWatch().limit(),
         "torch_threads": torch.get_num_threads(),
         "cgroup": _first_line(Path("/proc/self/cgroup")),
     }

@@ -1,8 +1,8 @@
 """What a point left behind in its process, where the next one would meet it.
 
-`State` keeps what no measurement changes: limits and signals of the process, switches of Python and
-torch, and the very functions that are called. What is made lazily and for good counts as unchanged:
-modules, pools of threads that wait, caches. torch is looked at where it is loaded already.
+`ProcessState` keeps what no measurement changes: limits and signals of the process, switches of
+Python and torch, and the very functions that are called. What is made lazily and for good counts as
+unchanged: modules, pools of threads that wait, caches. torch is looked at where it is loaded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _BUSY: Final = 0.2  # of a core, in threads that should wait
 _LOOKS: Final = (0.004, 0.02, 0.1, 0.3)  # seconds; threads of OpenMP spin for a while
 
 
-class State:
+class ProcessState:
     """A process and its torch as they are now; `changes` says what is different later."""
 
     def __init__(self) -> None:

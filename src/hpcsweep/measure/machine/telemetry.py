@@ -88,7 +88,7 @@ class Telemetry:
 
 
 @dataclass
-class _Seen:
+class _Looks:
     looks: list[tuple[float | None, int | None]] = field(default_factory=list)  # clock, reasons
     temperatures: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
@@ -115,13 +115,13 @@ class _Nvml(Telemetry):
 
     def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
         self._nvml, self._handle, self._own = nvml, handle, own_pids
-        self._seen = _Seen()
+        self._seen = _Looks()
         self._free = 0.0  # the highest clock of a point that nothing limited
 
     def begin(self) -> None:
         free = self._unlimited()
         self._free = max(self._free, stats.median(free) if free else 0.0)
-        self._seen = _Seen()
+        self._seen = _Looks()
         self.sample()
 
     def sample(self) -> None:

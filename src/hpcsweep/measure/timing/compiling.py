@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from torch import nn
 
-    from hpcsweep.measure.shape_pass import Call
+    from hpcsweep.measure.shape_pass import LayerCall
     from hpcsweep.measure.timing.loop import Lane
 
 RUNS: Final = 3  # torch.jit looks at the first, compiles in the second, and tunes in the third
@@ -44,7 +44,7 @@ def forget() -> None:
 
 
 @dataclass
-class Tally:
+class CompileCount:
     """Counts the blocks of passes in which torch compiled."""
 
     blocks: int = 0
@@ -62,7 +62,7 @@ class Calm:
     """Waits for a number of passes in a row in which nothing compiles; gives up in the end."""
 
     wanted: int
-    compiled: Tally = field(default_factory=Tally)
+    compiled: CompileCount = field(default_factory=CompileCount)
     _row: int = 0
     _ran: int = 0
 
@@ -92,7 +92,7 @@ def settle(lane: Lane, ran: int) -> int:
     return calm.compiled.blocks
 
 
-def layers_inside(model: nn.Module, calls: Sequence[Call]) -> frozenset[str]:
+def layers_inside(model: nn.Module, calls: Sequence[LayerCall]) -> frozenset[str]:
     """Return the layers of calls that are inside a module which torch.compile made or changed."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
     made = getattr(eval_frame, "OptimizedModule", ())

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.measure.shape_pass import Call
+from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.clocks import nothing
@@ -52,7 +52,7 @@ class Isolated:
     `timed_s` are the seconds of all timed calls (see `loop.Collected`).
     """
 
-    calls: Sequence[Call]
+    calls: Sequence[LayerCall]
     times: Sequence[Summary]
     cold: Sequence[str]
     timer: str
@@ -60,7 +60,7 @@ class Isolated:
 
 
 def measure(
-    model: nn.Module, calls: Sequence[Call], choices: Sequence[LayerChoice], point: Point
+    model: nn.Module, calls: Sequence[LayerCall], choices: Sequence[LayerChoice], point: Point
 ) -> Isolated:
     """Time each distinct convolution of a network whose algorithm is assigned.
 
@@ -73,7 +73,9 @@ def measure(
     weights = {key: next(layer.parameters()) for key, layer in layers.items()}
     types = {weight.dtype: weight for weight in weights.values()}  # a layer may have its own
     pools = {
-        dtype: _Pool(weight, [firsts[key] for key in layers if weights[key].dtype == dtype], point)
+        dtype: _Inputs(
+            weight, [firsts[key] for key in layers if weights[key].dtype == dtype], point
+        )
         for dtype, weight in types.items()
     }
     flush = caches.preparation("cold", next(model.parameters()).device)
@@ -95,7 +97,7 @@ def _in_batches(point: Point) -> bool:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _CallTimes:
     """The times of a call, what was cold in it, and the seconds that it took to find out."""
 
     summary: Summary
@@ -105,7 +107,7 @@ class _Found:
 
 def _time(
     layer: nn.Module, inputs: Sequence[Tensor], point: Point, flush: Callable[[], object]
-) -> _Found:
+) -> _CallTimes:
     """Time the calls of a layer; they find nothing that the layer before left in the cache."""
     settings: dict[str, Any] = dict(point.measure)
     batched, device = _in_batches(point), inputs[0].device
@@ -121,18 +123,18 @@ def _time(
     in_graph = batched and device.type == "cuda"
     used = min(calls, len(inputs)) if in_graph else len(inputs)
     rotated = caches.outgrown(device, used * inputs[0].nbytes)
-    todo = lanes_of.Pass(layer, run, flush if flushed else nothing)
+    todo = lanes_of.LaneWork(layer, run, flush if flushed else nothing)
     flush()
     lanes = lanes_of.lanes(device, launch, todo)
     done, _ = lanes.settled(lanes.warm_up(settings)).collect(settings)
     cold = "input+weights" if flushed else "input" if rotated else "none"
-    return _Found(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
+    return _CallTimes(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
 
 
-class _Pool:
+class _Inputs:
     """Random numbers of a weight's type; the inputs of all layers with that type are views."""
 
-    def __init__(self, weight: Tensor, calls: Sequence[Call], point: Point) -> None:
+    def __init__(self, weight: Tensor, calls: Sequence[LayerCall], point: Point) -> None:
         self._device, self._bytes_of_one = weight.device, weight.element_size()
         self._nhwc = point.axes["memory_format"] == "nhwc"
         need = max((self._count(call) * self._step(call) for call in calls), default=0)
@@ -141,7 +143,7 @@ class _Pool:
         # what matters to a cache is where numbers lie, so drawing a million of them is enough
         self._numbers = drawn.repeat(-(-need // max(len(drawn), 1)))[:need]
 
-    def inputs(self, call: Call) -> list[Tensor]:
+    def inputs(self, call: LayerCall) -> list[Tensor]:
         """Return inputs of a call that together are larger than the cache."""
         (n, c, h, w), size, step = call.inputs[0], _numbers(call), self._step(call)
         pieces = [self._numbers[i * step :][:size] for i in range(self._count(call))]
@@ -149,14 +151,14 @@ class _Pool:
             return [piece.view(n, h, w, c).permute(0, 3, 1, 2) for piece in pieces]
         return [piece.view(n, c, h, w) for piece in pieces]
 
-    def _step(self, call: Call) -> int:
+    def _step(self, call: LayerCall) -> int:
         """Return the numbers from one input to the next."""
         aligned = _ALIGNED // self._bytes_of_one
         return -(-_numbers(call) // aligned) * aligned
 
-    def _count(self, call: Call) -> int:
+    def _count(self, call: LayerCall) -> int:
         return caches.input_count("rotated", self._device, _numbers(call) * self._bytes_of_one)
 
 
-def _numbers(call: Call) -> int:
+def _numbers(call: LayerCall) -> int:
     return math.prod(call.inputs[0])

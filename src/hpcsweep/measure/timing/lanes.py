@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hpcsweep.measure.shape_pass import Call
+from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import clocks, compiling, layer_timer, loop
 from hpcsweep.measure.timing.clocks import (
     Cuda,
@@ -27,8 +27,8 @@ from hpcsweep.measure.timing.clocks import (
     HostStamps,
     Stamps,
 )
-from hpcsweep.measure.timing.compiling import Tally
-from hpcsweep.measure.timing.layer_timer import LayerTimer, Timed
+from hpcsweep.measure.timing.compiling import CompileCount
+from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Lane
 
 _PARTS: Final = (1, 2, 4, 8)
@@ -64,10 +64,10 @@ class Lanes:
     device_clock: DeviceClock | None = None
     event_floor_ms: float | None = None
     watch: LayerLane | None = None
-    calls: Sequence[Call] = ()
+    calls: Sequence[LayerCall] = ()
     untimed: frozenset[str] = frozenset()
     uncaptured: bool = False
-    compiled: Tally = field(default_factory=Tally)
+    compiled: CompileCount = field(default_factory=CompileCount)
 
     def starved(self) -> bool:
         """Say whether the device waited for the host, at the end of clean passes or inside them."""
@@ -97,7 +97,7 @@ class Lanes:
         are no lanes of layers.
         """
         self.compiled.blocks += compiling.settle(self.clean, ran)
-        trials = Tally()
+        trials = CompileCount()
         for one in self.layers if compiling.compilations() else ():
             with trials.block():
                 one.starves()
@@ -113,7 +113,7 @@ class Lanes:
         """Time passes; again if torch compiled meanwhile. Say whether it did in the end, too."""
         for _ in range(_TRIES):
             self.forget()
-            tally = Tally()
+            tally = CompileCount()
             with tally.block():
                 done = loop.collect(
                     self.all(), loop.stopping_rule(settings), at_block_end=at_block_end
@@ -127,7 +127,7 @@ class Lanes:
         for one in self.layers:
             one.timer.forget()
 
-    def timed(self) -> Timed:
+    def timed(self) -> LayerTimes:
         """Return the layer calls with their times, in the order of the pass."""
         starved = any(one.clock is not None and one.clock.mostly_starved for one in self.layers)
         parts = [(one.places, one.timer.timed()) for one in self.layers]
@@ -140,7 +140,7 @@ class Lanes:
 
 
 @dataclass(frozen=True)
-class Pass:
+class LaneWork:
     """What a lane runs: the network, one pass, what comes before it, the calls to time, and how.
 
     Among the `watched` calls are those at which a trial looks for a device that waits.
@@ -149,12 +149,12 @@ class Pass:
     model: nn.Module
     run: Callable[[], object]
     prepare: Callable[[], object]
-    calls: Sequence[Call] = ()
-    watched: Sequence[Call] = ()
-    new_timer: Callable[[nn.Module, Sequence[Call], Stamps], LayerTimer] = LayerTimer
+    calls: Sequence[LayerCall] = ()
+    watched: Sequence[LayerCall] = ()
+    new_timer: Callable[[nn.Module, Sequence[LayerCall], Stamps], LayerTimer] = LayerTimer
 
 
-def lanes(device: torch.device, launch: str, work: Pass) -> Lanes:
+def lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
     """Return the lanes for a device; where layers cannot be timed there is no layer lane."""
     untimed = compiling.layers_inside(work.model, [*work.calls, *work.watched])
     calls, watched = (
@@ -174,7 +174,7 @@ def synchronizer(device: torch.device) -> Callable[[], object]:
     return waits.get(device.type, clocks.nothing)
 
 
-def _on_host(device: torch.device, work: Pass) -> Lanes:
+def _on_host(device: torch.device, work: LaneWork) -> Lanes:
     clock = HostClock(work.prepare, synchronizer(device))
     clean = Lane(work.run, clock)
     if device.type != "cpu" or not work.calls:
@@ -184,7 +184,7 @@ def _on_host(device: torch.device, work: Pass) -> Lanes:
     return Lanes(clock.timer, clean, [LayerLane(lane, timer, range(len(work.calls)))])
 
 
-def _eager(work: Pass) -> Lanes:
+def _eager(work: LaneWork) -> Lanes:
     clock = DeviceClock(Cuda(), work.prepare)
     clock.calibrate(work.run)
     clean, watch = Lane(work.run, clock), None
@@ -197,7 +197,7 @@ def _eager(work: Pass) -> Lanes:
     return Lanes(clock.timer, clean, _event_lanes(work), clock, floor_ms, watch)
 
 
-def _event_lanes(work: Pass) -> list[LayerLane]:
+def _event_lanes(work: LaneWork) -> list[LayerLane]:
     """Return lanes with as many parts as the queue needs; if no number of parts helps, one lane."""
     whole: list[LayerLane] = []
     layers = list(dict.fromkeys(call.layer for call in work.calls))
@@ -209,7 +209,7 @@ def _event_lanes(work: Pass) -> list[LayerLane]:
     return whole
 
 
-def _event_lane(work: Pass, layers: set[str], host_ms: float | None = None) -> LayerLane:
+def _event_lane(work: LaneWork, layers: set[str], host_ms: float | None = None) -> LayerLane:
     """Return a lane with events around all calls of some layers.
 
     Its delays are for the host's time to issue its own pass, or for another one's.
@@ -228,7 +228,7 @@ def _event_lane(work: Pass, layers: set[str], host_ms: float | None = None) -> L
     return LayerLane(Lane(work.run, clock, timer.attached), timer, places, clock)
 
 
-def _graph(work: Pass) -> Lanes:
+def _graph(work: LaneWork) -> Lanes:
     """Return lanes that replay; the layer lane replays a second graph with events in it.
 
     Each replay records these events again, so they are read after every replay.
@@ -243,7 +243,7 @@ def _graph(work: Pass) -> Lanes:
     return Lanes(clock.timer, clean, layers, clock, uncaptured=uncaptured)
 
 
-def _graph_layers(work: Pass, pool: Any) -> list[LayerLane]:  # noqa: ANN401 - torch's handle
+def _graph_layers(work: LaneWork, pool: Any) -> list[LayerLane]:  # noqa: ANN401 - torch's handle
     """Return the layer lane, or none where a graph takes no events.
 
     Older torches cannot make them; on ROCm they can be made, and raise when they are recorded.

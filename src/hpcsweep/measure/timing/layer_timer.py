@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
-from hpcsweep.measure.shape_pass import Call
+from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing.clocks import Stamps
 
 if TYPE_CHECKING:
@@ -33,26 +33,26 @@ _FORWARD: Final = "forward"
 
 
 @dataclass(frozen=True)
-class Timed:
+class LayerTimes:
     """Calls of a pass in order, the milliseconds of each in every pass, and what timed them.
 
     The last `backward` calls are backward passes of convolutions. `starved`: the device had to wait
     for the host in these passes.
     """
 
-    calls: Sequence[Call]
+    calls: Sequence[LayerCall]
     times: Sequence[list[float]]
     timer: str
     backward: int = 0
     starved: bool = False
 
 
-def joined(parts: Sequence[tuple[Sequence[int], Timed]], *, starved: bool) -> Timed:
+def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) -> LayerTimes:
     """Return one table of passes in each of which a part of the calls was timed.
 
     With each part come the places of its forward calls in a whole pass.
     """
-    entries: list[tuple[tuple[int, int], Call, list[float]]] = []
+    entries: list[tuple[tuple[int, int], LayerCall, list[float]]] = []
     for places, timed in parts:
         convolving = [at for at, call in zip(places, timed.calls, strict=False) if call.conv]
         order = [*((0, at) for at in places), *((1, at) for at in convolving)]
@@ -60,17 +60,17 @@ def joined(parts: Sequence[tuple[Sequence[int], Timed]], *, starved: bool) -> Ti
     entries.sort(key=itemgetter(0))
     _, calls, times = zip(*entries, strict=True)
     backward = sum(timed.backward for _, timed in parts)
-    return Timed(calls, times, parts[0][1].timer, backward, starved)
+    return LayerTimes(calls, times, parts[0][1].timer, backward, starved)
 
 
-def completed(timed: Timed, calls: Sequence[Call], untimed: frozenset[str]) -> Timed:
+def completed(timed: LayerTimes, calls: Sequence[LayerCall], untimed: frozenset[str]) -> LayerTimes:
     """Return all forward calls of a pass: those of some layers have no times."""
     of_timed = iter(timed.times)
     times = [[] if call.layer in untimed else next(of_timed) for call in calls]
     return replace(timed, calls=calls, times=times)
 
 
-def marked(model: nn.Module, calls: Sequence[Call]) -> AbstractContextManager[None]:
+def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManager[None]:
     """Open profiler ranges around the layer calls that are no convolutions, which have their own.
 
     Hooks are no alternative: some modules run other kernels while they have any.
@@ -99,7 +99,7 @@ class LayersChanged(RuntimeError):
 class LayerTimer:
     """Collects the times of a network's layer calls, block by block."""
 
-    def __init__(self, model: nn.Module, calls: Sequence[Call], stamps: Stamps) -> None:
+    def __init__(self, model: nn.Module, calls: Sequence[LayerCall], stamps: Stamps) -> None:
         """Time these calls; timers are on inside `attached` alone."""
         self._calls, self._stamps = tuple(calls), stamps
         self._times: list[list[float]] = [[] for _ in calls]
@@ -143,9 +143,9 @@ class LayerTimer:
         for index, of_call in enumerate(self._times):
             of_call.extend(times[index :: len(self._calls)])
 
-    def timed(self) -> Timed:
+    def timed(self) -> LayerTimes:
         """Return all times so far."""
-        return Timed(self._calls, self._times, self._stamps.timer)
+        return LayerTimes(self._calls, self._times, self._stamps.timer)
 
     def forget(self) -> None:
         """Drop the times so far, as of a warm-up."""

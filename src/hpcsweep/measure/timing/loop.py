@@ -36,10 +36,10 @@ class Clock(Protocol):
         """Run `count` passes and return the milliseconds of each."""
 
 
-class Rule(Protocol):
+class StoppingRule(Protocol):
     """Decides how long to go on; one object serves one loop."""
 
-    def room(self, done: int) -> int:
+    def passes_until_check(self, done: int) -> int:
         """Return how many passes may run before the rule wants to be asked again."""
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
@@ -76,7 +76,7 @@ class Collected:
 
 def collect(
     lanes: Sequence[Lane],
-    rule: Rule,
+    rule: StoppingRule,
     *,
     at_block_end: Callable[[], object] = lambda: None,
     now: Callable[[], float] = time.monotonic,
@@ -89,7 +89,7 @@ def collect(
     with quiet_collector():
         began = now()
         while reason is None:
-            count = max(1, min(_block_size(times[0]), rule.room(len(times[0]))))
+            count = max(1, min(_block_size(times[0]), rule.passes_until_check(len(times[0]))))
             for index in order:
                 timed_s += _block(lanes[index], count, times[index])
                 at_block_end()
@@ -154,7 +154,7 @@ class Fixed:
 
     passes: int
 
-    def room(self, done: int) -> int:
+    def passes_until_check(self, done: int) -> int:
         """Return the passes that are left."""
         return self.passes - done
 
@@ -169,7 +169,7 @@ class _AtLeast:
 
     least: int
 
-    def room(self, done: int) -> int:
+    def passes_until_check(self, done: int) -> int:
         """Return the passes up to the fewest, then a block at a time."""
         return self.least - done if done < self.least else _BLOCK_MOST
 
@@ -256,7 +256,7 @@ def _trend(values: Sequence[float]) -> float:
     return slope * (len(values) - 1) / mean if mean else 0.0
 
 
-def stopping_rule(settings: dict[str, Any]) -> Rule:
+def stopping_rule(settings: dict[str, Any]) -> StoppingRule:
     """Return the rule of the timed passes from a point's `measure` settings."""
     if settings["stop"] == "adaptive":
         least, most_seconds = settings["min_iterations"], settings["max_seconds"]
@@ -264,7 +264,7 @@ def stopping_rule(settings: dict[str, Any]) -> Rule:
     return Fixed(settings["iterations"])
 
 
-def warm_up_rule(settings: dict[str, Any]) -> Rule:
+def warm_up_rule(settings: dict[str, Any]) -> StoppingRule:
     """Return the rule of the warm-up: a count, and where passes are adaptive, until steady."""
     if settings["stop"] == "adaptive":
         return Steady(settings["warmup"])

@@ -25,7 +25,7 @@ import torch
 from hpcsweep import environment, files, search_path
 from hpcsweep.catalog.columns import Row
 from hpcsweep.errors import ResultsError, UsageError, first_line
-from hpcsweep.measure.training.epochs import History
+from hpcsweep.measure.training.epochs import TrainingHistory
 from hpcsweep.measure.training.trainer import Result, Trainer
 from hpcsweep.point import Point
 
@@ -43,7 +43,7 @@ class Checkpoints:
 
     point: Point
     trainer: Trainer
-    history: History
+    history: TrainingHistory
     resumed: int | None = None
     kept: dict[str, None] = field(default_factory=dict)
     saved_at: float = field(default_factory=time.monotonic)

@@ -1,8 +1,8 @@
 """The training pass: warm-up that is undone, then every epoch, with one tick per step.
 
-Its result is a `History`. All times of steps and epochs are of this pass. In it only the end of an
-epoch and the validation wait for the device (and torch's gradient scaler, once a step, if the point
-trains in float16).
+Its result is a `TrainingHistory`. All times of steps and epochs are of this pass. In it only the
+end of an epoch and the validation wait for the device (and torch's gradient scaler, once a step, if
+the point trains in float16). Further steps have instruments: for their phases, and for memory.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import torch
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.machine.memory import Memory
+from hpcsweep.measure.machine.memory import MemoryWatch
 from hpcsweep.measure.timing import compiling, lanes, loop
 from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps
-from hpcsweep.measure.timing.compiling import Calm, Tally
+from hpcsweep.measure.timing.compiling import Calm, CompileCount
 from hpcsweep.measure.training.phases import PhaseTimer, PhaseTimes, Ticker
 from hpcsweep.measure.training.trainer import Batch, Result, Score, Trainer
 
 
 @dataclass
-class History:
+class TrainingHistory:
     """The results of the training pass; `validated` has an entry per epoch, or none at all."""
 
     first_ms: float = 0.0
@@ -82,10 +82,10 @@ class _Start:
     validated: int
 
     @classmethod
-    def of(cls, trainer: Trainer, history: History) -> _Start:
+    def of(cls, trainer: Trainer, history: TrainingHistory) -> _Start:
         return cls(trainer.state_dict(), len(history.learned), len(history.validated))
 
-    def go_back(self, trainer: Trainer, history: History) -> None:
+    def go_back(self, trainer: Trainer, history: TrainingHistory) -> None:
         trainer.load_state_dict(self.state)
         del history.learned[self.learned :], history.validated[self.validated :]
         for times in (history.steps_ms, history.epochs_s, history.validation_s):
@@ -107,8 +107,8 @@ class TrainingPass:
     at_epoch_end: Callable[[], object] = lambda: None
     after_epoch: Callable[[], object] = lambda: None
     repeatable: bool = False  # a copy of the state is kept, in the host's memory
-    history: History = field(default_factory=History)
-    compiled: Tally = field(default_factory=Tally)  # in which epochs torch compiled
+    history: TrainingHistory = field(default_factory=TrainingHistory)
+    compiled: CompileCount = field(default_factory=CompileCount)  # in which epochs torch compiled
     _start: _Start | None = None
 
     def warm_up(self, steps: int) -> None:
@@ -129,7 +129,7 @@ class TrainingPass:
             self.history.warmup_n += 1
         self.trainer.load_state_dict(before)
 
-    def run(self, epochs: int) -> History:
+    def run(self, epochs: int) -> TrainingHistory:
         """Train from the trainer's epoch on, up to so many epochs."""
         if self.validates and self.history.before is None:
             self.history.before = self._validate()
@@ -138,7 +138,7 @@ class TrainingPass:
         self._run(epochs)
         return self.history
 
-    def again(self, epochs: int) -> History:
+    def again(self, epochs: int) -> TrainingHistory:
         """Go back to where `run` began, which was `repeatable`, and train as it did."""
         assert self._start is not None  # noqa: S101 - as the docstring says
         self._start.go_back(self.trainer, self.history)
@@ -239,7 +239,7 @@ def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> 
     return timer.times()
 
 
-def average_memory(trainer: Trainer, data: Data, memory: Memory) -> int | None:
+def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | None:
     """Return the mean of the memory in use at the ends of the phases of three steps, bytes."""
     score, seen = Score.zero(trainer.device), []
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof.autograd_graph import nodes_between
 from hpcsweep.measure.layer_table import LayerTable
-from hpcsweep.measure.shape_pass import Call, Shapes
+from hpcsweep.measure.shape_pass import LayerCall, Shapes
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.clocks import Stamps
-from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, Timed
+from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, LayerTimes
 from hpcsweep.measure.training.trainer import Batch, Trainer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class StepTimer(LayerTimer):
     """Times the forward pass of every layer call, and the backward pass of every convolution."""
 
-    def __init__(self, model: nn.Module, calls: Sequence[Call], stamps: Stamps) -> None:
+    def __init__(self, model: nn.Module, calls: Sequence[LayerCall], stamps: Stamps) -> None:
         super().__init__(model, calls, stamps)
         self._convolutions = [call for call in calls if call.conv is not None]
         self._backward_times: list[list[float]] = [[] for _ in self._convolutions]
@@ -60,12 +60,12 @@ class StepTimer(LayerTimer):
         for index, of_call in enumerate(self._backward_times):
             of_call.extend(totals[index::count])
 
-    def timed(self) -> Timed:
+    def timed(self) -> LayerTimes:
         """Return all calls of a step with their times, forward ones first."""
         forward = super().timed()
         calls = (*forward.calls, *map(backward_call, self._convolutions))
         times = (*forward.times, *self._backward_times)
-        return Timed(calls, times, forward.timer, backward=len(self._convolutions))
+        return LayerTimes(calls, times, forward.timer, backward=len(self._convolutions))
 
     def _watching(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: object, **kwargs: object) -> object:
@@ -84,7 +84,7 @@ class StepTimer(LayerTimer):
         return watched
 
 
-def backward_call(call: Call) -> Call:
+def backward_call(call: LayerCall) -> LayerCall:
     """Return a convolution's backward pass as a call: two products of the forward's size.
 
     It reads input, weights and the output's gradient, and writes the gradients of the first two.
@@ -111,7 +111,7 @@ def measure(
     def compute() -> None:
         trainer.compute(batch)
 
-    todo = lanes.Pass(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
+    todo = lanes.LaneWork(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
     found = lanes.lanes(trainer.device, "eager", todo).settled(0)
     if found.untimed:
         return None, 0.0

@@ -14,7 +14,7 @@ from hpcsweep import search_path
 from hpcsweep.catalog import AUTO, AUTOTUNE
 from hpcsweep.errors import UsageError, first_line
 from hpcsweep.measure import models
-from hpcsweep.measure.bench_api import Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 
@@ -29,7 +29,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
 
     Raises:
         UsageError: no such network, factory or weights.
-        Unsupported: the network has no stem to replace, or no last layer.
+        CannotMeasure: the network has no stem to replace, or no last layer.
     """
     axes = point.axes
     file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
@@ -46,7 +46,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
         try:
             _called(model, point, device)
         except RuntimeError as error:
-            raise Unsupported(
+            raise CannotMeasure(
                 f"the layer that a pass calls last, {replaced[0]}, is not the network's last step: "
                 f"with {num_classes} outputs a pass fails ({first_line(error)})"
             ) from error
@@ -85,7 +85,7 @@ def give_cifar_stem(model: nn.Module) -> None:
     if not isinstance(first, nn.Conv2d) or not isinstance(
         getattr(model, "maxpool", None), nn.MaxPool2d
     ):
-        raise Unsupported(
+        raise CannotMeasure(
             f"stem: cifar is for ResNets; {type(model).__name__} has no conv1 and maxpool"
         )
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=False)
@@ -112,7 +112,7 @@ def give_classes(
     else:
         heads = heads[-1:]
     if not heads:
-        raise Unsupported(f"{type(model).__name__} has no last layer that could be replaced")
+        raise CannotMeasure(f"{type(model).__name__} has no last layer that could be replaced")
     others = [(name, layer) for name, layer in heads if _outputs(layer) != num_classes]
     for name, layer in others:
         models.put(model, name, _like(layer, num_classes))
@@ -138,13 +138,13 @@ def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
     """Return what runs the network's forward pass: itself, a script of it, or compiled code.
 
     Raises:
-        Unsupported: TorchScript cannot express the network, or the algorithm is an explicit one.
+        CannotMeasure: TorchScript cannot express the network, or the algorithm is an explicit one.
     """
     how, algorithm = point.axes["compile"], point.axes["algorithm"]
     if how == "none":
         return model
     if algorithm not in (AUTO, AUTOTUNE):
-        raise Unsupported(
+        raise CannotMeasure(
             f"compile: {how} lowers convolutions itself; algorithm must be {AUTO} or {AUTOTUNE}"
         )
     if how == "torchscript":
@@ -159,5 +159,5 @@ def _scripted(model: nn.Module) -> nn.Module:
             script: nn.Module = torch.jit.script(model)
         except Exception as error:
             reason = first_line(error).strip()
-            raise Unsupported(f"TorchScript cannot express this network: {reason}") from error
+            raise CannotMeasure(f"TorchScript cannot express this network: {reason}") from error
     return script

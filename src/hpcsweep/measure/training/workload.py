@@ -28,12 +28,12 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.proof import backward_pass, witness
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers
-from hpcsweep.measure.bench_api import Measured, Unsupported
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
-from hpcsweep.measure.rounding import Verdict
+from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import loop, stats
@@ -55,7 +55,7 @@ REPEATED_MOST_S: Final = 60.0  # a throttled training that was longer is not tak
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Prepared(Ready):
+class _PreparedTraining(Ready):
     """A point whose network and data are ready; `batch` lies on the device."""
 
     data: Data
@@ -66,16 +66,16 @@ class _Prepared(Ready):
 class Training(Workbench):
     """Measures training points on one device."""
 
-    def measure(self, point: Point, tries: int = 0) -> Measured:  # noqa: ARG002 - the no-op's business
+    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's business
         """Measure one point.
 
         Raises:
-            Unsupported: the device, the network, the compiler or the algorithm cannot do it.
+            CannotMeasure: the device, the network, the compiler or the algorithm cannot do it.
             OutOfMemory: it did not fit.
         """
         deterministic = framework.determinism(wanted=point.axes["deterministic"])
         try:
-            with self.told_apart(_CANNOT), deterministic:
+            with self.translate_torch_errors(_CANNOT), deterministic:
                 return self._measure(point)
         finally:
             if point.axes["compile"] == "inductor":
@@ -83,7 +83,7 @@ class Training(Workbench):
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _measure(self, point: Point) -> Measured:
+    def _measure(self, point: Point) -> Measurement:
         self._refuse_early(point)
         framework.apply(point.axes)
         loop.settle()
@@ -93,7 +93,7 @@ class Training(Workbench):
         try:
             ready = self._prepare(point, data, load)
             if profilers.replaces_timing(point.measure["profile"]):
-                return Measured(self._profile_steps(ready))
+                return Measurement(self._profile_steps(ready))
             return self._run(ready)
         finally:
             data.close()
@@ -102,20 +102,22 @@ class Training(Workbench):
         super()._refuse_early(point)
         axes, kind = point.axes, self.device.type
         if axes["amp"] != "off" and axes["dtype"] != "float32":
-            raise Unsupported(f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}")
+            raise CannotMeasure(
+                f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}"
+            )
         if axes["amp"] == "fp16" and kind == "cpu":
-            raise Unsupported("amp: fp16 needs a GPU; on a CPU there is bf16")
+            raise CannotMeasure("amp: fp16 needs a GPU; on a CPU there is bf16")
         if axes["pin_memory"] and kind != "cuda":
-            raise Unsupported(
+            raise CannotMeasure(
                 f"pin_memory speeds up copies to a GPU; on {kind} nothing is copied, "
                 "so there is nothing to measure"
             )
         if point.measure["layers"] not in (True, False):
-            raise Unsupported(
+            raise CannotMeasure(
                 f"layers: {point.measure['layers']} is for inference; in training: true"
             )
 
-    def _prepare(self, point: Point, data: Data, load: float | None) -> _Prepared:
+    def _prepare(self, point: Point, data: Data, load: float | None) -> _PreparedTraining:
         """Build the network, look at its shapes, give it its algorithm, wrap it in a trainer."""
         device = self.device.torch_device
         model = network.build(point, data.num_classes, device)
@@ -126,14 +128,14 @@ class Training(Workbench):
         with trainer.autocast():
             shapes = shape_pass(model, batch[0])
         if shapes.late:
-            raise Unsupported("the network makes layers while it trains: no optimizer knows them")
+            raise CannotMeasure("the network makes layers while it trains: no optimizer knows them")
         trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
         choices, setup_ms = self._choose(model, shapes, point)
         began = time.perf_counter()
         gradients = backward_pass.choices(choices, self._backend)
         setup_ms += 1e3 * (time.perf_counter() - began)
         trainer.run = network.compiled(model, point)
-        return _Prepared(
+        return _PreparedTraining(
             point=point,
             model=model,
             held=held,
@@ -147,7 +149,7 @@ class Training(Workbench):
             batch=batch,
         )
 
-    def _run(self, ready: _Prepared) -> Measured:
+    def _run(self, ready: _PreparedTraining) -> Measurement:
         """Run one pass after the other."""
         trainer, data, settings = ready.trainer, ready.data, ready.point.measure
         ticker = epochs.ticker(trainer.device)
@@ -217,19 +219,19 @@ class Training(Workbench):
         training.again(epochs)
         return first
 
-    def _profile_steps(self, ready: _Prepared) -> Row:
+    def _profile_steps(self, ready: _PreparedTraining) -> Row:
         """Run the profilers that the sweep wants on further steps of the training."""
         steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
         return self._profile(ready.point, lambda: ready.trainer.step(next(steps), score))
 
-    def _layers(self, ready: _Prepared) -> tuple[LayerTable | None, float]:
+    def _layers(self, ready: _PreparedTraining) -> tuple[LayerTable | None, float]:
         """Time every layer, forward and backward; compiled networks have none."""
         settings = ready.point.measure
         if not settings["layers"] or ready.point.axes["compile"] != "none":
             return None, 0.0
         return layer_pass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
 
-    def _prove_step(self, ready: _Prepared) -> Proof:
+    def _prove_step(self, ready: _PreparedTraining) -> Proof:
         """Profile a forward pass, then a step's computation for what the gradients ran."""
         calls = [*ready.choices, *(gradient.call for gradient in ready.gradients)]
         profiled = ready.point.measure["evidence"] and ready.point.axes["compile"] == "none"
@@ -247,7 +249,7 @@ class Training(Workbench):
         )
         return replace(proof, calls=(*proof.calls, *backward))
 
-    def _error(self, ready: _Prepared) -> tuple[list[Verdict] | None, list[Verdict]]:
+    def _error(self, ready: _PreparedTraining) -> tuple[list[Exactness] | None, list[Exactness]]:
         """Compare the trained network with float64.
 
         It leaves the network in evaluation mode, in which some layers are not called, and its
@@ -261,7 +263,7 @@ class Training(Workbench):
                 return trainer.model(*models.make_inputs(point, trainer.device))
 
         with torch.no_grad():
-            return self._compare(ready, numerics.Reference(trainer.device), run, None)
+            return self._compare(ready, numerics.Float64Reference(trainer.device), run, None)
 
 
 def _both(kept: Row, profiled: Row) -> Row:
