@@ -1,4 +1,9 @@
-"""What each convolution of a point runs: asked for, decided, and written into columns."""
+"""What each convolution of a point runs: asked for, decided, proven, and written into columns.
+
+All convolutions of a pass count, whoever calls them. Back-ends run the calls of plain `nn.Conv2d`
+layers; functions, other kinds of convolution and classes of their own stay the framework's. Where
+an explicit algorithm was asked for they are *uncovered*, and are named.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +20,17 @@ from hpcsweep.conv.choice import Algorithm, GradientChoice, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
-from hpcsweep.conv.proof.evidence import Evidence
+from hpcsweep.conv.proof.evidence import Evidence, Proof
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Iterable
 
     from torch import nn
 
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.choice import Algorithm
     from hpcsweep.measure.operations import Convolution
-    from hpcsweep.measure.shape_pass import Shapes
 
 
 _SHOWN: Final = 3
@@ -44,6 +46,35 @@ class Times:
 
     of_choices: Sequence[float]
     outside: Sequence[float] = ()
+
+
+def algorithm_use(  # noqa: PLR0913, PLR0917 - what is known of a point
+    algorithm: Algorithm,
+    shapes: Shapes,
+    choices: Sequence[LayerChoice],
+    gradients: Sequence[GradientChoice],
+    proof: Proof,
+    times: Times | None,
+) -> tuple[Row, dict[str, bool]]:
+    """Say whether the algorithm was used that was asked for: the columns, and the flags raised.
+
+    1. Each call of a plain `nn.Conv2d` has a choice, made by `choose`: as requested, or a fallback
+       with its reason.
+    2. The evidence of a call (`Proof.calls`, by the profiler or the library) may refute its choice.
+    3. Other convolutions run in the framework: they are uncovered where an explicit algorithm was
+       asked for; so are those that the profiler saw and the shape pass did not.
+    4. What was used counts by work and, with a layer pass, by time.
+    """
+    refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
+    row = cells(algorithm, shapes, choices, gradients, times, refuted=refuted)
+    row["algorithm_uncovered"] = row["algorithm_uncovered"] or unforeseen(
+        algorithm, shapes, proof.outside
+    )
+    return row, {
+        "algorithm_mismatch": bool(refuted),
+        "algorithm_absent": is_absent(algorithm, choices),
+        "fallback": bool(row["conv_fallbacks"]) or any(c.fallback for c in gradients),
+    }
 
 
 def cells(  # noqa: PLR0913 - what is known of a point
@@ -86,7 +117,7 @@ def unmet(algorithm: Algorithm, outside: Iterable[Convolution]) -> list[Convolut
 def uncovered(
     algorithm: Algorithm, shapes: Shapes, choices: Sequence[LayerChoice]
 ) -> list[Convolution]:
-    """Return those, and the calls of layers that are `nn.Conv2d` by inheritance only."""
+    """Return convolutions that nobody can swap: outside of layers, or of a class of their own."""
     calls = zip(shapes.convolution_calls, choices, strict=True)
     own = [one for call, c in calls if not c.swappable for one in call.convolutions]
     return [*own, *unmet(algorithm, shapes.outside)]

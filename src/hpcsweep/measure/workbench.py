@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -218,13 +218,21 @@ class Workbench:
         ready.held.check()
         table = found.table
         first, last = flags
-        covered = self._coverage_cells(ready, found)
+        times = None
+        if table and table.complete:
+            times = convolutions.Times(table.convolution_means(), table.other_convolution_means())
+        used, flags_of_use = convolutions.algorithm_use(
+            *(ready.point.axes["algorithm"], ready.shapes, ready.choices, ready.gradients),
+            *(found.proof, times),
+        )
         watched, disturbed = self._control.row()
-        raised = [*first, *self._telemetry.flags(), *self._doubts(ready, found, covered)]
+        flags_of_use["switched"] = not framework.is_kept(ready.point.axes)
+        flags_of_use["uncovered"] = used["algorithm_uncovered"] is not None
+        raised = [*first, *self._telemetry.flags(), *self._doubts(found, flags_of_use)]
         raised += [*disturbed, *last]
         row: Row = {
             **cells,
-            **covered,
+            **used,
             **watched,
             **(table.overall_cells() if table else {}),
             **work.amount_cells(ready.model, ready.shapes),
@@ -242,34 +250,14 @@ class Workbench:
         layers = table.rows(ready.point, about, found.proof.others_ms) if table else []
         return Measurement(row, layers, samples, found.proof, found.timed_s)
 
-    def _coverage_cells(self, ready: Ready, found: Findings) -> Row:
-        """Return what part of the convolutions ran the algorithm, and what else ran."""
-        algorithm, times = ready.point.axes["algorithm"], None
-        if found.table and found.table.complete:
-            table = found.table
-            times = convolutions.Times(table.convolution_means(), table.other_convolution_means())
-        refuted = {at for at, call in enumerate(found.proof.calls) if call.problem is not None}
-        cells = convolutions.cells(
-            algorithm, ready.shapes, ready.choices, ready.gradients, times, refuted=refuted
-        )
-        cells["algorithm_uncovered"] = cells["algorithm_uncovered"] or convolutions.unforeseen(
-            algorithm, ready.shapes, found.proof.outside
-        )
-        return cells
-
-    def _doubts(self, ready: Ready, found: Findings, covered: Row) -> list[str]:
+    def _doubts(self, found: Findings, used: Mapping[str, bool]) -> list[str]:
         """Return the flags about instruments, algorithms and the machine's sharing."""
-        axes = ready.point.axes
         verdicts = [*(found.outputs or ()), *found.layers]
         overhead = found.table.overall_cells()["hook_overhead_pct"] if found.table else None
         reasons = {
             "layer_starved": found.table is not None and found.table.starved,
             "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
-            "algorithm_mismatch": any(call.problem is not None for call in found.proof.calls),
-            "algorithm_absent": convolutions.is_absent(axes["algorithm"], ready.choices),
-            "fallback": covered["conv_fallbacks"] or any(c.fallback for c in ready.gradients),
-            "switched": not framework.is_kept(axes),
-            "uncovered": covered["algorithm_uncovered"] is not None,
+            **used,
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
             "inaccurate": any(map(rounding.is_wrong, verdicts)),
             "unverified": any(map(rounding.is_open, verdicts)),

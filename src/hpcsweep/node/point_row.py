@@ -1,4 +1,8 @@
-"""The row of a point: what was asked, on which machine it ran, and how it ended."""
+"""What is written of a point: its row, and the lines of the attempt's log.
+
+A row says what was asked, on which machine it ran, how it ended, and how long it took. What is
+measured counts more than what is said of it: a log that cannot be written ends nothing.
+"""
 
 from __future__ import annotations
 
@@ -89,6 +93,18 @@ _SLURM_KEYS: Final = {
 }
 
 
+def seconds(outcome: Outcome, wall: float) -> Row:
+    """Return the columns about the seconds that a point took, and the part of them that was timed.
+
+    1. `wall` is by the supervisor's clock, from the point's request to its outcome: the start of a
+       worker where it needs one, the network, warm-up, all passes, and the proof of them.
+    2. `timed_s` are the seconds of the blocks of timed passes in it, as `timing.loop.collect` adds
+       them up; of a training its steps, and those of the phase and layer passes.
+    """
+    share = None if outcome.timed_s is None else outcome.timed_s / wall
+    return {"wall_s": wall, "timed_share": share}
+
+
 def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
     """Return the cells that all rows of an attempt have in common."""
     return {
@@ -123,8 +139,7 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
         "status_reason": outcome.reason,
         "valid": outcome.row.get("valid", outcome.status is PointStatus.OK),
         "started_at": started_at,
-        "wall_s": wall,
-        "timed_share": None if outcome.timed_s is None else outcome.timed_s / wall,
+        **seconds(outcome, wall),
     }
 
 
