@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
 from hpcsweep.measure.timing import clocks, loop, stats
-from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock, Runtime
+from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Machine(Protocol):
     """A device under proof."""
 
     kind: str
-    runtime: Runtime
+    runtime: Any
 
     def batch(self, call: Callable[[], object], count: int) -> Callable[[], object]:
         """Return what runs `count` calls at once: one replay of a graph, or a loop."""
@@ -43,9 +43,9 @@ class Gpu:
 
     kind = "cuda"
 
-    def __init__(self, runtime: Runtime | None = None) -> None:
+    def __init__(self, runtime: Cuda | None = None) -> None:
         """Use torch's runtime, or another."""
-        self.runtime: Runtime = runtime or Cuda()
+        self.runtime = runtime or Cuda()
 
     def batch(self, call: Callable[[], object], count: int) -> Callable[[], object]:
         """Capture the calls in a CUDA graph."""
@@ -67,7 +67,7 @@ class Host:
 
     def __init__(self) -> None:
         """Be its own runtime."""
-        self.runtime: Runtime = self
+        self.runtime: Any = self
 
     def event(self) -> _HostEvent:
         """Return a moment that is not yet noted."""
@@ -135,7 +135,7 @@ def in_turns(
     return dict(zip(runs, loop.collect(lanes, loop.Fixed(passes)).times, strict=True))
 
 
-def bare_loop(runtime: Runtime, call: Callable[[], object], count: int, times: int) -> list[float]:
+def bare_loop(runtime: Cuda, call: Callable[[], object], count: int, times: int) -> list[float]:
     """Return milliseconds per call of a plain loop between two events: no clock of the product.
 
     The loop stands behind a delay of thrice what the host needs for it.

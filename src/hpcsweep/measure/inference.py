@@ -28,7 +28,7 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof import replay, witness
 from hpcsweep.conv.proof.evidence import Proof
-from hpcsweep.measure import models, numerics, profilers, work
+from hpcsweep.measure import layer_table, models, numerics, profilers, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import framework, memory, provenance
@@ -36,7 +36,7 @@ from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
-from hpcsweep.measure.timing import caches, clocks, compiling, isolated, loop, stats
+from hpcsweep.measure.timing import caches, clocks, compiling, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.timing.loop import Lane
@@ -184,7 +184,7 @@ class Inference(Workbench):
     def _refuse_early(self, point: Point) -> None:
         super()._refuse_early(point)
         cold = point.axes["cache_state"] == "cold"
-        if cold and point.measure["layers"] == isolated.BATCHED:
+        if cold and point.measure["layers"] == layer_table.BATCHED:
             raise CannotMeasure(
                 "layers: batched finds a warm cache; cache_state: cold takes unique"
             )
@@ -254,8 +254,10 @@ class Inference(Workbench):
         image, output = ready.run.image, ready.run.output
         clean, seconds = stats.summarise(done.times[0]), done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
-        if settings["layers"] in isolated.MODES:
-            alone = isolated.measure(ready.model, ready.shapes.calls, ready.choices, ready.point)
+        if settings["layers"] in layer_table.MODES:
+            alone = layer_table.time_isolated(
+                ready.model, ready.shapes.calls, ready.choices, ready.point
+            )
             table, seconds = IsolatedTable(alone, clean), seconds + alone.timed_s
         cells: Row = {
             "warmup_n": warmup_n,

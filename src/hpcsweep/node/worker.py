@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure.bench_api import CannotMeasure, Noop, OutOfMemory
 from hpcsweep.measure.machine import remains
 from hpcsweep.node.protocol import Hello, Outcome, PointRequest
 from hpcsweep.processes import die_with_parent, end_without_search
@@ -138,8 +138,6 @@ def _words(error: Exception) -> str:
 def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
     """Return what measures a workload; torch is loaded only where it is needed."""
     if workload == "noop":
-        from hpcsweep.measure.noop import Noop  # noqa: PLC0415 - as the docstring says
-
         return Noop()
     from hpcsweep.measure.bench import torch_bench  # noqa: PLC0415
 

@@ -1,12 +1,12 @@
-"""Data sets on disk: CIFAR-10 and -100 as they are published, and folders of images.
+"""Data sets on disk (CIFAR-10 and -100 as published, folders of images), and trained weights.
 
 A file of CIFAR is a pickle, which could run code. Of every one only texts, numbers, lists,
 dictionaries and arrays of bytes are taken; the row of one that has not the published checksum says
 so by the flag `unverified_data`.
 
 They are below the folder that the environment variable HPCSWEEP_DATA names. A cluster profile sets
-it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id. Only
-`hpcsweep data get` downloads anything.
+it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id.
+Weights lie in torch's cache, below TORCH_HOME. Only `hpcsweep data get` downloads anything.
 """
 
 from __future__ import annotations

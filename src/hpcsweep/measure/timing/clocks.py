@@ -6,7 +6,9 @@ to issue the whole pass meanwhile. The pass then runs as from a full queue. One 
 a block. A pass for which the host was too slow all the same counts as *starved*; where most are,
 the point is flagged.
 
-The GPU is used through `Runtime`, so that the tests can replace it by a simulated queue.
+The GPU is used through `Cuda`, which the tests replace by a simulated queue. A *stamp* is a moment:
+a reading of the host's clock, or an event on the stream that the work runs on. To note it costs no
+wait; the time between two moments is computed afterwards.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from hpcsweep.measure.timing import loop, stats
+
+if TYPE_CHECKING:
+    from torch.cuda import Event
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0
@@ -62,46 +67,19 @@ class HostClock:
         return times
 
 
-class Event(Protocol):
-    """A point on the device's time line."""
-
-    def record(self) -> None:
-        """Queue the event."""
-
-    def elapsed_time(self, end: Any) -> float:  # noqa: ANN401 - an event of the same kind
-        """Return milliseconds to a later event."""
-
-
-class Runtime(Protocol):
-    """What a device clock needs of a GPU."""
-
-    def event(self) -> Event:
-        """Return a new timing event."""
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-
-    def delay(self, ms: float) -> int:
-        """Queue work that does nothing for about that long; return its cycles, 0 for unknown."""
-
-    def host_now(self) -> float:
-        """Return the host's time in milliseconds."""
-
-
 class Cuda:
-    """The GPU that torch uses; CUDA or HIP."""
+    """What a device clock needs of the GPU that torch uses; CUDA or HIP."""
 
     def event(self) -> Event:
         """Return a new timing event."""
-        event: Event = torch.cuda.Event(enable_timing=True)
-        return event
+        return torch.cuda.Event(enable_timing=True)
 
     def synchronize(self) -> None:
         """Wait until the device is idle."""
         torch.cuda.synchronize()
 
     def delay(self, ms: float) -> int:
-        """Queue a spinning kernel of one thread; AMD's counts no cycles of the processors."""
+        """Queue a kernel that spins for about that long; return its cycles, 0 for unknown (AMD)."""
         cycles = int(ms * cycles_per_ms())
         torch.cuda._sleep(cycles)  # noqa: SLF001 - torch has no public one
         return 0 if torch.version.hip else cycles
@@ -143,7 +121,7 @@ class DeviceClock:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Cuda,
         prepare: Callable[[], object] = nothing,
         *,
         timer: str = "events",
@@ -251,7 +229,7 @@ class DeviceClock:
         return self.starved * 10 > self.passes
 
 
-def event_floor_ms(runtime: Runtime) -> float:
+def event_floor_ms(runtime: Cuda) -> float:
     """Return what a pair of events reads around nothing: a part of every layer's time."""
     pairs = [(runtime.event(), runtime.event()) for _ in range(_FLOOR_PAIRS)]
     runtime.synchronize()
@@ -295,25 +273,9 @@ def capture(
 def external_event() -> Event | None:
     """Return an event that a graph may hold, or None where this torch cannot make one."""
     try:
-        event: Event = torch.cuda.Event(enable_timing=True, external=True)
+        return torch.cuda.Event(enable_timing=True, external=True)
     except TypeError:
         return None
-    return event
-
-
-class Stamps(Protocol):
-    """Notes moments, and tells the time between two of them; `timer` is the column's name of it."""
-
-    timer: str
-
-    def now(self) -> Any:  # noqa: ANN401 - each kind has its own
-        """Note this moment."""
-
-    def ms(self, begin: Any, end: Any) -> float:  # noqa: ANN401
-        """Return the milliseconds between two moments."""
-
-    def reuse(self, most: int = 0) -> None:
-        """Forget all moments, and prepare for at least so many new ones."""
 
 
 class HostStamps:
@@ -377,3 +339,6 @@ class EventStamps:
         self._pool += [self._new() for _ in range(most - len(self._pool))]
         self._used = 0
         self._queued.clear()
+
+
+Stamps = HostStamps | EventStamps

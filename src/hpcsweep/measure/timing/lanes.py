@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
@@ -21,7 +21,6 @@ from hpcsweep.measure.timing import clocks, compiling, layer_timer, loop
 from hpcsweep.measure.timing.clocks import (
     Cuda,
     DeviceClock,
-    Event,
     EventStamps,
     HostClock,
     HostStamps,
@@ -30,6 +29,9 @@ from hpcsweep.measure.timing.clocks import (
 from hpcsweep.measure.timing.compiling import CompileCount
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Lane
+
+if TYPE_CHECKING:
+    from torch.cuda import Event
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2

@@ -3,6 +3,12 @@
 The batch is on the device, and nothing is loaded, copied or updated: only the computation is
 timed. As for inference, a clean lane and a lane with timers take turns in blocks of a few
 passes, so that the timers' overhead and the sum of the layers are compared on the same machine.
+
+Autograd runs the backward pass as a graph of nodes. The nodes between the output and the input of a
+convolution call belong to it: a single one for the framework's convolution, several where an
+algorithm is made of operators. Each node gets a hook before and one after; a call's time is the sum
+over its nodes. Work between them (other branches, the summing of gradients) belongs to no call.
+Hooks of modules are no alternative: they fail in networks that add in place.
 """
 
 from __future__ import annotations
