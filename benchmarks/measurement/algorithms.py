@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from benchmarks.markdown import print_head, print_row
 from benchmarks.measurement.printing import need
-from hpcsweep.cli import pairs, rounding
+from hpcsweep.cli import pairs
 from hpcsweep.conv.reference.backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line
+from hpcsweep.measure import rounding
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.timing.clocks import HostClock
 
