@@ -42,12 +42,13 @@ def expand(
 ) -> CommandResult:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
-    from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
     limit = None if all else 10
     found = [(sweep.name, expansion.expand(sweep, sample=sample))]
     if cluster:
+        from hpcsweep.submit.request import Options  # profiles cost a tenth of the command
+
         requests = [request_of(sweep, name, Options(sample=sample)) for name in cluster]
         found = [(asked.words(), asked.expansion()) for asked in requests]
         announce(results, requests)
