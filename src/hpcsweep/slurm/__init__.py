@@ -1,12 +1,7 @@
 """Talks to Slurm; nothing else in hpcsweep runs Slurm's programs.
 
-======== ====================================================================================
-`call`    runs one program in bounded time; reads fields, times and numbers
-`ids`     reads job ids in every form that squeue, sacct and sbatch print
-`sbatch`  submits a script, or asks whether sbatch would accept it; types what it refuses
-`jobs`    asks squeue and sacct for the states of jobs, and cancels jobs
-`site`    asks for configuration, nodes, partitions, QOS and accounts
-======== ====================================================================================
+`call` runs one program in bounded time, `ids` reads job ids, `sbatch` submits, `jobs` asks for the
+states of jobs and cancels them, `site` asks for configuration, nodes, partitions, QOS and accounts.
 
 Questions return their answer or a `CouldNotAsk`, because `hpcsweep status` must work when the
 cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text with named fields is
