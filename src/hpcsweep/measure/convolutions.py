@@ -22,6 +22,7 @@ from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
 from hpcsweep.conv.proof.evidence import Evidence, Proof
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import Shapes
 
@@ -227,7 +228,9 @@ def choose(
     swap.restore(model)
     calls = shapes.convolutions
     if algorithm in choice.FRAMEWORK_CHOICES:
-        return [choice.decide(algorithm, *call, backend, _device_type(model)) for call in calls]
+        return [
+            choice.decide(algorithm, *call, backend, models.device_type(model)) for call in calls
+        ]
     swap.swap(model)
     try:
         most = settings["workspace_mib"] * MIB
@@ -282,7 +285,3 @@ def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Ro
         }
         for choice, proof in zip(choices, proofs, strict=True)
     ]
-
-
-def _device_type(model: nn.Module) -> str:
-    return next((p.device.type for p in model.parameters()), "cpu")

@@ -164,6 +164,11 @@ def build_float32(
     return model
 
 
+def device_type(model: nn.Module) -> str:
+    """Return the type of the device that a network wants its images on."""
+    return next((p.device.type for p in model.parameters()), "cpu")
+
+
 @contextmanager
 def seeded(point: Point) -> Iterator[None]:
     """Let what a pass draws depend on the point alone, so that two passes can be compared."""

@@ -97,7 +97,7 @@ class Float64Reference:
         (image,) = models.make_inputs(exact, self._device)
         reduced = point.axes["dtype"] not in _LOSSLESS
         drawn = point.workload == "inference"  # else the weights were learned
-        if drawn and (reduced or self._device.type != image_device(network)):
+        if drawn and (reduced or self._device.type != models.device_type(network)):
             as_drawn, _ = self._drawn.get(_as_drawn(point))
             if not self._keeps:
                 self._drawn.drop()
@@ -283,9 +283,3 @@ def _doubled(device: torch.device, forward: Callable[..., object]) -> Callable[.
 def _has_own(module: nn.Module) -> bool:
     tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
     return bool(tensors)
-
-
-def image_device(network: nn.Module) -> str:
-    """Return the device type that a network wants its images on."""
-    first = next(network.parameters(), None)
-    return first.device.type if first is not None else "cpu"

@@ -35,7 +35,6 @@ from hpcsweep.slurm.jobs import (
     working_folders,
 )
 from hpcsweep.slurm.sbatch import (
-    Expectation,
     LimitReached,
     Rejected,
     Unanswered,

@@ -20,15 +20,8 @@ from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import Telemetry
 
-HOST_KINDS: Final = ("cpu", "mps")
 _NVIDIA: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 _NEIGHBOUR_SECONDS: Final = 10.0  # a worker that was just killed is still on the GPU
-
-
-def kind_of(run: Mapping[str, Any]) -> str:
-    """Return torch's kind of the device that a submission wants."""
-    gpu = run.get("gpu")
-    return str(gpu) if gpu in HOST_KINDS else "cuda"
 
 
 def device_for(run: Mapping[str, Any]) -> Device:
@@ -37,7 +30,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
     Raises:
         Refused: it is not there, is another one, is too small, or this torch has no code for it.
     """
-    kind = kind_of(run)
+    kind = str(run.get("gpu")) if run.get("gpu") in {"cpu", "mps"} else "cuda"
     if kind == "cuda":
         _need_cuda(str(run.get("gpu")))
     if kind == "mps" and not torch.backends.mps.is_available():

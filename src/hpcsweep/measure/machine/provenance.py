@@ -73,7 +73,7 @@ def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
         "host": _host(),
         "device": _gpu(device) | telemetry.provenance()
         if device.type == "cuda"
-        else _plain(device),
+        else {"type": device.type, "name": device.name},
         "software": _software(),
         "environment": {k: v for k, v in os.environ.items() if environ.readable(k, v)},
         "slurm": environ.of_slurm(os.environ),
@@ -127,10 +127,6 @@ def _host() -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "cgroup": _first_line(Path("/proc/self/cgroup")),
     }
-
-
-def _plain(device: Device) -> dict[str, Any]:
-    return {"type": device.type, "name": device.name}
 
 
 def _gpu(device: Device) -> dict[str, Any]:

@@ -96,14 +96,10 @@ def backward_call(call: LayerCall) -> LayerCall:
     It reads input, weights and the output's gradient, and writes the gradients of the first two.
     The first convolution of a network needs no gradient of its input, but is counted alike.
     """
-    outputs = sum(_numel(shape) for shape in call.outputs)
-    numbers = sum(_numel(shape) for shape in call.inputs) + outputs + call.params
+    outputs = sum(map(math.prod, call.outputs))
+    numbers = sum(map(math.prod, call.inputs)) + outputs + call.params
     of_output = call.bytes_min * outputs // numbers
     return replace(call, flops=2 * call.flops, bytes_min=2 * call.bytes_min - of_output)
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    return math.prod(shape)
 
 
 def measure(
