@@ -15,6 +15,7 @@ from hpcsweep.analysis import best, compare, dataset, layers, report, sides
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import UsageError
 from hpcsweep.importing import workflow
+from hpcsweep.predict import check, tables
 from hpcsweep.store.rundir import RunDir
 
 SIZES = (224, 256, 320)
@@ -55,16 +56,72 @@ def test_names_and_times_are_translated(run):
     assert set(rows["orphan"]) == {"false"}
 
 
-def test_the_size_of_a_layer_row_is_that_of_its_image(run):
-    """The tables have the layer's own height there, and rows come image after image."""
+def test_layers_of_an_unknown_network_have_no_shape_but_their_image(run):
+    """No network of torchvision has these layers: sizes stay empty, what the rows state stays."""
     rows = dataset.read(run).layers()
     auto = rows[(rows["algorithm"] == "auto") & (rows["gpu"] == "l40s")]
     assert list(auto["input_size"]) == [size for size in SIZES for _ in range(4)]
     first = auto[auto["input_size"] == 256]
-    assert list(first["in_h"]) == [256, 128, 64, 32]
+    assert first[["in_h", "out_h", "flops"]].isna().all(axis=None)
     assert list(first["call_index"]) == [0, 1, 2, 3]
     assert list(first["kernel_size"].astype(str)) == ["3"] * 4
+    assert first["unique_key"].is_unique
     assert first["mean_ms"].tolist() == pytest.approx([0.256, 0.512, 0.768, 1.024])
+    assert first["median_ms"].tolist() == first["mean_ms"].tolist()
+    with pytest.raises(UsageError, match="18 points with a layer whose time or shape is not known"):
+        tables.read([run])
+
+
+VGG = (("features.0", 3, 64), ("features.2", 64, 64), ("features.5", 64, 128))
+
+
+def vgg_rows(size, layers=VGG, kernel="3"):
+    """Return layer rows that fit VGG-16."""
+    return [
+        ["vgg16", "gemm", size, name, *channels, kernel, "(1, 1)", "1x1", 1.5, 0.1, 5]
+        for name, *channels in layers
+    ]
+
+
+def imported_vgg(folder, rows):
+    """Import a table of layers of VGG-16 beside its networks; return layer rows and notes."""
+    folder.mkdir()
+    oldtables.write(folder / "vgg16_gemm_v100_layers.csv", oldtables.LAYERS, rows)
+    networks = oldtables.network_rows("vgg16", "gemm", "V100", (32, 51), 3)
+    oldtables.write(folder / "vgg16_overall.csv", oldtables.NETWORKS, networks)
+    run, notes = brought(folder.parent, folder)
+    return run, dataset.read(run).layers(), notes
+
+
+def test_layers_get_the_shapes_of_their_network(tmp_path):
+    """An odd image, too: a pooling rounds down. What is learnt from it predicts without error."""
+    run, rows, notes = imported_vgg(tmp_path / "vgg", [*vgg_rows(32), *vgg_rows(51)])
+    assert list(rows["in_h"]) == [32, 32, 16, 51, 51, 25]
+    assert list(rows["out_w"]) == [32, 32, 16, 51, 51, 25]
+    assert rows["flops"].iloc[5] == 2 * 25 * 25 * 64 * 128 * 9
+    assert rows["unique_key"].iloc[2].startswith("conv2d_n1_c64_16x16_k128_3x3_s1x1_p1x1")
+    assert notes[1] == "6 layer rows without a median: the mean stands for it"
+    assert len(tables.read([run]).calls) == 6
+    assert "2 points of 1 network" in check.check(tables.read([run])).text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "shapeless"),
+    [
+        (vgg_rows(32, kernel="5"), 3),
+        (vgg_rows(32, (("features.0", 1, 64), VGG[1])), 1),
+        (vgg_rows(32, (("features.1", 3, 64), VGG[1])), 1),
+        (vgg_rows(8), 3),
+    ],
+    ids=["another filter", "other channels", "no convolution", "too small an image"],
+)
+def test_a_row_that_does_not_fit_its_network_has_no_shape(tmp_path, rows, shapeless):
+    """Nothing is guessed, and the import says how many."""
+    run, found, notes = imported_vgg(tmp_path / "vgg", rows)
+    assert found["in_h"].isna().sum() == shapeless
+    assert any(note.startswith(f"{shapeless} layer row") for note in notes)
+    with pytest.raises(UsageError, match="time or shape is not known"):
+        tables.read([run])
 
 
 @pytest.mark.slow
@@ -84,9 +141,9 @@ def test_report_layers_compare_and_best_work_on_them(run):
 
 def test_more_tables_join_those_that_are_there(run):
     """Networks that are there already count once."""
-    tables = run.path.parents[1] / "more"
-    oldtables.folder(tables, [("VGG16", "gemm", "V100")], SIZES, layers=2)
-    again, notes = brought(run.path.parents[1], tables, "published")
+    more = run.path.parents[1] / "more"
+    oldtables.folder(more, [("VGG16", "gemm", "V100")], SIZES, layers=2)
+    again, notes = brought(run.path.parents[1], more, "published")
     assert len(dataset.read(again).rows) == 21
     assert notes[0] == "2 tables: 3 networks, 6 layer rows"
 
@@ -133,14 +190,14 @@ def test_what_cannot_be_read_is_told(tmp_path, cell, value, words):
 
 def test_tables_do_not_mix_with_what_was_measured_here(run, tmp_path):
     """A sweep of one's own keeps to its points; the message names what takes both."""
-    tables = tmp_path / "tables"
-    oldtables.folder(tables, NAMES[:1], SIZES, layers=1)
+    old = tmp_path / "tables"
+    oldtables.folder(old, NAMES[:1], SIZES, layers=1)
     other = RunDir(tmp_path / "results" / "mine")
     submission = other.submission("20260101-000000-local")
     submission.path.mkdir(parents=True)
     submission.write_manifest(run.manifests()[0].__class__(id=submission.id, profile="local"))
     with pytest.raises(UsageError, match="--as imports the tables under another name"):
-        brought(tmp_path, tables, "mine")
+        brought(tmp_path, old, "mine")
 
 
 @pytest.mark.slow

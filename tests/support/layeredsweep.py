@@ -65,8 +65,15 @@ def layer_rows(
             "q1_ms": time * (1 - spread / 2),
             "q3_ms": time * (1 + spread / 2),
         }
-        rows.append(row)
+        rows.append(row | (shape_of(axes["input_size"]) if conv else {}))
     return rows
+
+
+def shape_of(size: int) -> dict[str, int]:
+    """Return the shape of each convolution: 3x3, eight channels."""
+    channels = {"in_channels": 8, "out_channels": 8, "kernel_h": 3, "kernel_w": 3}
+    sides = dict.fromkeys(("in_h", "in_w", "out_h", "out_w"), size)
+    return channels | sides | {"flops": 2 * 9 * 64 * size * size}
 
 
 def cells_of(layers: list[dict[str, Any]], spread: float = 0.02) -> dict[str, Any]:

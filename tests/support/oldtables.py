@@ -22,7 +22,6 @@ ALGORITHMS = (
     "winograd", "winograd nonfused",
 )  # fmt: skip
 MODELS = ("ResNet152", "VGG16", "DenseNet121", "GoogLeNet")
-HEIGHTS = (1, 2, 4, 8)  # of layers: the image's, divided by these
 
 
 def time_of(algorithm: str, device: str, size: int, layer: int) -> float:
@@ -37,7 +36,7 @@ def layer_rows(
     """Return the rows of a table of layers: those of one image after those of the one before."""
     return [
         [
-            model, algorithm, size // HEIGHTS[min(layer, 3)], f"conv{layer}", 64, 64,
+            model, algorithm, size, f"conv{layer}", 64, 64,
             "(3, 3)", "(1, 1)", 1, f"{time_of(algorithm, device, size, layer):.6f}", "0.0001", "5",
         ]
         for size in sizes

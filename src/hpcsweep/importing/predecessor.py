@@ -1,9 +1,9 @@
 """Imports tables of the program that hpcsweep replaces: one submission, one shard.
 
 Its rows get the flag `host_copies`: its convolutions copy input, weights and output between host
-and GPU in every call, so its times are mostly those of copies. Its layer tables name the height of
-the layer where hpcsweep names that of the image, and hold image after image, so the first layer of
-each pass tells the image. They have ids of their own, never those of points of a sweep.
+and GPU in every call, so its times are mostly those of copies. `input_size` is that of the image in
+every row of its layer tables, so the shape of a layer comes from the network itself, and stays
+empty where the row does not fit it. They have ids of their own, never those of points of a sweep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import catalog, files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells, cell, cells
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import tables
+from hpcsweep.importing import layer_shapes, tables
 from hpcsweep.point import Point, point_id
 from hpcsweep.store import chunk_file, rundir, shards
 from hpcsweep.store.manifest import Manifest
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 PROFILE: Final = "import"
 HOST_COPIES: Final = "host_copies"
 _PLACE: Final = {name: place for place, name in enumerate(LAYER_COLUMNS)}
-_SHAPE: Final = (
-    "input_size", "in_channels", "out_channels", "kernel_size", "stride", "padding",
-)  # fmt: skip
+_SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
+_STATED: Final = ("in_channels", "out_channels", *_SIDES)
 
 Image = tuple["Key", int, int]  # with input and batch size
 
@@ -118,6 +117,13 @@ def _notes(found: _Found, writer: _Writer, every: Sequence[Table], rows: int) ->
         yield f"{count(found.unread, 'row')} without size or time left out"
     if writer.without:
         yield f"{count(writer.without, 'network')} with times of layers alone"
+    if writer.shapeless:
+        yield (
+            f"{count(writer.shapeless, 'layer row')} without the layer's shape: no network of "
+            "torchvision has such a layer (or torch is not installed)"
+        )
+    if writer.means:
+        yield f"{count(writer.means, 'layer row')} without a median: the mean stands for it"
     yield f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call"
 
 
@@ -128,15 +134,14 @@ class _Writer:
         self._found, self._source, self._shard = found, source, shard
         self.points: list[Point] = []
         self._done: set[Image] = set()
-        self.twice = self.without = 0
+        self.twice = self.without = self.shapeless = self.means = 0
 
     def passes(self, file: shards.ShardWriter, table: Table, device: str) -> int:
         """Write the networks of a table of layers; return the layer rows."""
-        place: dict[Key, int] = defaultdict(int)
         written = 0
         for key, rows in _passes(tables.rows(table, device)):
-            image = self._image(key, rows, place[key])
-            place[key] += 1
+            size = int(tables.number(rows[0].get("input_size")) or 0)
+            image = key, size, self._found.sizes.get(key, {}).get(size, 1)
             if image in self._done:
                 self.twice += 1
             else:
@@ -149,14 +154,6 @@ class _Writer:
         for image in self._found.networks:
             if image not in self._done:
                 self._write(file, image, [])
-
-    def _image(self, key: Key, rows: Sequence[dict[str, str]], place: int) -> Image:
-        """Return which network a pass belongs to: by its first layer's height, else by order."""
-        sizes = self._found.sizes.get(key, {})
-        first = int(tables.number(rows[0].get("input_size")) or 0)
-        if sizes and first not in sizes and place < len(sizes):
-            first = list(sizes)[place]
-        return key, first, sizes.get(first, 1)
 
     def _write(self, file: shards.ShardWriter, image: Image, rows: Sequence[dict[str, str]]) -> int:
         self._done.add(image)
@@ -179,9 +176,27 @@ class _Writer:
         names = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "point_id")
         base = {name: shared[name] for name in names} | {"op": "conv2d", "direction": "forward"}
         texts = cells(base, LAYER_COLUMNS)
-        layers = [_layer(texts, index, found) for index, found in enumerate(rows)]
+        layers = [self._layer(texts, index, image, one) for index, one in enumerate(rows)]
         file.commit(row, layers)
         return len(layers)
+
+    def _layer(
+        self, texts: Sequence[str], index: int, image: Image, row: dict[str, str]
+    ) -> list[str]:
+        """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
+        found, times = [*texts], tables.times(row)
+        stated = tuple(row.get(name) or "" for name in _STATED)
+        known, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
+        self.shapeless += not known
+        for place, text in shape:
+            found[place] = text
+        if "median_ms" not in times and "mean_ms" in times:
+            times["median_ms"] = times["mean_ms"]
+            self.means += 1
+        own = {"percentage": tables.number(row.get("percentage")), "layer": row["layer"]}
+        for name, value in {**times, **own, "call_index": index}.items():
+            found[_PLACE[name]] = cell(value)
+        return found
 
     def _point(self, image: Image) -> Point:
         key, size, batch = image
@@ -196,11 +211,16 @@ class _Writer:
 def _passes(
     rows: Iterable[tuple[Key, dict[str, str]]],
 ) -> Iterator[tuple[Key, list[dict[str, str]]]]:
-    """Yield the layer rows of one pass after the other: a pass begins with its first layer."""
+    """Yield the layer rows of one pass after the other: of one image, each layer once."""
     before: Key | None = None
     found: list[dict[str, str]] = []
     for key, row in rows:
-        if found and (key != before or row["layer"] == found[0]["layer"]):
+        first = found[0] if found else row
+        if found and (
+            key != before
+            or row["layer"] == first["layer"]
+            or row.get("input_size") != first.get("input_size")
+        ):
             assert before is not None  # noqa: S101 - set with the first row
             yield before, found
             found = []
@@ -210,30 +230,27 @@ def _passes(
         yield before, found
 
 
-def _layer(texts: Sequence[str], index: int, row: dict[str, str]) -> list[str]:
-    """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
-    found = [*texts]
-    for place, text in _geometry(tuple(row.get(name) or "" for name in _SHAPE)):
-        found[place] = text
-    own = {"percentage": tables.number(row.get("percentage")), "layer": row["layer"]}
-    for name, value in {**tables.times(row), **own, "call_index": index}.items():
-        found[_PLACE[name]] = cell(value)
-    return found
-
-
 @lru_cache(maxsize=65536)
-def _geometry(shape: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return place and text of each cell of a layer's shape; a size is 3, (3, 3) or 3x3."""
-    return [(_PLACE[name], cell(text)) for name, text in _shape_cells(*shape).items()]
+def _geometry(
+    model: str, size: int, batch: int, layer: str, texts: tuple[str, ...]
+) -> tuple[bool, list[tuple[int, str]]]:
+    """Return whether a layer's shape is known, and place and text of each cell of it."""
+    stated = _cells_of(dict(zip(_STATED, texts, strict=True)))
+    shape = layer_shapes.of_layer(model, size, batch, layer, stated)
+    # no shape: only the same layer of the same image is known to be the same work
+    unknown = {**stated, "unique_key": f"conv2d_of_{model}_{size}_n{batch}_{layer}"}
+    found = unknown if shape is None else shape
+    return shape is not None, [
+        (_PLACE[name], cell(value)) for name, value in found.items() if name != "layer"
+    ]
 
 
-def _shape_cells(height: str, inputs: str, outputs: str, *sides: str) -> Cells:
-    found: Cells = {"in_h": height, "in_w": height, "in_channels": inputs, "out_channels": outputs}
-    for name, column, text in zip(("kernel", "stride", "pad"), _SHAPE[3:], sides, strict=True):
-        pair = [part.strip() for part in text.strip("()[] ").replace("x", ",").split(",")]
+def _cells_of(row: dict[str, str]) -> Cells:
+    """Return the cells of a shape as far as a row states them; a size is 3, (3, 3) or 3x3."""
+    found: Cells = {name: row[name] for name in ("in_channels", "out_channels")}
+    for column, name in _SIDES.items():
+        pair = [part.strip() for part in row[column].strip("()[] ").replace("x", ",").split(",")]
         down, across = pair[0], pair[-1] or pair[0]
         found |= {f"{name}_h": down, f"{name}_w": across}
         found[column] = down if down == across else f"{down}x{across}"
-    kernel, stride, pad = (found[column] for column in _SHAPE[3:])
-    found["unique_key"] = f"conv2d_c{inputs}_{height}x{height}_k{outputs}_{kernel}_s{stride}_p{pad}"
     return found

@@ -17,6 +17,7 @@ from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
+from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -37,6 +38,11 @@ SETTINGS: Final = tuple(
 WORK: Final = (
     "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",
     "kernel_w", "stride_h", "dilation_h", "groups", "params", "flops", "bytes_min",
+)  # fmt: skip
+# What no convolution is without.
+_NEEDED: Final = (
+    "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",
+    "kernel_w", "flops",
 )  # fmt: skip
 _TEXTS: Final = ("layer", "op", "unique_key", "algorithm_used", "direction")
 CONTROLS: Final = ("gpu", "started_at", "control_ms")
@@ -129,11 +135,16 @@ def _read(run: RunDir) -> Measured:
     good = inference[inference["valid"] == "true"]
     layers = _layers(run)
     layers = layers[layers["point_id"].isin(good.index)]
-    points = good[good.index.isin(layers["point_id"].unique())]
+    usable = _usable(good, layers)
+    unknown = int((~usable & usable.index.isin(layers["point_id"])).sum())
+    points = good[usable]
+    layers = layers[layers["point_id"].isin(points.index)]
     if points.empty:
+        why = (f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
+               if unknown else "")  # fmt: skip
         raise UsageError(
             f"{run.overall}: no inference point with layer rows and times without doubt; a "
-            "prediction learns from layers (measure: {layers: true})"
+            f"prediction learns from layers (measure: {{layers: true}}){why}"
         )
     table = points[["model", "input_size", "batch_size", "algorithm", "gpu", "dtype"]].assign(
         setting=setting(points),
@@ -146,8 +157,24 @@ def _read(run: RunDir) -> Measured:
         table[["model", "input_size", "algorithm", "gpu", "dtype", "setting"]], on="point_id"
     )
     controls = good.reindex(columns=CONTROLS).astype({"control_ms": float})
-    doubtful, notes = len(inference) - len(good), tuple(data.of_earlier_files())
-    return Measured(table, joined, doubtful, notes, controls.dropna())
+    doubtful, notes = len(inference) - len(good), [*data.of_earlier_files()]
+    if unknown:
+        notes.append(f"{run.name}: {count(unknown, 'point')} left out: no time or shape of a layer")
+    return Measured(table, joined, doubtful, tuple(notes), controls.dropna())
+
+
+def _usable(points: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[bool]:
+    """Say of which points everything is known that a model needs: their times, and all layers'."""
+    good = _positive(layers["ms"])
+    convolves = layers["op"].astype(str).str.startswith("conv")
+    for name in _NEEDED:
+        good &= _positive(layers[name]) | ~convolves
+    whole = good.groupby(layers["point_id"]).all().reindex(points.index, fill_value=False)
+    return whole & _positive(points["median_ms"].astype(float))
+
+
+def _positive(cells: pd.Series[float]) -> pd.Series[bool]:
+    return cells.gt(0) & cells.lt(math.inf)
 
 
 def setting(points: pd.DataFrame) -> pd.Series[str]:
@@ -180,6 +207,7 @@ def _layers(run: RunDir) -> pd.DataFrame:
     numbers: dict[str, Any] = dict.fromkeys((*WORK, "median_ms"), "float64")
     names = {*kinds, *numbers}
     table = pd.read_csv(run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers})
+    table = table.reindex(columns=list(names))
     return table.rename(columns={"median_ms": "ms"})
 
 
