@@ -112,8 +112,9 @@ def test_layers_get_the_shapes_of_their_network(tmp_path):
         (vgg_rows(32, (("features.0", 1, 64), VGG[1])), 1),
         (vgg_rows(32, (("features.1", 3, 64), VGG[1])), 1),
         (vgg_rows(8), 3),
+        (vgg_rows("1e30"), 3),
     ],
-    ids=["another filter", "other channels", "no convolution", "too small an image"],
+    ids=["another filter", "other channels", "no convolution", "too small an image", "no image"],
 )
 def test_a_row_that_does_not_fit_its_network_has_no_shape(tmp_path, rows, shapeless):
     """Nothing is guessed, and the import says how many."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _STATED: Final = (
     "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w",
 )  # fmt: skip
+_MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
 
 
 def of_layer(
@@ -35,7 +36,7 @@ def of_layer(
 def _of_image(model: str, size: int, batch: int) -> Mapping[str, Row]:
     """Return the cells of each convolution that is called once; nothing for an unknown network."""
     network = _network(model)
-    if network is None or size < 1 or batch < 1:
+    if network is None or not (1 <= size <= _MOST and 1 <= batch <= _MOST):
         return {}
     import torch  # noqa: PLC0415 - `_network` found it
 
