@@ -10,7 +10,10 @@ from hpcsweep.conv.shape import ConvShape
 
 # torch's own tracing looks at such a gradient
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.parametrize(("algorithm", "nhwc"), [("gemm", False), ("winograd", True)])
+@pytest.mark.parametrize(
+    ("algorithm", "nhwc"),
+    [pytest.param("gemm", False, marks=pytest.mark.slow), ("winograd", True)],
+)
 def test_the_operator_passes_torchs_own_checks(backend, algorithm, nhwc):
     """Schema, autograd registration, fake tensors, and tracing with gradients."""
     layout = torch.channels_last if nhwc else torch.contiguous_format

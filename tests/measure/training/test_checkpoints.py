@@ -99,9 +99,9 @@ def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tm
     "spoil",
     [
         lambda state: state.pop("rng_python"),
-        lambda state: state["trainer"].clear(),
-        lambda state: state.pop("best"),
-        lambda state: state["learned"][0].update(other=1),
+        pytest.param(lambda state: state["trainer"].clear(), marks=pytest.mark.slow),
+        pytest.param(lambda state: state.pop("best"), marks=pytest.mark.slow),
+        pytest.param(lambda state: state["learned"][0].update(other=1), marks=pytest.mark.slow),
         lambda state: state["trainer"]["optimizer"]["param_groups"].append({}),
     ],
 )
