@@ -49,7 +49,7 @@ SWEEP: Final = """
 workload: inference
 axes:
   model: [{models}]
-  input_size: {{start: 64, stop: 240, num: {sizes}}}
+  input_size: {{start: 48, stop: 160, num: {sizes}}}
   algorithm: [auto, {other}]
   num_threads: [1]
 measure: {{repeats: {visits}, warmup: 3, iterations: 30, layers: false, numerics: false}}

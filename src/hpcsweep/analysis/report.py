@@ -120,6 +120,7 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     rows = data.numbers(data.rows, metric)
     table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]].assign(
         algorithm=rows["algorithm"].astype(str),
+        valid=dataset.valid(rows),
         doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
     )
     keys = _keys(table)
@@ -134,11 +135,13 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
 
 
 def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the rows that count: reliable visits, or all of an algorithm that has none."""
+    """Return the rows that count: valid visits, or all of an algorithm that has none.
+
+    A noisy one counts: what varies between the visits is in the verdict, and its own noise, too.
+    """
     found = table.assign(group=table.groupby(list(keys), dropna=False, sort=False).ngroup())
-    reliable = ~found["doubtful"]
-    any_reliable = reliable.groupby([found["group"], found["algorithm"]]).transform("any")
-    return found[reliable | ~any_reliable]
+    any_valid = found["valid"].groupby([found["group"], found["algorithm"]]).transform("any")
+    return found[found["valid"] | ~any_valid]
 
 
 def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, Fastest]:
