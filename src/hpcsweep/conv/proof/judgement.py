@@ -46,7 +46,8 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
     if expected.algorithm:
         found = kernels.recognise(seen.kernels)
         if found.grade(expected.algorithm) is kernels.Grade.CONTRADICTED:
-            return f"ran {kernel_word(found.by)}, which is of {found}"
+            other = found.against(expected.algorithm)
+            return f"ran {kernel_word(other)}, which is of {kernels.recognise([other])}"
     # a profiler that recorded no kernel at all has not seen that one is missing
     needed = [(group, seen.names) for group in expected.must]
     needed += [(group, seen.computing) for group in expected.kernels if seen.computing]

@@ -50,6 +50,11 @@ _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same 
 _CUDNN, _MIOPEN, _ANY = "cudnn", "miopen", "any"
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
+_NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention"
+_HELPS: Final = (
+    r"[nN]chw\w*(Padding|Folded)|flip_filter|tensor_reorder|set_array|rocclr|[sS]ub[tT]ensorOp"
+    r"|_reduction|[bB]atch_?[nN]orm"
+)
 # The first line that fits counts, so that Winograd's products and names of GEMMs come in order.
 KINDS: Final = (
     # what prepares, and is the algorithm's own
@@ -66,8 +71,8 @@ KINDS: Final = (
         r"|[iI]mplicit[gG]emm_?[vV]\d", _MIOPEN, (_IMPLICIT,)),
     Kind(r"(2ck|ck::).*(conv|bwd_weight|bwd_data)|(2ck|ck::).*[gG]ridwise[gG]emm.*(Conv|conv)",
         _MIOPEN, (_IMPLICIT,)),
-    Kind(r"naive_conv|miopenGcnAsmConv|gcnAsmConv|MIOpenConvUni|MIOpenCv(Fwd|Bwd|BwdWrW)|MIOpenConv"
-        r"|gcnAsmBwdWrW|conv\d+x\d+(u|_wheel)", _MIOPEN, ("direct",)),
+    Kind(r"naive_conv|miopenGcnAsmConv|gcnAsmConv|MIOpen(Group)?Conv|MIOpenCv(Fwd|Bwd)|MIOpenCDFGen"
+        r"|gcnAsmBwdWrW|conv\d+x\d+(u|_wheel|c\d)", _MIOPEN, ("direct",)),
     # NVIDIA
     Kind(r"winograd_nonfused|winograd(Forward|Wgrad|Dgrad)(Data|Filter|Output|Delta)", _CUDNN,
         ("winograd_nonfused",), products=True),
@@ -77,9 +82,9 @@ KINDS: Final = (
     Kind(r"explicit_convolve", _CUDNN, (_GEMM,), products=True),
     Kind(r"precomputed_convolve", _CUDNN, (_PRECOMP,)),
     Kind(r"implicit_convolve", _CUDNN, (_IMPLICIT,)),
-    Kind(r"(dgrad|wgrad)\w*_(alg|engine)|dgrad2d|wgrad2d_(alg|c\d|k\d)", _CUDNN, (_IMPLICIT,)),
     Kind(r"conv2d_grouped_direct|conv2d_c\d+_k\d+|(dgrad|wgrad)2d_grouped_direct|depthwise|dw_conv",
         _CUDNN, (_IMPLICIT, _PRECOMP, "direct")),
+    Kind(r"(dgrad|wgrad)\w*_(alg|engine)|dgrad2d|wgrad2d_(alg|c\d|k\d)", _CUDNN, (_IMPLICIT,)),
     Kind(r"s?[hi]?\d*_?s?cudnn_\d+x\d+|scudnn|[hi]\d+cudnn|s\d+cudnn|fp16_s?cudnn", _CUDNN,
         (_PRECOMP,)),
     Kind(r"(xmma|cutlass|cudnn|gcgen|sm\d+)\w*.*(fprop|dgrad|wgrad|implicit_?gemm)", _CUDNN,
@@ -93,22 +98,32 @@ KINDS: Final = (
 
 @dataclass(frozen=True)
 class Recognition:
-    """The algorithms that a call's kernels may belong to, and those kernels that nobody knows.
+    """What the kernels of a call, of one direction, say of its algorithm.
 
-    `by` is the kernel that tells; empty where none does.
+    `telling` are those that say something, each with the algorithms that it may belong to;
+    `unknown` those that the table does not name.
     """
 
-    algorithms: frozenset[str] = frozenset()
-    by: str = ""
+    telling: tuple[tuple[str, frozenset[str]], ...] = ()
     unknown: tuple[str, ...] = ()
+
+    @property
+    def algorithms(self) -> frozenset[str]:
+        """Those that all kernels may belong to; where they disagree, each of theirs."""
+        every = [names for _, names in self.telling] or [frozenset[str]()]
+        return frozenset.intersection(*every) or frozenset.union(*every)
+
+    def against(self, claimed: str) -> str:
+        """Return the first kernel that does not belong to an algorithm that is claimed, or ""."""
+        names = _CLAIMS.get(claimed, {claimed})
+        return next((kernel for kernel, of in self.telling if not of & names), "")
 
     def grade(self, claimed: str) -> Grade:
         """Return what this says of an algorithm that is claimed."""
-        names = _CLAIMS.get(claimed, {claimed})
-        if self.algorithms and not self.algorithms & names:
+        if self.against(claimed):
             return Grade.CONTRADICTED
-        alone = bool(self.algorithms) and self.algorithms <= names and not self.unknown
-        return Grade.RECOGNISED if alone else Grade.COMPATIBLE
+        alone = bool(self.telling) and self.algorithms <= _CLAIMS.get(claimed, {claimed})
+        return Grade.RECOGNISED if alone and not self.unknown else Grade.COMPATIBLE
 
     def __str__(self) -> str:
         return " or ".join(sorted(self.algorithms)) or "unknown"
@@ -117,26 +132,32 @@ class Recognition:
 @lru_cache(maxsize=10_000)
 def kind_of(kernel: str) -> Kind | None:
     """Return the line of the table that names a kernel."""
+    if re.search(_NO_CONVOLUTION, kernel):
+        return None
     return next((kind for kind in KINDS if kind.names(kernel)), None)
 
 
 def recognise(kernels: Iterable[str]) -> Recognition:
     """Return the algorithm of a call from its kernels' full names, those of one direction.
 
-    Kernels that tell have to agree; where they do not, as in calls of two gradients, each of their
-    algorithms may be meant. An im2col and a product are explicit GEMM.
+    What prepares a convolution proves none: it tells only beside a product of matrices, so that an
+    im2col and a product are explicit GEMM; an im2col tells beside all that convolves. A product
+    tells where nothing else has one inside.
     """
     named = [(kernel, kind_of(kernel)) for kernel in kernels]
-    unknown = tuple(kernel for kernel, kind in named if kind is None and not helps(kernel))
+    unknown = tuple(kernel for kernel, kind in named if kind is None and not _is_helper(kernel))
     known = [(kernel, kind) for kernel, kind in named if kind is not None]
-    deciding = [(kernel, kind) for kernel, kind in known if kind.decides]
-    if deciding and not any(kind.products for _, kind in deciding):
-        deciding += [(kernel, kind) for kernel, kind in known if not kind.decides and kind.products]
-    if not (telling := deciding or known):
-        return Recognition(unknown=unknown)
-    every = [frozenset(kind.algorithms) for _, kind in telling]
-    shared = frozenset.intersection(*every) or frozenset.union(*every)
-    if unknown and not deciding:
-        return Recognition(unknown=unknown)
-    kernel = next(name for name, kind in telling if shared.intersection(kind.algorithms))
-    return Recognition(shared, kernel, unknown)
+    telling = [(kernel, kind) for kernel, kind in known if kind.decides]
+    products = [(kernel, kind) for kernel, kind in known if kind.products and not kind.decides]
+    if telling:
+        telling += [] if any(kind.products for _, kind in telling) else products
+        unfolds = [one for one in known if one[1].algorithms == (_GEMM,) and not one[1].products]
+        telling += unfolds
+    elif products and not unknown:
+        telling = known
+    found = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
+    return Recognition(tuple(found), unknown)
+
+
+def _is_helper(kernel: str) -> bool:
+    return helps(kernel) or re.search(_HELPS, kernel) is not None
