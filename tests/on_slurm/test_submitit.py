@@ -89,6 +89,7 @@ def log(submission: SubmissionDir) -> str:
     return "".join(path.read_text() for path in submission.submitit.glob("*.out"))
 
 
+@pytest.mark.slow
 def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
     """Rows, journal and environment are those of any launcher; GPUs are what was asked for."""
     for gpu in ("v100", "l40"):
@@ -174,6 +175,7 @@ def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: 
     assert sorted(tries(desk).values()) == [1] * 20
 
 
+@pytest.mark.slow
 def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
     """Four of six go in, exit code 8; what did not go in leaves no pickle."""
     profile(desk, "small", "account: small\nsetup: ['sleep 600']\n")

@@ -102,6 +102,7 @@ def _read(load: Callable[[Path], Any], path: Path, error: type[BadInput]) -> Any
         return None
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=200) | st.text(max_size=80).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     """Of sweeps and of profiles."""
@@ -132,6 +133,7 @@ def _told(model: type[sweep_file.SweepFile], data: Any) -> str | None:
         return None
 
 
+@pytest.mark.slow
 @given(data=anything | _shaped(SWEEP_KEYS) | sweeps)
 def test_the_model_of_some_axes_reads_what_the_whole_one_reads(tmp_path: Path, data: Any) -> None:
     """A file without mistakes is checked against a model of its own axes only."""

@@ -79,6 +79,7 @@ def assert_as_written(path: Path, read: Callable[[], Any], expected: Any) -> Non
         assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["overall", "layers", "samples"])
 def test_of_a_shard_every_intact_row_is_kept_and_none_invented(
     folder: damage.Folder, step: int, name: str
@@ -145,6 +146,7 @@ def test_an_entry_of_a_journal_is_as_it_was_written_or_named(folder: damage.Fold
             assert len(entries) >= complete
 
 
+@pytest.mark.slow
 def test_what_waits_is_never_sent_again(folder: damage.Folder, step: int) -> None:
     """Whichever byte of the files of its submission is damaged."""
     _, submission = folder.run.submissions()

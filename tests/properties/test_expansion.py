@@ -281,6 +281,7 @@ def test_an_id_prepared_in_pieces_is_the_id_of_the_point(
     assert len({each.point_id for each in points}) == len(points)
 
 
+@pytest.mark.slow
 @given(raw=sweep_files(), n=st.integers(1, 4))
 def test_a_sample_is_spread_evenly_over_what_the_constraints_leave(
     tmp_path: Path, raw: Raw, n: int
