@@ -239,7 +239,7 @@ def sparse_peaks() -> Figure:
 
 
 def roofline() -> Figure:
-    """Draw the sample export, as `hpcsweep roofline --sample --out` does."""
+    """Draw the sample export, as `hpcsweep roofline --example --out` does."""
     figure = plt.figure(figsize=(8.5, 6.4), layout="constrained")
     found = model.read([model.sample()])
     chart.fill(figure, found, found.export.work)

@@ -1,4 +1,4 @@
-"""Writes the sample export of `hpcsweep roofline --sample`: computed, not measured.
+"""Writes the sample export of `hpcsweep roofline --example`: computed, not measured.
 
 ::
 

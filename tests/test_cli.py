@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from hpcsweep.cli import main
@@ -134,10 +135,9 @@ def test_examples_in_help_keep_their_lines(desk, command):
         assert "\n        hpcsweep collect quickstart\n" in shown
 
 
-@pytest.mark.parametrize("command", [[], ["cluster"], ["data"]])
-def test_no_command_shows_the_help_and_is_no_error(desk, command):
+def test_no_command_shows_the_help_and_is_no_error(desk):
     """On stdout, with exit code 0."""
-    done = desk.run_process(*command)
+    done = desk.run_process()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: ")
 
@@ -148,13 +148,25 @@ def test_help_lists_each_command_by_its_purpose_and_cuts_none(desk):
     assert [line for line in lines if "..." in line] == []
     assert [line for line in lines if line.endswith(":")] == ["Run:", "Read:", "Decide:"]
     assert {line.split()[0] for line in lines if line.startswith("  ")} == {*main.commands}
+    assert len(main.commands) <= 22
+
+
+def test_an_option_has_one_meaning():
+    """The same words of help wherever it is, but for what is said of the command at hand."""
+    says: dict[str, set[str]] = {}
+    for command in main.commands.values():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                says.setdefault(option.opts[0], set()).add(option.help or "")
+    several = {name for name, texts in says.items() if len(texts) > 1}
+    own = {"--metric", "--cluster", "--dry-run", "--watch", "--by", "--out", "--format", "--status"}
+    assert several <= own | {"--all"}  # --all: nothing of a list is left out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("submit",), "Missing argument 'SPEC' (see `hpcsweep submit --help`)"),
-        (("data", "get"), "Missing argument"),
         (("status", "--jsn"), "did you mean"),
         (("status", "--results", "x"), "--results belongs before the command: hpcsweep --results"),
         (("status", "--debug"), "--debug belongs before the command: hpcsweep --debug ... status"),

@@ -307,7 +307,7 @@ def _answers(program: str) -> Callable[[Place], list[bytes]]:
     return lambda _place: slurm_answers.ANSWERS[program]
 
 
-_CLUSTER = (("cluster", "discover", "--stdout"), ("doctor", "--cluster", "l40"))
+_CLUSTER = (("discover", "--out", "-"), ("doctor", "--cluster", "l40"))
 TARGETS: dict[str, Target] = {
     one.name: one
     for one in (

@@ -26,7 +26,7 @@ EXTRAS: Final[Mapping[str, Extra]] = {
     "measure": Extra(
         packages={"torch": "torch", "torchvision": "torchvision"},
         serves="measuring with this Python, here or in jobs: no row but those of workload noop; "
-        "verify, data get",
+        "verify, submit --download",
     ),
     "nvidia": Extra(
         packages={"pynvml": "nvidia-ml-py"},

@@ -79,7 +79,9 @@ def test_noise_is_no_reason_to_leave_a_point_out(tmp_path):
     }
     found = best.read(layered(tmp_path, REPEATED, changes=changes))
     assert set(found.maps[found.table["map"][0]].values()) == {"gemm"}
-    assert "6 unreliable points left out (algorithm_mismatch); --all takes them" in found.notes
+    assert (
+        "6 unreliable points left out (algorithm_mismatch); --unreliable takes them" in found.notes
+    )
 
 
 def test_a_training_sweep_is_refused(tmp_path):

@@ -46,15 +46,14 @@ CALLS: dict[str, tuple[str, int]] = {
     "best": ("demo --out map.yaml", 0),
     "compare": ("demo demo", 0),
     "predict": ("--check demo", 0),
-    "plot": ("demo --x input_size --summary s.csv", 0),
-    "roofline": ("--sample --summary r.csv", 0),
+    "plot": ("demo --x input_size --out s.csv", 0),
+    "roofline": ("--example --out r.csv", 0),
     "retry": ("noop", 0),
     "logs": ("noop", 0),
     "cancel": ("noop", 0),
     "verify": ("small.yaml", 0),
     "doctor": ("", 0),
-    "data get": ("noop.yaml", 0),
-    "cluster discover": ("", 9),
+    "discover": ("", 9),
 }
 
 

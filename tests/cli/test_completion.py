@@ -38,6 +38,17 @@ def test_what_was_measured_is_completed(measured):
     assert offered(desk, f"hpcsweep retry sweep --point {first[:9]}") == [f"plain,{first}"]
 
 
+def test_columns_are_completed(layered_desk):
+    """Those of the sweep that is named, else all; the last one of several; of layers theirs."""
+    known = offered(layered_desk, "hpcsweep report demo --metric mea")
+    assert known == ["plain,mean_ms"]
+    assert "plain,energy_j" in offered(layered_desk, "hpcsweep plot --y energy")
+    one = offered(layered_desk, "hpcsweep compare demo demo --where algorithm=gemm,input_s")
+    assert one == ["plain,algorithm=gemm,input_size"]
+    assert "plain,unique_key" in offered(layered_desk, "hpcsweep layers demo --where uni")
+    assert offered(layered_desk, "hpcsweep report demo --where uni") == []
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_its_script(desk, shell):
     """As the documentation says; bash runs it here."""

@@ -33,7 +33,7 @@ def test_the_plot_command_writes_table_picture_csv_and_json(plotted):
     """The same values everywhere."""
     desk = Desk(plotted.path.parent.parent)
     arguments = ("--x", "num_threads", "--by", "algorithm,batch_size", "--baseline=num_threads=1")
-    outputs = ("--out", "x.png", "--summary", "x.csv", "--json")
+    outputs = ("--out", "x.png", "--out", "x.csv", "--json")
     done = desk.run_process("plot", "demo", *arguments, *outputs)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_a_wrong_plot_is_told_in_a_line(plotted):
 
 def test_the_json_of_a_roofline_is_pure_and_holds_pieces_sums_and_total(desk, step):
     """For machines; what was written is a part of it."""
-    done = desk.run_process("roofline", step, "--gpu", "a100", "--json", "--summary", "s.csv")
+    done = desk.run_process("roofline", step, "--gpu", "a100", "--json", "--out", "s.csv")
     record = json.loads(done.stdout)
     assert (len(record["pieces"]), len(record["groups"])) == (98, 34)
     assert record["total"]["flops"] == ncufiles.flops(ncufiles.step())
@@ -78,7 +78,7 @@ def test_the_json_of_a_roofline_is_pure_and_holds_pieces_sums_and_total(desk, st
         (("k.csv", "--gpu", "v10"), "did you mean 'v100'"),
         (("k.csv", "--gpu", "l40", "--out", "k.jpeg"), "pictures end in .png"),
         (("k.csv", "--gpu", "l40", "--out", "no/k.png"), "there is no folder"),
-        (("k.csv", "--gpu", "l40", "--summary", "no/k.csv"), "No such file"),
+        (("k.csv", "--gpu", "l40", "--out", "no/k.csv"), "No such file"),
         (("k.csv", "--gpu", "l40", "--layers"), "--layers is for sweeps"),
         (("missing.csv", "--gpu", "l40"), "missing.csv: No such file"),
         (("k.csv", "k.csv", "--gpu", "l40"), "give one export"),
@@ -98,20 +98,21 @@ def test_a_roofline_that_cannot_be_drawn_is_told_in_a_line(desk, arguments, word
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_the_metrics_to_collect_are_printed_for_both_profilers(desk):
+def test_the_counters_to_collect_are_printed_for_both_profilers(desk):
     """As their command line, or their input file, takes it."""
-    shown = desk.run("roofline", "--metrics", "ncu")
+    shown = desk.run("roofline", "--counters", "ncu")
     assert shown.stdout.startswith("gpu__time_duration.sum,dram__bytes.sum,smsp__sass")
     assert "sm__ops_path_tensor_src_" in shown.stderr
-    assert desk.run("roofline", "--metrics", "rocprof").stdout.startswith("pmc: SQ_INSTS_VALU")
+    assert desk.run("roofline", "--counters", "rocprof").stdout.startswith("pmc: SQ_INSTS_VALU")
 
 
 def test_plot_draws_the_slowest_layers(layered_desk):
     """The same table as `layers` prints, and a picture of it."""
-    options = ("--top", "3", "--where", "input_size=64", "--metric", "median_ms")
-    drawn = layered_desk.run("plot", "demo", "--layers", *options, "--out", "x.svg")
+    options = ("--top", "3", "--where", "input_size=64")
+    drawn = layered_desk.run("plot", "demo", "--layers", *options, "--y=median_ms", "--out=x.svg")
     assert drawn.returncode == 0, drawn.stderr
-    assert drawn.stdout.startswith(layered_desk.run("layers", "demo", *options).stdout)
+    table = layered_desk.run("layers", "demo", *options, "--metric", "median_ms").stdout
+    assert drawn.stdout.startswith(table)
     assert "winograd</text>" in (layered_desk.folder / "x.svg").read_text()
     by_op = layered_desk.run("plot", "demo", "--layers", "--by", "op", "--format", "csv").stdout
     assert by_op.splitlines()[1].startswith("conv2d,3,")
@@ -126,10 +127,10 @@ def test_what_a_picture_of_layers_does_not_have_is_refused(layered_desk, option)
 
 @pytest.mark.parametrize("form", ["csv", "md", "latex", "json"])
 def test_a_plot_has_every_form(plotted, form):
-    """CSV as in the file that --summary writes; other forms have the table of the terminal."""
+    """CSV as in the file that --out writes; other forms have the table of the terminal."""
     desk = Desk(plotted.path.parent.parent)
-    options = ("plot", "demo", "--metric", "throughput_ips", "--x", "batch_size", "--by=algorithm")
-    done = desk.run(*options, "--format", form, "--summary", "s.csv")
+    options = ("plot", "demo", "--y", "throughput_ips", "--x", "batch_size", "--by=algorithm")
+    done = desk.run(*options, "--format", form, "--out", "s.csv")
     assert (done.returncode, done.stderr) == (0, "" if form == "json" else "   s.csv\n")
     wanted = {
         "csv": (desk.folder / "s.csv").read_text(),

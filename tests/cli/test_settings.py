@@ -27,10 +27,10 @@ MISTAKES = [
     ("submit.sample = true", "submit.sample: found true, needs a whole number", ""),
     ("submit.max_gpu_hours = '1'", "submit.max_gpu_hours: found '1', needs a number", ""),
     (f"submit.max_gpu_hours = 1{'0' * 400}", "submit.max_gpu_hours: found 1000", "too large"),
-    ("submit.check = 'no'", "submit.check: found 'no', needs true or false", ""),
+    ("submit.doctor = 'no'", "submit.doctor: found 'no', needs true or false", ""),
     ("submit.cluster = [1]", "submit.cluster: found a list, needs text", ""),
     ("layers.format = 'pdf'", "layers.format: found 'pdf', 'pdf' is not one of", "md"),
-    ("data.get.too = 'x'", "data.get.too: unknown key", "did you mean 'to'?"),
+    ("discover.outt = 'x'", "discover.outt: unknown key", "did you mean 'out'?"),
     ("results = ", "not TOML: ", ""),
     ("submit.again = true", "submit.again: only the command line gives it", ""),
     ("retry.break_lock = true", "retry.break_lock: only the command line", ""),
@@ -95,8 +95,8 @@ def test_each_source_goes_before_the_one_below_it(desk, config):
     assert found["submit.allow_node"] == (
         ["n1", "n2"], "environment: HPCSWEEP_SUBMIT_ALLOW_NODE",
     )  # fmt: skip
-    assert "submit.check" not in found
-    assert shown(desk, "config", "submit")["submit.check"] == (True, "default")
+    assert "submit.doctor" not in found
+    assert shown(desk, "config", "submit")["submit.doctor"] == (True, "default")
     found = shown(desk, "--results", "mine", "config", HPCSWEEP_SUBMIT_WORKERS="4")
     assert found["results"] == ("mine", "command line")
     assert found["submit.workers"] == (4, "environment: HPCSWEEP_SUBMIT_WORKERS")
@@ -192,7 +192,7 @@ def test_each_variable_and_each_key_of_a_file_is_the_one_that_click_reads(desk, 
         finally:
             del os.environ[settings.variable(loc)]
     assert by_hand == {
-        "submit.again", "estimate.again", "submit.break_lock", "retry.break_lock",
+        "submit.again", "submit.join", "estimate.again", "submit.break_lock", "retry.break_lock",
         "collect.break_lock",
     }  # fmt: skip
 

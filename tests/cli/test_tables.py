@@ -46,12 +46,3 @@ def test_report_compares_any_column_of_the_rows_that_are_asked_for(layered_desk)
     for wrong, words in (("mean", "did you mean 'mean_ms'"), ("input_size", "is an axis")):
         refused = layered_desk.run("report", "demo", "--metric", wrong)
         assert (refused.returncode, words in refused.stderr) == (2, True)
-
-
-def test_report_shows_the_slowest_layers_if_asked(layered_desk):
-    """Below its own table, and in its record."""
-    options = ("report", "demo", "--layers", "--top", "2", "--where", "input_size=64")
-    told = layered_desk.run(*options).stdout
-    assert told.index("demo: median ms of one pass") < told.index("demo: slowest by layer, ms")
-    record = json.loads(layered_desk.run(*options, "--json").stdout)
-    assert [row["layer"] for row in record["layers"]["rows"]] == ["conv1", "conv2"]

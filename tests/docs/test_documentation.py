@@ -28,7 +28,7 @@ INLINE = re.compile(r"`([^`]+)`")
 FOREIGN = {  # options of other programs that sentences name
     *("--deadline", "--exclude", "--mem", "--name", "--time"),  # sbatch
     *("--cache-control", "--clock-control", "--export", "--kernel-name", "--launch-count"),  # ncu
-    *("--nvtx-include", "--page", "--set"),
+    *("--nvtx-include", "--page", "--set", "--metrics"),
     "--kernel-trace",  # rocprofv3
     "--restore-session",  # ReFrame
     "--disasters",  # benchmarks/disasters.py

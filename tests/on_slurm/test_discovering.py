@@ -62,7 +62,7 @@ def test_every_gpu_type_gets_a_profile_that_the_doctor_passes(
     cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
 ):
     """Partition, feature, GRES, time and shares are this cluster's; accounts are left open."""
-    assert not main(["cluster", "discover"], standalone_mode=False)
+    assert not main(["discover"], standalone_mode=False)
     for gpu, node in NODES.items():
         found = profile.load(gpu)
         assert found.path.parent.name == "cluster_profiles"
@@ -80,21 +80,21 @@ def test_every_gpu_type_gets_a_profile_that_the_doctor_passes(
 def test_a_profile_that_exists_is_kept(
     cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
 ):
-    """Unless one says --force; --stdout and --json write nothing at all."""
+    """Unless one says --force; `--out -` and --json write nothing at all."""
     mine = desk.folder / "site/v100.yaml"
     mine.parent.mkdir()
     mine.write_text("gpu: mine\n")
-    for more in ("--stdout", "--json"):
-        main(["cluster", "discover", "--out", "site", more], standalone_mode=False)
+    for out, *more in (["-"], ["site", "--json"]):
+        main(["discover", "--out", out, *more], standalone_mode=False)
     assert [path.name for path in mine.parent.iterdir()] == ["v100.yaml"]
     capsys.readouterr()
     for _ in range(2):
-        main(["cluster", "discover", "--out", "site"], standalone_mode=False)
+        main(["discover", "--out", "site"], standalone_mode=False)
     out = capsys.readouterr().out
     assert "v100.yaml: exists and was kept" in out
     assert "mi250.yaml: unchanged" in out
     assert mine.read_text() == "gpu: mine\n"
-    main(["cluster", "discover", "--out", "site", "--force"], standalone_mode=False)
+    main(["discover", "--out", "site", "--force"], standalone_mode=False)
     assert profile.load(mine).gpu == "v100"
 
 
@@ -102,7 +102,7 @@ def test_json_holds_what_would_be_written(
     cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
 ):
     """Pure JSON on stdout."""
-    main(["cluster", "discover", "--json"], standalone_mode=False)
+    main(["discover", "--json"], standalone_mode=False)
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["profiles"]}
     assert set(found) == set(NODES)
     assert found["l40s"]["nodes"] == ["l40sn1"]
@@ -113,7 +113,7 @@ def test_a_closed_partition_is_not_chosen(cluster: Lab, desk: Desk):
     """The next best one that holds the nodes is."""
     cluster.run("scontrol", "update", "PartitionName=v100", "State=DOWN")
     try:
-        main(["cluster", "discover"], standalone_mode=False)
+        main(["discover"], standalone_mode=False)
     finally:
         cluster.run("scontrol", "update", "PartitionName=v100", "State=UP")
     assert profile.load("v100").partition == "all"

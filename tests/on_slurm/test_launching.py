@@ -103,7 +103,7 @@ def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
     assert (done.returncode, "write `partition: gpu`" in done.stderr) == (5, True)
     done = desk.run(
-        "submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-check", TMPDIR=str(desk.folder)
+        "submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-doctor", TMPDIR=str(desk.folder)
     )
     assert (done.returncode, "`partition`" in done.stderr) == (7, True)
     assert job_numbers() <= before

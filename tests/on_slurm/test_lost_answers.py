@@ -133,7 +133,7 @@ def test_while_slurm_is_silent_they_count_as_live(bare_cluster: Lab, desk: Desk)
     path = os.environ["PATH"]
     os.environ["PATH"] = "/nonexistent"
     try:
-        told = desk.run("submit", "s.yaml", "--cluster", "gated", "--no-check")
+        told = desk.run("submit", "s.yaml", "--cluster", "gated", "--no-doctor")
     finally:
         os.environ["PATH"] = path
     assert "4 points are already queued or running" in told.stdout, told.stderr

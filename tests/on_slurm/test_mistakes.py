@@ -143,20 +143,20 @@ def test_a_mistake_is_told_before_anything_enters_the_queue(cluster: Lab, desk: 
     told = str(caught.value)
     assert found in told
     assert advice in told
-    assert "--no-check" in told
+    assert "--no-doctor" in told
     assert job_numbers() <= before
     assert desk.sweep("s").submissions() == []
 
 
 @pytest.mark.usefixtures("_partitions")
 def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
-    """Slurm itself is asked, with --no-check: it refuses, or lets the job wait for ever."""
+    """Slurm itself is asked, with --no-doctor: it refuses, or lets the job wait for ever."""
     waiting = {}
     for number, (name, (text, _, _)) in enumerate(MISTAKES.items()):
         _write(desk, text)
         desk.spec(SPEC.replace("name: s", f"name: s{number}"), "n.yaml")
         try:
-            _hpcsweep("submit", "n.yaml", "--cluster", "bad", "--no-check")
+            _hpcsweep("submit", "n.yaml", "--cluster", "bad", "--no-doctor")
         except SchedulerError:
             continue
         (submission,) = desk.sweep(f"s{number}").submissions()

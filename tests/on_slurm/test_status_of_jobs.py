@@ -67,7 +67,7 @@ def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
 
 def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
     """A closed partition takes jobs that never start."""
-    sent = desk.run("submit", "s.yaml", "--cluster", "vain", "--no-check")
+    sent = desk.run("submit", "s.yaml", "--cluster", "vain", "--no-doctor")
     assert sent.returncode == 0, sent.stderr
     (submission,) = desk.sweep("s").submissions()
     cluster.wait_for("the reason", lambda: "will not start" in desk.run("status").stdout)

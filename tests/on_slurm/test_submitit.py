@@ -270,6 +270,6 @@ def test_a_folder_whose_name_slurm_would_expand_is_refused(cluster: Lab, desk: D
 def test_a_refusal_of_slurm_is_told_in_its_words(cluster: Lab, desk: Desk):
     """The profile's key is named, and nothing is left behind."""
     profile(desk, "typo", "partition: gpuu\n")
-    done = desk.run("submit", "s.yaml", "--cluster", "typo", "--no-check")
+    done = desk.run("submit", "s.yaml", "--cluster", "typo", "--no-doctor")
     assert (done.returncode, "`partition`" in done.stderr) == (7, True)
     assert desk.sweep("s").submissions() == []

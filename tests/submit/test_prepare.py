@@ -9,8 +9,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from hpcsweep import files
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import Refused, ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import manifest, rundir, typed_json
 from hpcsweep.store.state import PointStatus
@@ -93,26 +95,26 @@ def test_the_commit_of_the_sweep_file_is_kept(desk):
     assert told == [(None, None), (sha, False), (sha, True)]
 
 
-def test_two_sweep_files_of_one_name_are_told(desk):
-    """They share a folder; a copy, an edited file, a retry and a file that is gone are no news."""
+def test_a_second_sweep_file_of_one_name_is_refused(desk):
+    """They share a folder; a copy, an edited file, a retry, a file that is gone are none."""
     first, other = desk.folder / "sweep.yaml", desk.folder / "other" / "sweep.yaml"
     other.parent.mkdir()
 
-    def told(file: Path, models: str, **more: Any) -> list[str]:
+    def send(file: Path, models: str, **more: Any) -> None:
         file.write_text(TEN.replace("a, b", models))
-        asked = request.make(sweep_file.load(file), profile.load("local"))
-        asked, notes = replace(asked, **more), []
-        prepare.warn_same_name(desk.sweep(), asked, notes.append)
+        asked = replace(request.make(sweep_file.load(file), profile.load("local")), **more)
+        prepare.check_same_name(desk.sweep(), asked)
         assert prepare.prepare(desk.sweep(), asked).submission
-        return notes
 
-    assert told(first, "a") == told(first, "a, b") == told(other, "a, b") == []
-    (note,) = told(first, "c")
-    assert f"also holds results of {other}, another sweep of this name" in note
-    assert "give one of them another `name`, or use --results" in note
-    assert told(other, "d", again=frozenset(PointStatus)) == []
+    for file, models in ((first, "a"), (first, "a, b"), (other, "a, b")):
+        send(file, models)
+    with pytest.raises(Refused) as told:
+        send(first, "c")
+    assert f"holds results of {other}, another sweep of this name: give one" in str(told.value)
+    send(first, "c", options=request.Options(join=True))
+    send(other, "d", again=frozenset(PointStatus))
     first.unlink()
-    assert told(other, "e") == []
+    send(other, "e")
 
 
 SECRETS = """\

@@ -32,7 +32,7 @@ def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):
         "hpcsweep: sweep: no point of this sweep matches profile v100: the sweep asks for gpu: "
         "a100, h100; the profile has gpu: v100\n"
     )
-    for command in (["submit", "--no-check"], ["submit", "--dry-run"], ["estimate"], ["expand"]):
+    for command in (["submit", "--no-doctor"], ["submit", "--dry-run"], ["estimate"], ["expand"]):
         done = desk.run(*command, "sweep.yaml", "--cluster", "v100.yaml")
         assert (done.returncode, done.stderr, done.stdout) == (2, told, "")
     assert not desk.results.exists()

@@ -112,14 +112,14 @@ def test_the_headline_counts_what_is_not_valid():
     row = {"status": "ok", "valid": "false", "flags": "very_noisy;host_bound"}
     found = [PointState("0123456789abcdef", "a 1", row, None)]
     head = "sweep: 1 ok, 1 of them not valid: very_noisy 1"
-    assert points.table("sweep", found, 80).splitlines()[0] == head
+    assert points.table("sweep", found, (), 80).splitlines()[0] == head
 
 
 def test_a_long_reason_stands_below_its_point_on_a_narrow_terminal():
     """Nothing is cut: it says what to do."""
     why = "UsageError: " + " ".join(f"word{number}" for number in range(30))
     row = {"status": "error", "status_reason": why}
-    told = points.table("sweep", [PointState("0123456789abcdef", "a 1", row, None)], 60)
+    told = points.table("sweep", [PointState("0123456789abcdef", "a 1", row, None)], (), 60)
     assert told.split()[-31:] == why.split()
     lines = told.splitlines()
     assert lines[3] == "01234567  error   a 1"

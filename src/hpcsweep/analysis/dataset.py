@@ -174,9 +174,9 @@ class Dataset:
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
         if kept.empty:
-            text = f"{self.run.overall}: every point is unreliable ({why}); --all takes them"
+            text = f"{self.run.overall}: every point is unreliable ({why}); --unreliable takes them"
             raise UsageError(text)
-        told = f"{count(len(out), 'unreliable point')} left out ({why}); --all takes them"
+        told = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
         return kept, [*self.of_earlier_files(), *([] if out.empty else [told])]
 
     def layers(self) -> pd.DataFrame:

@@ -9,11 +9,11 @@ import os
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
-from hpcsweep import __version__, environment, files, processes
+from hpcsweep import __version__, environment, extras, files, processes
 from hpcsweep.cli import (
     answer,
     completion,
@@ -26,9 +26,8 @@ from hpcsweep.cli import (
     sweeps,
     tables,
 )
-from hpcsweep.cli.common import Commands
 from hpcsweep.cli.settings import flag
-from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError
+from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
 
 
@@ -82,8 +81,33 @@ def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoR
     sys.exit(code)
 
 
-class Program(Commands):
-    """The group of all commands, whose defaults files may set."""
+class Program(click.Group):
+    """The group of all commands, whose defaults files may set; suggests the nearest name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; `UsageError` suggests the nearest name for an unknown one."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            raise UsageError(
+                f"no command '{args[0]}'{suggest(args[0], known)} (there are: {', '.join(known)})"
+            )
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:  # what the command returns
+        """Run the command; `MissingDependency` names the extra of a package that is missing."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            told = extras.missing(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
+            if told is None:
+                raise
+            raise told from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the configuration files first."""
@@ -135,10 +159,7 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
 
 
 _PURPOSES: Final = {  # in the order of use
-    "Set up": (
-        *(init.init, settings.config, machine.doctor, machine.verify),
-        *(machine.cluster, machine.data),
-    ),
+    "Set up": (*(init.init, settings.config, machine.discover, machine.doctor, machine.verify),),
     "Run": (
         *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
         *(sweeps.logs, sweeps.retry, sweeps.cancel),

@@ -127,9 +127,6 @@ def refuse_json(why: str) -> None:
 def everywhere(group: click.Group) -> None:
     """Give each command of a group `--json`, and print the `CommandResult` that it returns."""
     for command in group.commands.values():
-        if isinstance(command, click.Group):
-            everywhere(command)
-            continue
         command.params.append(_json_option())
         assert command.callback  # noqa: S101 - for the type checker
         command.callback = _answering(command.callback)

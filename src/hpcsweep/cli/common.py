@@ -6,15 +6,15 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import environment, extras
+from hpcsweep import environment
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, say, show
 from hpcsweep.cli.settings import ByHand, Names, flag
-from hpcsweep.errors import UsageError, suggest
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,43 +25,22 @@ if TYPE_CHECKING:
     from hpcsweep.submit.request import Options, Request
 
 
-class Commands(click.Group):
-    """A group that lists commands as they were added, and suggests the nearest one."""
+class _Form(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
+    """The forms of a table; their longer names are taken, too."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands in the order of use."""
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; `UsageError` suggests the nearest name for an unknown one."""
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            known = self.list_commands(ctx)
-            raise UsageError(
-                f"no command '{args[0]}'{suggest(args[0], known)} (there are: {', '.join(known)})"
-            )
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:  # what the command returns
-        """Run the command; `MissingDependency` names the extra of a package that is missing."""
-        try:
-            return super().invoke(ctx)
-        except ModuleNotFoundError as error:
-            told = extras.missing(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
-            if told is None:
-                raise
-            raise told from error
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the form that is meant."""
+        return super().convert({"markdown": "md", "tex": "latex"}.get(value, value), param, ctx)
 
 
-_FORMATS = ("table", "csv", "md", "latex", "json")
+_FORMATS: Final = _Form(("table", "csv", "md", "latex", "json"))
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--format`, as the argument `form`."""
     chosen = click.option(
         "--format",
-        type=click.Choice(_FORMATS),
+        type=_FORMATS,
         default="table",
         show_default=True,
         callback=_form,
@@ -85,7 +64,8 @@ where_option = click.option(
     help="Take only rows with these values. A column given twice means either value; also A!=B, "
     "A<B, A<=B, A>B, A>=B (in quotes), and A=LOW..HIGH.",
 )
-all_option = flag("--all", help="Take unreliable points, too.")
+unreliable_option = flag("--unreliable", help="Take unreliable points, too.")
+layers_option = flag("--layers", help="Show layers instead of points.")
 top_option = click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -144,9 +124,9 @@ workers_option = click.option(
     metavar="N",
     help="Measure N points side by side (local runs only).",
 )
-check_option = click.option(
-    "--no-check",
-    "check",
+doctor_option = click.option(
+    "--no-doctor",
+    "doctor",
     is_flag=True,
     default=True,
     flag_value=False,

@@ -1,4 +1,4 @@
-"""Completes the names of sweeps, profiles and points in bash, zsh and fish.
+"""Completes the names of sweeps, profiles, points and columns in bash, zsh and fish.
 
 click writes the scripts of the shells; here is what the arguments of all commands may be.
 """
@@ -34,17 +34,16 @@ class _Name(Names):
     ) -> list[CompletionItem]:
         """Return the names that begin so; where there is none, let the shell look for files."""
         found: list[CompletionItem] = []
+        before, comma, last = incomplete.rpartition(",")
         with suppress(HpcsweepError, OSError):
-            names = self._known(ctx)
-            found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+            names = [name for name in self._known(ctx) if name.startswith(last)]
+            found = [CompletionItem(f"{before}{comma}{name}") for name in names]
         return found or [CompletionItem(incomplete, type="file")] * self._files
 
 
 def complete_in(group: click.Group) -> None:
     """Let the arguments of all commands of a group be completed, by their names."""
     for command in group.commands.values():
-        if isinstance(command, click.Group):
-            complete_in(command)
         for param in command.params:
             if param.name in _KNOWN and type(param.type) in {Names, type(click.STRING)}:
                 known = _KNOWN[param.name]
@@ -78,6 +77,23 @@ def _points(ctx: click.Context) -> Iterable[str]:
                     yield from ids
 
 
+def _columns(ctx: click.Context) -> Iterable[str]:
+    """Return the columns of the table that the command reads, or those that such a table has."""
+    from hpcsweep.catalog import columns
+
+    layers = "layers" in {
+        ctx.command.name,
+        *(name for name, on in ctx.params.items() if on is True),
+    }
+    name = ctx.params.get("sweep") or ctx.params.get("first")
+    for run in _runs(ctx):
+        path = run.layers if layers else run.overall
+        if run.name == name and path.is_file():
+            with path.open(encoding="utf-8") as file:
+                return file.readline().strip().split(",")
+    return [column.name for column in (columns.LAYERS if layers else columns.OVERALL)]
+
+
 def _runs(ctx: click.Context) -> list[RunDir]:
     from hpcsweep.store import rundir
 
@@ -93,4 +109,5 @@ _KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {
     "others": _measured,
     "point": _points,
     "what": _points,
+    **dict.fromkeys(("metric", "x", "y", "by", "where", "across", "baseline"), _columns),
 }

@@ -11,13 +11,13 @@ from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
-    all_option,
     format_options,
     renewed,
     request_of,
     tables,
     tables_of,
     top_option,
+    unreliable_option,
     where_option,
 )
 from hpcsweep.cli.settings import flag, variable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--metric", metavar="COLUMN", default="mean_ms", show_default=True, help="Time of a call."
 )
 @top_option
-@all_option
+@unreliable_option
 @format_options
 @click.pass_obj
 def layers(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -56,7 +56,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     top: int,
     format: str,
     *,
-    all: bool,
+    unreliable: bool,
 ) -> CommandResult:
     """Show the slowest layers, with their share of the pass.
 
@@ -67,7 +67,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis import layers
 
     one = tables_of(results, sweep)
-    found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=all)
+    found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=unreliable)
     return tables([found], format)
 
 
@@ -86,7 +86,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     "--confirm",
     help="Measure each map here, in turns with the default: predicted against measured.",
 )
-@all_option
+@unreliable_option
 @format_options
 @click.pass_obj
 def best(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -98,7 +98,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     format: str,
     *,
     confirm: bool,
-    all: bool,
+    unreliable: bool,
 ) -> CommandResult:
     """Choose the fastest algorithm of each convolution.
 
@@ -115,7 +115,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     if confirm:
         extras.need("measure", "--confirm")
     one = tables_of(results, sweep)
-    found = best.read(one, where=where, over=over, everything=all)
+    found = best.read(one, where=where, over=over, everything=unreliable)
     if out:
         output.write_sweep(out, found.sweep_file())
     view = _confirmed(found) if confirm else found.view()
@@ -167,7 +167,7 @@ def _confirmed(found: Best) -> View:
     "--history",
     help="Show each configuration of FIRST over all its runs, three or more, with its steps.",
 )
-@all_option
+@unreliable_option
 @format_options
 @click.pass_obj
 def compare(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -181,7 +181,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     format: str,
     *,
     history: bool,
-    all: bool,
+    unreliable: bool,
 ) -> CommandResult:
     """Say which rows are faster or slower than in FIRST, beyond noise.
 
@@ -200,15 +200,17 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     if history:
         if others or fail_on or across:
             raise UsageError(
-                "--history takes one sweep, with --where, --metric, --all and --format"
+                "--history takes one sweep, with --where, --metric, --unreliable and --format"
             )
         from hpcsweep.analysis import history as over
 
         return tables([over.read(results, first, metric, where, renewed,
-                                 everything=all).view()], format)  # fmt: skip
+                                 everything=unreliable).view()], format)  # fmt: skip
     limit = _limit(fail_on) if fail_on else None
     texts = (first, *others) if others else [*sides.of_runs(results, first, 2).values()][-2:]
-    read = [sides.read(results, text, where, everything=all, renewed=renewed) for text in texts]
+    read = [
+        sides.read(results, text, where, everything=unreliable, renewed=renewed) for text in texts
+    ]
     named = [name.strip() for name in across.split(",")]
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
     bad = [row for one in found for row in one.beyond(*limit)] if limit else []

@@ -1,6 +1,6 @@
 """The command `init`: from a machine that hpcsweep does not know to one verified point.
 
-Its steps join what other commands do: `cluster discover`, `doctor`, the configuration file, the
+Its steps join what other commands do: `discover`, `doctor`, the configuration file, the
 schemas for editors, completion, and `submit` of a sweep of one point. On a terminal it asks one
 question, which profile is the default; elsewhere it takes what it would propose.
 """

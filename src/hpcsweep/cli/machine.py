@@ -1,16 +1,16 @@
-"""The commands about machines and clusters: verify, doctor, data, cluster."""
+"""The commands about machines and clusters: verify, doctor, discover."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from hpcsweep.cli.answer import CommandResult, say
-from hpcsweep.cli.common import Commands, cluster_option, request_of, sample_option
+from hpcsweep.cli.answer import CommandResult
+from hpcsweep.cli.common import cluster_option, layers_option, request_of, sample_option
 from hpcsweep.cli.settings import flag
 
 
@@ -18,7 +18,7 @@ from hpcsweep.cli.settings import flag
 @click.argument("spec")
 @cluster_option
 @sample_option
-@flag("--layers", help="Print one line per convolution.")
+@layers_option
 def verify(
     spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool
 ) -> CommandResult:
@@ -73,86 +73,20 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
     )
 
 
-@click.group(cls=Commands)
-def data() -> None:
-    """Download the data sets and weights that jobs need."""
-
-
-@data.command()
-@click.argument("name", metavar="SWEEP|cifar10|cifar100")
-@click.option(
-    "--to",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="For data sets: the folder that HPCSWEEP_DATA names in cluster profiles.",
-)
-@cluster_option
-def get(name: str, to: Path | None, cluster: tuple[str, ...]) -> CommandResult:
-    """Download a data set, or the weights that a sweep needs, on a login node.
-
-    Jobs never download. Weights go where jobs look for them: into torch's cache, or below the
-    TORCH_HOME of the profile.
-
-    \b
-    hpcsweep data get cifar10 --to /scratch/me/data
-    hpcsweep data get sweeps/my_sweep.yaml --cluster v100
-    """
-    from hpcsweep.errors import UsageError
-    from hpcsweep.measure.data import downloads
-
-    lines: list[str] = []
-
-    def tell(line: str) -> None:
-        lines.append(line)
-        say(line)
-
-    if to is not None:
-        tell(f"{name} is in {downloads.download(name, to)}")
-    elif name in downloads.NAMES:
-        raise UsageError(f"where to? hpcsweep data get {name} --to FOLDER")
-    else:
-        _get_weights(name, cluster or ("local",), tell)
-    return CommandResult(record=lambda: {"name": name, "lines": lines}, text=list)
-
-
-def _get_weights(spec: str, clusters: tuple[str, ...], tell: Callable[[str], None]) -> None:
-    from hpcsweep import search_path
-    from hpcsweep.measure.data import downloads
-    from hpcsweep.spec import sweep_file
-    from hpcsweep.submit.check_inputs import named_weights
-    from hpcsweep.submit.request import Options
-
-    sweep = sweep_file.load(spec)
-    jobs = [request_of(sweep, name, Options()) for name in clusters]
-    homes = [search_path.torch_home(asked.profile.env) for asked in jobs]
-    for asked, home in zip(jobs, homes, strict=True):
-        wanted = named_weights(asked)
-        os.environ.pop("TORCH_HOME", None)  # that of the job before
-        os.environ.update(home)
-        downloads.get(wanted, tell)
-        if not wanted:
-            tell(f"{sweep.name} needs no weights from torchvision")
-
-
-@click.group(cls=Commands)
-def cluster() -> None:
-    """Inspect this Slurm cluster."""
-
-
-@cluster.command()
+@click.command()
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path, allow_dash=True),
     default="cluster_profiles",
     show_default=True,
-    help="Folder for the profiles.",
+    help="Folder for the profiles; - prints them and writes nothing.",
 )
 @flag("--force", help="Overwrite existing files.")
-@flag("--stdout", help="Print the files, write nothing.")
-def discover(out: Path, *, force: bool, stdout: bool) -> CommandResult:
+def discover(out: Path, *, force: bool) -> CommandResult:
     """Write a profile for every GPU type of this cluster.
 
     \b
-    hpcsweep cluster discover --stdout
+    hpcsweep discover --out -
     """
     from hpcsweep.errors import UsageError
     from hpcsweep.preflight.discover import ask, write
@@ -163,8 +97,8 @@ def discover(out: Path, *, force: bool, stdout: bool) -> CommandResult:
     found = ask()
 
     def lines() -> Iterator[str]:
-        if stdout:
-            yield from (f"# {out / one.name}.yaml\n{one.text()}" for one in found)
+        if str(out) == "-":
+            yield from (f"# {one.name}.yaml\n{one.text()}" for one in found)
         else:
             yield from write(found, out, force=force)
             yield f"next: hpcsweep doctor --cluster {found[0].name}"

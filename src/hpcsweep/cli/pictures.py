@@ -12,12 +12,13 @@ import click
 from hpcsweep import extras
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
-    all_option,
     format_options,
+    layers_option,
     renewed,
     tables,
     tables_of,
     top_option,
+    unreliable_option,
     where_option,
 )
 from hpcsweep.cli.settings import Names, flag
@@ -28,7 +29,13 @@ _COPIED = 1 << 28  # bytes
 _SECONDS = 1.0  # for each of the two roofs
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _PATH = click.Path(path_type=Path)
-_out = click.option("--out", type=_PATH, help="Write a picture: .png, .svg or .pdf.")
+_out = click.option(
+    "--out",
+    type=_PATH,
+    multiple=True,
+    metavar="FILE",
+    help="Write a picture (.png, .svg or .pdf), or the values (.csv); repeatable.",
+)
 _width = click.option(
     "--width", type=_POSITIVE, default=8.5, metavar="INCHES", help="Width of the picture."
 )
@@ -43,9 +50,6 @@ def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _width(_height(_font(command)))
 
 
-_summary = click.option("--summary", type=_PATH, help="Write the values as CSV.")
-
-
 @click.command()
 @click.argument("sweep", required=False)
 @click.option(
@@ -53,8 +57,6 @@ _summary = click.option("--summary", type=_PATH, help="Write the values as CSV."
 )
 @click.option(
     "--y",
-    "--metric",
-    "metric",
     metavar="COLUMN",
     default="",
     help="Column of the y axis; several, joined by commas, are stacked. Default: median_ms; of "
@@ -75,14 +77,13 @@ _summary = click.option("--summary", type=_PATH, help="Write the values as CSV."
     metavar="A=B,...",
     help="Show the speed-up over rows with these values.",
 )
-@flag("--layers", help="Show the slowest layers instead.")
+@layers_option
 @top_option
-@all_option
+@unreliable_option
 @flag("--log-x", help="Make the x axis logarithmic.")
 @flag("--log-y", help="Make the y axis logarithmic.")
 @_look_options
 @_out
-@_summary
 @format_options
 @click.pass_obj
 def plot(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -90,17 +91,16 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     /,
     sweep: str | None,
     x: str | None,
-    metric: str,
+    y: str,
     by: tuple[str, ...],
     where: str,
     baseline: str,
     top: int,
-    out: Path | None,
-    summary: Path | None,
+    out: tuple[Path, ...],
     format: str,
     *,
     layers: bool,
-    all: bool,
+    unreliable: bool,
     log_x: bool,
     log_y: bool,
     **look: Any,  # its size, and that of its text
@@ -112,7 +112,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep plot threads --x num_threads --y throughput_ips --baseline num_threads=1
     hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
     """
-    _check_picture(out, "plot")
+    drawn, written = _split(out, "plot")
     from hpcsweep.analysis import output
 
     one = tables_of(results, sweep)
@@ -122,33 +122,37 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
 
         _no_axes(x=x, baseline=baseline, log_y=log_y)
         kind = columns[0] if columns else "layer"
-        table = slowest.read(one, by=kind, where=where, metric=metric, top=top, everything=all)
+        table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=unreliable)
         views = [table]
-        if out:
+        for path in drawn:
             from hpcsweep.analysis import layers_chart
 
-            layers_chart.draw(table, out, log=log_x, look=output.Look(**look))
+            layers_chart.draw(table, path, log=log_x, look=output.Look(**look))
     else:
         from hpcsweep.analysis.plot import read
 
-        found = read(one, x, metric or "median_ms", by=columns, where=where, baseline=baseline)
+        found = read(one, x, y or "median_ms", by=columns, where=where, baseline=baseline)
         views = found.views()
-        if out:
+        for path in drawn:
             from hpcsweep.analysis import plot_chart
 
-            plot_chart.draw(found, out, log_x=log_x, log_y=log_y, look=output.Look(**look))
-    if summary:
-        output.write_csv(summary, views[0].rows())
-    return tables(views, format, (out, summary))
+            plot_chart.draw(found, path, log_x=log_x, log_y=log_y, look=output.Look(**look))
+    for path in written:
+        output.write_csv(path, views[0].rows())
+    return tables(views, format, out)
 
 
-def _check_picture(out: Path | None, command: str) -> None:
-    """Refuse a picture that cannot be drawn or written, before anything is computed."""
-    if out:
+def _split(out: Sequence[Path], command: str) -> tuple[list[Path], list[Path]]:
+    """Return pictures and tables; refuse pictures that cannot be drawn before anything is read."""
+    written = [path for path in out if path.suffix.lower() == ".csv"]
+    drawn = [path for path in out if path not in written]
+    if drawn:
         extras.need("plot", f"{command} --out")
         from hpcsweep.analysis import output
 
-        output.check_picture(out)
+        for path in drawn:
+            output.check_picture(path)
+    return drawn, written
 
 
 def _no_axes(**options: object) -> None:
@@ -176,15 +180,14 @@ def _no_axes(**options: object) -> None:
 @click.option("--label", help="Set the title of text and picture.")
 @_look_options
 @_out
-@_summary
 @flag("--by-name", help="Sum launches by kernel, layer calls by layer.")
-@flag("--layers", help="Show the layer calls of a sweep, not its points.")
+@layers_option
 @where_option
-@flag("--sample", help="Use the example export (computed, not measured).")
+@flag("--example", help="Use the export that comes with hpcsweep (computed, not measured).")
 @click.option(
-    "--metrics",
+    "--counters",
     type=click.Choice(["ncu", "rocprof"]),
-    help="Print the metrics that this profiler has to collect.",
+    help="Print the counters that this profiler has to collect.",
 )
 @click.pass_obj
 def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -195,38 +198,37 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
     peak_compute: float | None,
     peak_bw: float | None,
     label: str | None,
-    out: Path | None,
-    summary: Path | None,
+    out: tuple[Path, ...],
     where: str,
-    metrics: str | None,
+    counters: str | None,
     *,
     measure_cpu: bool,
     by_name: bool,
     layers: bool,
-    sample: bool,
+    example: bool,
     **look: Any,  # its size, and that of its text
 ) -> CommandResult:
     """Draw a roofline from a sweep or a profiler export.
 
     \b
-    hpcsweep roofline --sample --out roofline.png
-    hpcsweep roofline kernels.csv --gpu l40 --out roofline.png --summary kernels_summary.csv
+    hpcsweep roofline --example --out roofline.png
+    hpcsweep roofline kernels.csv --gpu l40 --out roofline.png --out kernels_summary.csv
     hpcsweep roofline pass_1/1_counter_collection.csv pass_2/2_counter_collection.csv --gpu mi250
     hpcsweep roofline resnet152_gemm --layers
     """
-    _check_picture(out, "roofline")
+    drawn, written = _split(out, "roofline")
     from hpcsweep.analysis import output
     from hpcsweep.analysis.roofline import model
 
-    if metrics:
-        return _metrics(metrics)
+    if counters:
+        return _counters(counters)
     source = "the command line"
     if measure_cpu:
         if gpu or peak_compute or peak_bw:
             raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
         (peak_compute, peak_bw), source = _measured(), "this machine's processor, measured"
     found = model.read(
-        [model.sample()] if sample else _sources(results, sources),
+        [model.sample()] if example else _sources(results, sources),
         gpu=gpu,
         peak_compute=peak_compute,
         peak_bw=peak_bw,
@@ -236,16 +238,16 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
         source=source,
         renewed=renewed,
     )
-    if summary:
-        output.write_csv(summary, found.records(grouped=by_name))
-    if out:
+    for path in written:
+        output.write_csv(path, found.records(grouped=by_name))
+    for path in drawn:
         from hpcsweep.analysis.roofline import chart
 
-        chart.draw(found, out, grouped=by_name, look=output.Look(**look))
+        chart.draw(found, path, grouped=by_name, look=output.Look(**look))
     return CommandResult(
         record=found.to_json,
         text=found.text,
-        files=(out, summary),
+        files=out,
         code=Implausible.exit_code if found.above else 0,
     )
 
@@ -278,14 +280,14 @@ def _fastest(work: Callable[[], object]) -> float:
     return best
 
 
-def _metrics(profiler: str) -> CommandResult:
-    """Return the metrics that a profiler has to collect."""
+def _counters(profiler: str) -> CommandResult:
+    """Return the counters that a profiler has to collect."""
     from hpcsweep.analysis.roofline import model
 
     if profiler == "ncu":
         note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
     wanted = model.wanted(profiler)
-    return CommandResult(record=lambda: {"metrics": wanted}, text=lambda: wanted)
+    return CommandResult(record=lambda: {"counters": wanted}, text=lambda: wanted)
 
 
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:

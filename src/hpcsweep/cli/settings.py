@@ -27,7 +27,6 @@ Loc = tuple[str, ...]
 PREFIX: Final = "HPCSWEEP"  # of all variables: click's `auto_envvar_prefix`
 CLUSTER: Final = ("cluster",)  # the default profile of the commands in _DEFAULT_CLUSTER
 _DEFAULT_CLUSTER: Final = (("submit", "cluster"), ("estimate", "cluster"))
-_NOT_IN_FILES: Final = ("cluster", "debug")
 _META: Final = "hpcsweep.settings"
 _WRONG: Final = "hpcsweep.settings.wrong"
 
@@ -135,8 +134,7 @@ class _ConfigFile:
 
         self._doc = configuration.read(path, table)
         self._complaints = document.Complaints(self._doc)
-        # the commands of `cluster` have no place beside the key of that name; see `run` for debug
-        allowed = {loc: one for loc, one in params.items() if loc[0] not in _NOT_IN_FILES}
+        allowed = {loc: one for loc, one in params.items() if loc != ("debug",)}  # see `run`
         self._by_hand = {loc for loc, one in allowed.items() if isinstance(one, ByHand)}
         self._params = {loc: one for loc, one in allowed.items() if loc not in self._by_hand}
         self._params[CLUSTER] = params[_DEFAULT_CLUSTER[0]]
@@ -215,13 +213,11 @@ def shown(ctx: click.Context) -> Iterator[Shown]:
     root, found = ctx.find_root(), ctx.meta[_META]
     contexts: dict[Loc, click.Context] = {(): root}
     for loc, param in options(root.command):
-        for length in range(1, len(loc)):
-            if loc[:length] not in contexts:
-                above, name = contexts[loc[: length - 1]], loc[length - 1]
-                assert isinstance(above.command, click.Group)  # noqa: S101 - it has this command
-                contexts[loc[:length]] = above.command.commands[name].make_context(
-                    name, [], parent=above, resilient_parsing=True
-                )
+        if loc[:-1] not in contexts:
+            assert isinstance(root.command, click.Group)  # noqa: S101 - it has this command
+            contexts[loc[:-1]] = root.command.commands[loc[0]].make_context(
+                loc[0], [], parent=root, resilient_parsing=True
+            )
         within, name = contexts[loc[:-1]], param.name or ""
         source = within.get_parameter_source(name)
         named = "" if isinstance(param, ByHand) else variable(loc)

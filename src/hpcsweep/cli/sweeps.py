@@ -15,8 +15,8 @@ from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import (
     again_option,
     break_lock_option,
-    check_option,
     cluster_option,
+    doctor_option,
     meant_for,
     nodes_option,
     request_of,
@@ -24,7 +24,7 @@ from hpcsweep.cli.common import (
     told_damage,
     workers_option,
 )
-from hpcsweep.cli.settings import Names, flag
+from hpcsweep.cli.settings import ByHand, Names, flag
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @sample_option
 @again_option
 @flag("--dry-run", help="Show the plan and the job script, measure one point here, submit nothing.")
+@flag("--download", help="Download missing weights and CIFAR here first; no job downloads any.")
 @click.option(
     "--max-gpu-hours",
     type=click.FloatRange(min=0),
@@ -63,8 +64,11 @@ if TYPE_CHECKING:
     help="Allow a node that was excluded after a failure; repeatable.",
 )
 @flag("--skip-dominated", help="Skip points that are larger than one that ran out of memory.")
+@flag(
+    "--join", cls=ByHand, help="Go on in the results of another sweep file that has the same name."
+)
 @flag("--collect", help="Merge the results into the tables at the end (local runs only).")
-@check_option
+@doctor_option
 @break_lock_option
 @click.pass_obj
 @answer.forgiving()
@@ -78,6 +82,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     *,
     watch: bool,
     dry_run: bool,
+    download: bool,
     collect: bool,
     break_lock: bool,
     **others: Any,
@@ -108,6 +113,8 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     requests = [request_of(sweep, name, options) for name in meant_for(sweep, cluster)]
     if collect:
         _can_collect(requests, dry=dry_run)
+    for asked in requests if download else ():
+        _download(asked)
     if target is not None:
         action = _adaptive(requests, target, watch=watch)
     if len(requests) > 1 and not dry_run:
@@ -115,6 +122,19 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     code = max([action(results, request, say) for request in requests])
     ran = _ran(rundir.RunDir(results / sweep.name), code)
     return _collected(ran, rundir.RunDir(results / sweep.name)) if collect else ran
+
+
+def _download(asked: Request) -> None:
+    """Download the data sets and weights of a request to where its jobs look for them."""
+    extras.need("measure", "submit --download")
+    from hpcsweep import search_path
+    from hpcsweep.measure.data import downloads
+    from hpcsweep.submit import check_inputs
+
+    env = asked.profile.env
+    for name in check_inputs.named(asked.sweep, "dataset"):
+        downloads.get_data(name, env, say)
+    downloads.get_weights(check_inputs.named_weights(asked), search_path.torch_home(env), say)
 
 
 def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
@@ -237,7 +257,7 @@ def _ran(run: RunDir, code: int) -> CommandResult:
 @flag("--dry-run", help="Say how many points; measure nothing.")
 @cluster_option
 @workers_option
-@check_option
+@doctor_option
 @break_lock_option
 @click.pass_obj
 @answer.forgiving()
@@ -248,7 +268,7 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     status: str,
     workers: int | None,
     *,
-    check: bool,
+    doctor: bool,
     break_lock: bool,
     **others: Any,
 ) -> CommandResult:
@@ -260,7 +280,7 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     one = runs.of_sweep(results, sweep)
     if break_lock:
         common.break_lock(one)
-    options = Options(workers=workers, check=check)
+    options = Options(workers=workers, doctor=doctor)
     return _ran(one, measure_again(one, _listed(status), say, options=options, **others))
 
 
@@ -286,7 +306,8 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.tracking import points
 
     one = runs.of_run(results, sweep)
-    found = points.read(one, _listed(status))
+    every, wanted = points.read(one), _listed(status)
+    found = points.of_status(every, wanted)
     if point:
         chosen = points.named(found, point)
         return CommandResult(record=chosen.to_json, text=chosen.text)
@@ -298,7 +319,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
             "points": (each.to_json() for each in found),
         },
         text=lambda: "\n".join(
-            [*runs.lines(listed), points.table(one.name, found, answer.width())]
+            [*runs.lines(listed), points.table(one.name, every, wanted, answer.width())]
         ),
     )
 

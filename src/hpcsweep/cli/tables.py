@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,11 @@ from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
-    all_option,
     break_lock_option,
     format_options,
     renewed,
     tables,
     tables_of,
-    top_option,
     where_option,
 )
 from hpcsweep.cli.settings import flag, variable
@@ -119,22 +116,10 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     help="Compare this column. Default: median_ms; of a training sweep the times of a step.",
 )
 @where_option
-@flag("--layers", help="Show the slowest layers, too.")
-@top_option
-@all_option
 @format_options
 @click.pass_obj
 def report(  # noqa: PLR0913, PLR0917 - one argument per option
-    results: Path,
-    sweep: str | None,
-    html: Path | None,
-    metric: str,
-    where: str,
-    top: int,
-    format: str,
-    *,
-    layers: bool,
-    all: bool,
+    results: Path, sweep: str | None, html: Path | None, metric: str, where: str, format: str
 ) -> CommandResult:
     """Compare the algorithms in one table.
 
@@ -143,7 +128,6 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     \b
     hpcsweep report quickstart --html quickstart.html
     hpcsweep report quickstart --metric throughput_ips --where input_size=224 --format md
-    hpcsweep report quickstart --layers --top 5
     """
     if html:
         extras.need("page", "report --html")
@@ -157,14 +141,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
             return CommandResult(record=dict, text=lambda: f"open {html}")
-    views = read(one, where=where, metric=metric).views()
-    if layers:
-        from hpcsweep.analysis import layers as slowest
-
-        found = slowest.read(one, where=where, metric=metric, top=top, everything=all)
-        first = replace(views[0], record={**views[0].record, "layers": found.to_json()})
-        views = [first, *views[1:], found]
-    return tables(views, format, (html,))
+    return tables(read(one, where=where, metric=metric).views(), format, (html,))
 
 
 def _history(run: RunDir, where: str) -> RunHistory | None:

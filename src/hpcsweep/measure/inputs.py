@@ -42,7 +42,9 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _weights_problems(home: Mapping[str, str], wanted: Sequence[tuple[str, str]]) -> list[str]:
+def _weights_problems(
+    home: Mapping[str, str], wanted: Sequence[tuple[str, str]]
+) -> list[dict[str, str]]:
     """Return what is wrong with each of these weights, below the TORCH_HOME of a profile."""
     os.environ.pop("TORCH_HOME", None)  # that of the profile before
     os.environ.update(home)

@@ -251,7 +251,7 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
     if not file.is_file():
         raise UsageError(
             f"weights '{weights}': {file} is not there, and nothing is downloaded here; on a login "
-            "node run `hpcsweep data get SWEEP` (TORCH_HOME names another folder)"
+            "node run `hpcsweep submit SWEEP --download` (TORCH_HOME names another folder)"
         )
     trained: nn.Module = models.get_model(name, weights=weights.rpartition(".")[2])
     return trained
@@ -268,7 +268,8 @@ def weights_url(name: str, weights: str) -> str:
     wanted = weights.rpartition(".")[2]
     if wanted not in {*named.__members__, "DEFAULT"}:
         allowed = ", ".join(named.__members__)
-        raise UsageError(f"weights '{weights}': {name} has {allowed}, a path, or '{RANDOM}'")
+        hint = suggest(wanted, named.__members__)
+        raise UsageError(f"weights '{weights}': {name} has {allowed}, a path, or '{RANDOM}'{hint}")
     url: str = named[wanted].url
     return url
 

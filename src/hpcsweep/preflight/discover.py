@@ -56,7 +56,7 @@ class Discovery:
 
     def text(self) -> str:
         """Return the YAML file."""
-        head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep cluster discover`.\n"
+        head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep discover`.\n"
         lines = [f"{key}: {_scalar(value)}\n" for key, value in self.profile.items()]
         return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
 

@@ -1,14 +1,12 @@
 """Refuses, before anything is written, a sweep whose packages, networks or files are not there.
 
-A factory is looked up without running it, and without torch, which a login node may lack: its
-module is found as an import would find it, and its name is read from the source. What only torch
-can tell, weights by torchvision's name and the layers that maps of algorithms name, one process
-tells of all profiles (`hpcsweep.measure.inputs`). What only a job's Python can know is a note.
+What only torch can tell, weights by torchvision's name and the layers that maps of algorithms name,
+one process tells of all profiles (`hpcsweep.measure.inputs`). What only a job's Python can know is
+a note.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import shlex
 import subprocess
@@ -22,18 +20,16 @@ from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
 from hpcsweep.store import shards, state
+from hpcsweep.submit import factories
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
 
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 
-# a module that calls one of these may have names that its source does not show
-_MAKES_NAMES: Final = frozenset({"exec", "globals", "locals", "setattr", "vars"})
 _SECONDS: Final = 180.0  # a factory may wait for something
 # the axes that the shapes of a network, and the types of its calls, depend on
 _SHAPES: Final = (
@@ -45,10 +41,6 @@ _SHAPES: Final = (
     "amp",
 )
 _MOST_CASES: Final = 1000  # sizes of one network with one map
-
-
-class _NoModule(Exception):
-    """There is no such module here; the job's Python may have it."""
 
 
 def check_inputs(requests: Sequence[Request], say: Say) -> None:
@@ -94,7 +86,7 @@ def _check_packages(asked: Request) -> None:
 
 def _check_names(asked: Request, say: Say) -> None:
     for axis in sources.FACTORIES:
-        for name in filter(_is_factory, _named(asked.sweep, axis)):
+        for name in filter(_is_factory, named(asked.sweep, axis)):
             _check_factory(asked, axis, name, say)
     for key, names in _files(asked.sweep).items():
         for name in names:
@@ -106,14 +98,14 @@ def has_own_files(sweep: Sweep) -> bool:
     """Say whether a sweep names networks, data sets or files of the user's own."""
     if sweep.workload == "noop":
         return False
-    factories = (name for axis in sources.FACTORIES for name in _named(sweep, axis))
+    factories = (name for axis in sources.FACTORIES for name in named(sweep, axis))
     return any(map(_is_factory, factories)) or any(_files(sweep).values())
 
 
 def named_weights(asked: Request) -> list[tuple[str, str]]:
     """Return networks with the names of their weights, of those that torchvision publishes."""
     drawn = AXES["weights"].default
-    if all(name == drawn or search_path.is_file(name) for name in _named(asked.sweep, "weights")):
+    if all(name == drawn or search_path.is_file(name) for name in named(asked.sweep, "weights")):
         return []
     found = ((point.axes["model"], point.axes["weights"]) for point in asked.points())
     return [
@@ -124,15 +116,20 @@ def named_weights(asked: Request) -> list[tuple[str, str]]:
 
 
 def _check_weights(
-    asked: Request, wanted: Sequence[tuple[str, str]], problems: Sequence[str], say: Say
+    asked: Request,
+    wanted: Sequence[tuple[str, str]],
+    problems: Sequence[Mapping[str, str]],
+    say: Say,
 ) -> None:
     """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
-    where = ["--cluster", asked.profile.name] if "TORCH_HOME" in asked.profile.env else []
-    command = shlex.join(["hpcsweep", "data", "get", str(asked.sweep.path), *where])
+    where = ["--cluster", asked.profile.name, "--download"]
+    command = shlex.join(["hpcsweep", "submit", str(asked.sweep.path), *where])
     for (model, name), problem in zip(wanted, problems, strict=True):
         if not problem:
             continue
-        told = f"{model}: {problem}; `{command}` on a login node downloads what is missing"
+        told = problem.get("wrong") or (
+            f"{model}: {problem['missing']}; `{command}` on a login node downloads what is missing"
+        )
         if not asked.profile.own_python:
             raise _complaint(asked.sweep, "weights", name, told)
         say(f"note: weights '{name}' of {told}")
@@ -200,7 +197,7 @@ def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
             why = f"no answer within {_SECONDS:.0f} s"
         told = f"nobody could tell whether they are there ({why})"
         return {
-            "weights": [[told for _ in one["wanted"]] for one in question["weights"]],
+            "weights": [[{"missing": told} for _ in one["wanted"]] for one in question["weights"]],
             "maps": [{"unchecked": why} for _ in question["maps"]],
         }
     return found
@@ -208,8 +205,8 @@ def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
     try:
-        problem = _factory_problem(name, asked.search_path)
-    except _NoModule as missing:
+        problem = factories.problem(axis, name, asked.search_path)
+    except factories.NoModule as missing:
         if asked.profile.own_python:
             say(f"note: {axis} '{name}': {missing}; the job's own Python must have it")
             return
@@ -226,70 +223,15 @@ def _files(sweep: Sweep) -> dict[str, list[str]]:
     """Return the files that a sweep names, by the key under which it does."""
     resumed = sweep.measure.get("resume_from")
     return {
-        "weights": [*filter(search_path.is_file, _named(sweep, "weights"))],
+        "weights": [*filter(search_path.is_file, named(sweep, "weights"))],
         "resume_from": [resumed] if resumed else [],
     }
 
 
-def _named(sweep: Sweep, axis: str) -> Iterator[str]:
+def named(sweep: Sweep, axis: str) -> Iterator[str]:
     """Yield the values of an axis, each once; none where the workload has no such axis."""
     if axis in sweep.space.defaults:
         yield from dict.fromkeys(sweep.values(axis))
-
-
-def _factory_problem(name: str, folders: Sequence[str]) -> str | None:
-    """Return what is wrong with `package.module:factory`."""
-    module, _, attribute = name.partition(":")
-    spec = _find(module, folders)
-    source = Path(spec.origin) if spec.origin else None
-    if source is None or source.suffix != ".py" or not source.is_file():
-        return None  # compiled, or a namespace: only an import can tell
-    try:
-        known = _names_in(ast.parse(source.read_bytes()))
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        return f"{source}{line}: is not Python: {error}"
-    if known is None or attribute in known:
-        return None
-    return f"{source} has no '{attribute}'{suggest(attribute, known)}"
-
-
-def _find(module: str, folders: Sequence[str]) -> ModuleSpec:
-    """Find a module as an import would, without importing it or its packages."""
-    spec = sources.Sources(folders).spec(module)
-    if spec is None:
-        where = f"in {' or '.join(folders)}, or where Python looks"
-        raise _NoModule(f"no module '{module}' {where}{suggest(module, _modules(folders))}")
-    return spec
-
-
-def _modules(folders: Sequence[str]) -> list[str]:
-    """Return the modules that lie in the folders."""
-    files = [path for folder in map(Path, folders) for path in sorted(folder.glob("*.py"))]
-    inits = [path for folder in map(Path, folders) for path in sorted(folder.glob("*/__init__.py"))]
-    inner = [f"{path.parent.name}.{one.stem}" for path in inits for one in path.parent.glob("*.py")]
-    return [*(path.stem for path in files), *(path.parent.name for path in inits), *inner]
-
-
-def _names_in(tree: ast.Module) -> set[str] | None:
-    """Return the names that a module defines; None if its source does not show them all."""
-    found: set[str] = set()
-    for node in _outside_functions(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update((one.asname or one.name).partition(".")[0] for one in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return None if found & {"*", "__getattr__"} or used & _MAKES_NAMES else found
-
-
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _outside_functions(child)
 
 
 def _no_file(name: str, folders: Sequence[str]) -> str:

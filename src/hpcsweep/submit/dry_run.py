@@ -44,12 +44,13 @@ def run(results: Path, asked: Request, say: Say) -> int:
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)
+    prepare.check_same_name(sweep, asked)
     if not asked.options.again:
         check_inputs.tell_changed(sweep, asked, say)
     say(expected.text())
     prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
     if asked.profile.in_slurm and expected.points:
-        if asked.options.check:
+        if asked.options.doctor:
             to_slurm.precheck(asked.profile, sweep.path, say)
         _show(sweep, asked, say)
     return _rehearse(sweep, asked, say)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import math
+import os
 import shutil
 import socket
 import subprocess
@@ -139,18 +140,21 @@ def _save_sweep(run: RunDir, request: Request) -> None:
         file.write(request.sweep.text.encode())
 
 
-def warn_same_name(run: RunDir, request: Request, say: Say) -> None:
-    """Say if the folder holds the results of another sweep file that has the same name."""
+def check_same_name(run: RunDir, request: Request) -> None:
+    """Refuse a folder that holds the results of another sweep file of the same name."""
     before = Path(next((one.spec for one in reversed(run.manifests()) if one.spec), ""))
     sweep = request.sweep
-    if request.again or before == sweep.path.resolve():
+    if request.again or request.options.join or before == sweep.path.resolve():
+        return
+    place = before.parent / os.path.relpath(run.path, sweep.path.parent)
+    if place.is_dir() and not place.samefile(run.path):  # a copy of a folder with its results
         return
     with suppress(OSError):  # it is gone, or on another machine
         if before.read_bytes() != sweep.text.encode():
-            say(
-                f"note: {run.path} also holds results of {before}, another sweep of this name. "
-                f"Points that {sweep.path} lacks are orphans now. To keep the two apart, "
-                "give one of them another `name`, or use --results"
+            raise Refused(
+                f"{run.path} holds results of {before}, another sweep of this name: give one of "
+                f"them another `name`; --join adds the points of {sweep.path}, and takes those "
+                "that it lacks out of tables and reports"
             )
 
 

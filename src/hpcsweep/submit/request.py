@@ -33,8 +33,9 @@ class Options:
     skip_dominated: bool = False
     stop_after: float = math.inf  # seconds of measuring on this machine
     suppress_next_hint: bool = False  # who asked goes on with the rows by itself
-    check: bool = True  # compare the profile with its cluster first
+    doctor: bool = True  # compare the profile with its cluster first
     again: bool = False  # measure everything once more, as a new run
+    join: bool = False  # the results of another sweep file of the same name
     quiet: bool = False  # no progress while points are measured
     argv: tuple[str, ...] = ()
 

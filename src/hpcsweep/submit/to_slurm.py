@@ -84,7 +84,7 @@ def check_and_send(job: Submit) -> None:
     """Send the chunks, if the profile fits the cluster."""
     with _discarded_unless_sent(job):
         prepare.tell_templates(job.submission, job.say)
-        if job.asked.options.check:
+        if job.asked.options.doctor:
             precheck(job.asked.profile, job.submission.path, job.say)
         ids = send(job.submission, job.asked.profile, job.bad_nodes, job.say)
     job.say(job.headline)
@@ -109,7 +109,7 @@ def _discarded_unless_sent(job: Submit) -> Iterator[None]:
 
 def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
     """Check the profiles of several requests; `Refused` for one that has something to send."""
-    unchecked = [one for one in requests if one.options.check and one.profile.in_slurm]
+    unchecked = [one for one in requests if one.options.doctor and one.profile.in_slurm]
     cluster = slurm.describe() if unchecked and slurm.available() else None
     for asked in unchecked:
         try:
@@ -181,5 +181,5 @@ def precheck(
             say(f"warning: {finding.complaint()}")
     wrong = [finding.complaint() for finding in found if finding.level == "fail"]
     if wrong:
-        last = "nothing was submitted; --no-check submits anyway"
+        last = "nothing was submitted; --no-doctor submits anyway"
         raise Refused("\n".join([*wrong, last]))

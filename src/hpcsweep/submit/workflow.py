@@ -39,7 +39,7 @@ def submit(results: Path, asked: Request, say: Say) -> int:
     if not asked.checked:
         check_inputs.check_inputs([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
-    prepare.warn_same_name(job.run, asked, say)
+    prepare.check_same_name(job.run, asked)
     if not asked.only and not asked.options.again:
         check_inputs.tell_changed(job.run, asked, say)
     locked, unlocked = (_in_slurm(), ()) if asked.profile.in_slurm else (_LOCKED_HERE, _UNLOCKED)
@@ -184,6 +184,6 @@ def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Requ
 
         to_slurm.check_ahead(results, requests, say)
     return [
-        replace(asked, checked=True, options=replace(asked.options, check=False))
+        replace(asked, checked=True, options=replace(asked.options, doctor=False))
         for asked in requests
     ]

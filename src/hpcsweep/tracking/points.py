@@ -79,12 +79,17 @@ class PointState:
         return []
 
 
-def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
-    """Return the points of a sweep in its order, or some by `statuses`; those it lost come last."""
+def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[PointState]:
+    """Return the points that have one of some statuses, or all; `UsageError` for what is none."""
     known = [*PointStatus, WAITING]
     for name in statuses:
         if name not in known:
             raise UsageError(f"no status '{name}'{suggest(name, known)} ({', '.join(known)})")
+    return [point for point in every if not statuses or point.status in statuses]
+
+
+def read(run: RunDir) -> list[PointState]:
+    """Return the points of a sweep in its order; those it lost come last."""
     rows, found = outcomes.rows_of(run.shards()), dict[str, PointState]()
     for submission in run.submissions():
         manifest = submission.read_manifest()
@@ -98,8 +103,7 @@ def read(run: RunDir, statuses: Sequence[str] = ()) -> list[PointState]:
     order = dict.fromkeys(found)
     with suppress(SpecError):  # then as they were sent
         order = dict.fromkeys((*filter(found.__contains__, runs.points_of_file(run)), *found))
-    every = map(found.__getitem__, order)
-    return [point for point in every if not statuses or point.status in statuses]
+    return list(map(found.__getitem__, order))
 
 
 def named(found: Iterable[PointState], prefix: str) -> PointState:
@@ -111,13 +115,16 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
     return fits[0]
 
 
-def table(name: str, found: Sequence[PointState], width: int | None) -> str:
+def table(
+    name: str, every: Sequence[PointState], statuses: Sequence[str], width: int | None
+) -> str:
     """Return a line for each point; with a width, one that fits a terminal, and reasons below."""
-    if not found:
-        return f"{name}: no such point"
+    found = of_status(every, statuses)
     counts = PointTally()
-    for one in found:
+    for one in found or every:
         counts.add(one.status, doubts_of(one.row))
+    if not found:
+        return f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
     rows = [("point", "status", "what", "median ms", "node", "why")]
     for one in found:
         time, node = one.row.get("median_ms"), str(one.row.get("node") or "")

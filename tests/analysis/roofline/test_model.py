@@ -21,7 +21,7 @@ def rows_of(path):
 def test_the_summary_has_one_row_per_launch_and_adds_up(desk, step):
     """Repeated kernels stay apart; nothing is lost or doubled."""
     done = desk.run(
-        "roofline", step, "--gpu", "l40", "--summary", "all.csv", "--peak-bw", "1e6",
+        "roofline", step, "--gpu", "l40", "--out", "all.csv", "--peak-bw", "1e6",
         "--peak-compute", "1e6",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -33,7 +33,7 @@ def test_the_summary_has_one_row_per_launch_and_adds_up(desk, step):
 
 def test_sums_by_name_have_one_row_per_kernel(desk, step):
     """With the number of launches, and the same total."""
-    desk.run("roofline", step, "--gpu", "l40", "--by-name", "--summary", "names.csv")
+    desk.run("roofline", step, "--gpu", "l40", "--by-name", "--out", "names.csv")
     rows = rows_of(desk.folder / "names.csv")
     assert len(rows) == 34
     assert sum(int(row["count"]) for row in rows) == 98
@@ -45,7 +45,7 @@ def test_what_is_above_its_roof_is_told_as_a_mistake(desk):
     launches = [Launch(0, "sane", 1_000, 1_000_000), Launch(1, "mad", 1_000, 1_500_000)]
     path = ncufiles.write_wide(desk.folder / "k.csv", launches)
     done = desk.run(
-        "roofline", path, "--peak-compute", "1", "--peak-bw", "1000", "--out", "k.png", "--summary",
+        "roofline", path, "--peak-compute", "1", "--peak-bw", "1000", "--out", "k.png", "--out",
         "k.summary.csv",
     )  # fmt: skip
     assert done.returncode == 3
@@ -57,7 +57,7 @@ def test_what_is_above_its_roof_is_told_as_a_mistake(desk):
 
 def test_peaks_come_from_the_device_that_the_export_names(desk):
     """The sample names an A100; its roofs are the dense ones."""
-    shown = desk.run("roofline", "--sample")
+    shown = desk.run("roofline", "--example")
     assert shown.returncode == 0, shown.stderr
     assert "fp32 19.5, tf32 tensor 156 TFLOP/s, 2039 GB/s" in shown.stdout
     assert "computed, not measured" in shown.stdout

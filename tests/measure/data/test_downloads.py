@@ -20,9 +20,11 @@ from torchvision.models import SqueezeNet1_1_Weights
 import diskdata
 from hpcsweep import environment
 from hpcsweep.errors import Refused, UsageError
+from hpcsweep.measure import inputs
 from hpcsweep.measure.data import downloads, loaders
 from hpcsweep.measure.models import build_float32, cached_weights
 from hpcsweep.measure.training.workload import Training
+from hpcsweep.submit import check_inputs
 from localruns import Desk
 from measuring import training
 
@@ -76,7 +78,7 @@ def test_a_training_runs_on_cifar(root):
 
 def test_missing_data_say_how_to_get_them(root, monkeypatch):
     """One line, with the command; without the variable, what to write in the profile."""
-    with pytest.raises(UsageError, match=r"no .*data_batch_1; get it .*hpcsweep data get cifar10"):
+    with pytest.raises(UsageError, match=r"no .*data_batch_1; get .*submit SWEEP --download"):
         loaders.open_data(training(dataset="cifar10"))
     monkeypatch.delenv(environment.DATA)
     with pytest.raises(UsageError, match=r"HPCSWEEP_DATA is not set; name the folder of your data"):
@@ -98,7 +100,7 @@ def test_a_damaged_batch_is_named(root, damage):
         batch = pickle.loads(file.read_bytes())
         damage = pickle.dumps({**batch, "labels": [-100, *batch["labels"][1:]]})
     file.write_bytes(damage)
-    with pytest.raises(UsageError, match=r"data_batch_3 is damaged.*hpcsweep data get cifar10"):
+    with pytest.raises(UsageError, match=r"data_batch_3 is damaged.*submit SWEEP --download"):
         loaders.open_data(training(dataset="cifar10"))
 
 
@@ -139,23 +141,28 @@ def test_a_misspelt_data_set_is_told_before_anything_runs(tmp_path):
     assert "did you mean 'cifar10'" in done.stderr
 
 
-def test_nothing_is_downloaded_in_a_job(tmp_path, monkeypatch):
+def test_nothing_is_downloaded_in_a_job_or_to_nowhere(tmp_path, monkeypatch):
     """Nor is there anything else to download than CIFAR."""
+    downloads.get_data("imagefolder", {}, print)
+    downloads.get_data("mine:data", {}, print)
+    monkeypatch.delenv(environment.DATA, raising=False)
+    with pytest.raises(UsageError, match="HPCSWEEP_DATA is not set; name the folder"):
+        downloads.get_data("cifar10", {}, print)
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with pytest.raises(Refused, match="login node"):
-        downloads.download("cifar10", tmp_path)
-    with pytest.raises(UsageError, match="there are: cifar10 and cifar100"):
-        downloads.download("imagenet", tmp_path)
+        downloads.get_data("cifar10", {environment.DATA: str(tmp_path)}, print)
 
 
-def test_a_misspelt_data_set_is_told_with_the_nearest(tmp_path):
-    """In words that can be read."""
-    with pytest.raises(UsageError) as told:
-        downloads.download("cifra", tmp_path)
-    assert str(told.value) == (
-        "no data set 'cifra' that could be downloaded; did you mean 'cifar10'? "
-        "(there are: cifar10 and cifar100)"
-    )
+def test_cifar_goes_to_the_folder_that_the_profile_names(tmp_path, monkeypatch):
+    """Torchvision fetches it; a folder of this environment counts where the profile has none."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv(environment.DATA, str(tmp_path / "mine"))
+    fetched, told = [], []
+    monkeypatch.setattr(datasets, "CIFAR10", lambda root, download: fetched.append(root))
+    for env in ({environment.DATA: str(tmp_path / "site")}, {}):
+        downloads.get_data("cifar10", env, told.append)
+    assert fetched == [str(tmp_path / "site"), str(tmp_path / "mine")]
+    assert told[0] == f"cifar10 is in {tmp_path}/site/cifar-10-batches-py"
 
 
 class Evil:
@@ -224,65 +231,62 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         server.shutdown()
 
 
-def test_data_get_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
-    published: Path, desk: Desk
+def test_submit_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
+    published: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once; the second time they are there."""
+    monkeypatch.setattr(check_inputs, "_ask_torch", inputs.answer)  # with the URL of this process
     desk.spec(SWEEP)
     place = desk.folder / "home" / "hub" / "checkpoints" / published.name
     for told in ("were downloaded", "are there"):
-        done = desk.run("data", "get", "sweep.yaml")
-        assert done.returncode == 0, done.stderr
+        done = desk.run("submit", "sweep.yaml", "--download", "--max-gpu-hours", "0")
+        assert "exceeds --max-gpu-hours 0" in done.stderr
         assert done.stdout == f"weights IMAGENET1K_V1 of squeezenet1_1 {told}: {place}\n"
     built = build_float32(*WANTED)
     same = build_float32(WANTED[0], seed=7, enliven=False).state_dict()
     assert all(torch.equal(value, same[name]) for name, value in built.state_dict().items())
 
 
-def test_data_get_looks_below_the_torch_home_of_the_profile(published: Path, desk: Desk) -> None:
+def test_submit_downloads_below_the_torch_home_of_the_profile(published: Path, desk: Desk) -> None:
     """A job has that one; a job of another profile has the user's own."""
     desk.spec(SWEEP)
     (desk.folder / "site.yaml").write_text(
         f"gpu: cpu\nlauncher: sbatch\ntime: 10\nenv: {{TORCH_HOME: {desk.folder}/scratch}}\n"
     )
     clusters = ("--cluster", "site.yaml", "--cluster", "local")
-    done = desk.run("data", "get", "sweep.yaml", *clusters)
-    assert done.returncode == 0, done.stderr
+    desk.run("submit", "sweep.yaml", *clusters, "--download", "--max-gpu-hours", "0")
     for home in ("scratch", "home"):
         assert (desk.folder / home / "hub" / "checkpoints" / published.name).is_file()
-
-
-def test_a_sweep_without_such_weights_needs_none(desk: Desk) -> None:
-    """Random weights and files are not fetched; a data set needs a folder."""
-    desk.spec("workload: inference\naxes: {model: [resnet18], weights: [random, w.pt]}\n")
-    assert "needs no weights" in desk.run("data", "get", "sweep.yaml").stdout
-    assert "--to FOLDER" in desk.run("data", "get", "cifar10").stderr
 
 
 def test_what_cannot_be_downloaded_is_named_with_its_place(
     published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a network somebody has to copy it; a damaged file is none, and leaves nothing."""
-    cached = cached_weights(published.name)
+    cached, home = cached_weights(published.name), {"TORCH_HOME": os.environ["TORCH_HOME"]}
     published.write_bytes(published.read_bytes()[:-1] + b"x")
     with pytest.raises(UsageError, match=r"invalid hash value"):
-        downloads.get([WANTED], print)
+        downloads.get_weights([WANTED], home, print)
     published.unlink()
     with pytest.raises(UsageError) as caught:
-        downloads.get([WANTED], print)
+        downloads.get_weights([WANTED], home, print)
     url = SqueezeNet1_1_Weights.IMAGENET1K_V1.value.url
     assert f"{url} -> {cached}" in str(caught.value)
     assert "1 of 1 are missing; without a network, copy the files" in str(caught.value)
     assert not list(cached.parent.iterdir())
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with pytest.raises(Refused, match="login node"):
-        downloads.get([WANTED], print)
+        downloads.get_weights([WANTED], home, print)
 
 
 def test_problems_are_told_for_each_of_several_weights(published: Path) -> None:
     """Missing, unknown, or none."""
-    missing, unknown = downloads.problems([WANTED, (WANTED[0], "V9")])
-    assert missing == f"{cached_weights(published.name)} is not there"
-    assert "squeezenet1_1 has IMAGENET1K_V1" in unknown
-    downloads.get([WANTED], print)
-    assert downloads.problems([WANTED]) == [""]
+    missing, unknown = downloads.problems([WANTED, (WANTED[0], "IMAGENET1K_V9")])
+    assert missing == {"missing": f"{cached_weights(published.name)} is not there"}
+    assert unknown["wrong"].startswith(
+        "squeezenet1_1 has IMAGENET1K_V1, DEFAULT, a path, or 'random'"
+    )
+    assert unknown["wrong"].endswith("; did you mean 'IMAGENET1K_V1'?")
+    home = {"TORCH_HOME": os.environ["TORCH_HOME"]}
+    downloads.get_weights([WANTED], home, print)
+    assert downloads.problems([WANTED]) == [{}]

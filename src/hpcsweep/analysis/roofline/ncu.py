@@ -30,7 +30,7 @@ from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
 
 HOW: Final = (
-    "collect with: ncu --csv --page raw --metrics $(hpcsweep roofline --metrics ncu) PROGRAM > "
+    "collect with: ncu --csv --page raw --metrics $(hpcsweep roofline --counters ncu) PROGRAM > "
     "kernels.csv"
 )
 

@@ -54,7 +54,7 @@ MI300_BYTES: Final = {
 
 HOW: Final = (
     "collect with: rocprofv3 -i counters.txt --output-format csv -- PROGRAM; "
-    "`hpcsweep roofline --metrics rocprof > counters.txt` writes that list"
+    "`hpcsweep roofline --counters rocprof > counters.txt` writes that list"
 )
 _OPERATIONS: Final = {**VALU, **MFMA}
 _COUNTERS: Final = ("SQ_INSTS_VALU_", "TCC_EA", "TCC_BUBBLE")  # how those that count here begin

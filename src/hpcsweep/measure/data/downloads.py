@@ -6,7 +6,7 @@ so by the flag `unverified_data`.
 
 They are below the folder that the environment variable HPCSWEEP_DATA names. A cluster profile sets
 it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id.
-Weights lie in torch's cache, below TORCH_HOME. Only `hpcsweep data get` downloads anything.
+Weights lie in torch's cache, below TORCH_HOME. Only `submit --download` downloads anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hpcsweep.measure import models
 import numpy as np  # isort: skip - torch first: the extra that lacks is the one with both
 from hpcsweep import environment
 from hpcsweep import files as regular
-from hpcsweep.errors import ResultsError, suggest
+from hpcsweep.errors import ResultsError
 
 Transform = Callable[[Any], Tensor]
 Pair = tuple[Dataset[Any], Dataset[Any], int]
@@ -136,30 +136,31 @@ def _images(folder: Path, transform: Transform) -> Any:  # noqa: ANN401 - an Ima
         ) from error
 
 
-def download(name: str, folder: Path) -> Path:
-    """Download CIFAR to a folder, and check it; return where it lies.
+def get_data(name: str, env: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Download CIFAR to where jobs with these variables look, and check it; nothing else.
 
     Raises:
-        UsageError: there is no such data set, or the download failed.
+        UsageError: no folder is named, or the download failed.
         Refused: this process is a job of a scheduler.
     """
     from torchvision import datasets  # noqa: PLC0415
 
     if name not in _CIFAR:
-        known = " and ".join(_CIFAR)
-        hint = suggest(name, _CIFAR)
-        raise UsageError(
-            f"no data set '{name}' that could be downloaded{hint} (there are: {known})"
-        )
-    if "SLURM_JOB_ID" in os.environ:
-        raise Refused("data are not downloaded in a job; run this on a login node")
+        return
+    _refuse_in_job("data")
+    folder = _root(name, {**os.environ, **env})
     source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
     try:
         source(str(folder), download=True)
     except (OSError, RuntimeError) as error:
         reason = first_line(error)
         raise UsageError(f"data '{name}': cannot be downloaded to {folder}: {reason}") from error
-    return folder / _CIFAR[name][0]
+    say(f"{name} is in {folder / _CIFAR[name][0]}")
+
+
+def _refuse_in_job(what: str) -> None:
+    if "SLURM_JOB_ID" in os.environ:
+        raise Refused(f"{what} are not downloaded in a job; run this on a login node")
 
 
 class _Array:
@@ -251,8 +252,8 @@ def _damaged(name: str, file: Path, what: str) -> UsageError:
     return UsageError(f"dataset '{name}': {file} is damaged ({what}); {_advice(name)}")
 
 
-def _root(name: str) -> Path:
-    folder = os.environ.get(environment.DATA)
+def _root(name: str, env: Mapping[str, str] = os.environ) -> Path:
+    folder = env.get(environment.DATA)
     if not folder:
         raise UsageError(
             f"dataset '{name}': {environment.DATA} is not set; name the folder of your data sets "
@@ -262,7 +263,7 @@ def _root(name: str) -> Path:
 
 
 def _advice(name: str) -> str:
-    return f"get it on a login node: hpcsweep data get {name} --to ${environment.DATA}"
+    return f"get {name} on a login node: hpcsweep submit SWEEP --download"
 
 
 def _open_image(path: str) -> Any:  # noqa: ANN401 - a PIL image
@@ -282,28 +283,47 @@ _HASH: Final = re.compile(r"-([a-f0-9]{8,})\.")  # in a file's name, as torch's 
 _SECONDS: Final = 30.0  # without an answer
 
 
-def get(wanted: Iterable[tuple[str, str]], say: Callable[[str], None]) -> None:
+def get_weights(
+    wanted: Iterable[tuple[str, str]], home: Mapping[str, str], say: Callable[[str], None]
+) -> None:
     """Download the weights that are missing, each a network and a name of torchvision.
+
+    `home` has the TORCH_HOME of the jobs, if they have one.
 
     Raises:
         UsageError: there are no such weights, or some could not be downloaded.
         Refused: this process is a job of a scheduler.
     """
-    if "SLURM_JOB_ID" in os.environ:
-        raise Refused("weights are not downloaded in a job; run this on a login node")
+    _refuse_in_job("weights")
     urls = {models.weights_url(*one): one for one in wanted}
-    failed = []
-    for url, (model, name) in urls.items():
-        file = models.cached_weights(url)
-        try:
-            done = "are there" if file.is_file() else _download(url)
-            say(f"weights {name} of {model} {done}: {file}")
-        except (OSError, RuntimeError) as error:
-            failed.append(f"weights {name} of {model}: {first_line(error)}\n   {url} -> {file}")
+    with _torch_home(home):
+        failed = list(filter(None, (_got(url, *one, say) for url, one in urls.items())))
     if failed:
         advice = "without a network, copy the files from a machine that has one to these places"
         failed.append(f"{len(failed)} of {len(urls)} are missing; {advice}")
         raise UsageError("\n".join(failed))
+
+
+@contextmanager
+def _torch_home(home: Mapping[str, str]) -> Iterator[None]:
+    before = os.environ.pop("TORCH_HOME", None)
+    os.environ.update(home)
+    try:
+        yield
+    finally:
+        os.environ.pop("TORCH_HOME", None)
+        os.environ.update({} if before is None else {"TORCH_HOME": before})
+
+
+def _got(url: str, model: str, name: str, say: Callable[[str], None]) -> str:
+    """Download weights that are not there; return what went wrong."""
+    file = models.cached_weights(url)
+    try:
+        done = "are there" if file.is_file() else _download(url)
+    except (OSError, RuntimeError) as error:
+        return f"weights {name} of {model}: {first_line(error)}\n   {url} -> {file}"
+    say(f"weights {name} of {model} {done}: {file}")
+    return ""
 
 
 def _download(url: str) -> str:
@@ -327,14 +347,14 @@ def _patience(seconds: float) -> Iterator[None]:
         socket.setdefaulttimeout(before)
 
 
-def problems(wanted: Iterable[tuple[str, str]]) -> list[str]:
-    """Return what is wrong with each of these weights; an empty text where nothing is."""
+def problems(wanted: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    """Return what is `wrong` with the name of each of these weights, or which file is `missing`."""
     return [_problem(*one) for one in wanted]
 
 
-def _problem(model: str, name: str) -> str:
+def _problem(model: str, name: str) -> dict[str, str]:
     try:
         file = models.cached_weights(models.weights_url(model, name))
     except UsageError as error:
-        return str(error)
-    return "" if file.is_file() else f"{file} is not there"
+        return {"wrong": str(error).partition(": ")[2]}
+    return {} if file.is_file() else {"missing": f"{file} is not there"}
