@@ -137,3 +137,23 @@ def test_a_point_without_a_row_is_told_with_where_to_look(desk, home):
     done = desk.run("init", "--cluster", "odd.yaml", "--shell", "none", **ALONE)
     assert done.returncode == PointsFailed.exit_code, done.stdout
     assert "hpcsweep logs init" in done.stderr
+
+
+def test_without_torch_here_it_ends_with_the_environment_of_the_nodes(desk, home, monkeypatch):
+    """What it names next can work: a `next` that fails teaches nothing."""
+    monkeypatch.setattr("hpcsweep.extras.lacking", lambda name: ["torch"] * (name == "measure"))
+    told = desk.run("init", "--noop", "--shell", "none", **ALONE).stdout.splitlines()[-1]
+    assert told.startswith("next: pip install 'hpcsweep[measure]' in the environment of the jobs;")
+
+
+def test_programs_of_slurm_that_know_no_cluster_are_no_dead_end(desk, home, tmp_path):
+    """As on a machine where somebody installed them, and nothing else."""
+    for name in ("sbatch", "sinfo", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'fatal: no configuration' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    refused = desk.run("init", "--wait", "0", "--shell", "none", PATH=path)
+    assert refused.returncode == 7
+    assert "`hpcsweep init --cluster local` sets up this machine alone" in refused.stderr
+    words = ("init", "--cluster", "local", "--wait", "0", "--shell", "none")
+    assert desk.run(*words, PATH=path).returncode == 0

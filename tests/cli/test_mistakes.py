@@ -53,6 +53,9 @@ PROFILES = [
     ("gpu: l40\nlauncher: sbtach\n", "2: launcher: found 'sbtach'", "did you mean 'sbatch'?"),
     ("gpu: l40\nmem: 16\n", "2: mem: found '16', needs memory", "such as 16G"),
     ("gpu: l40\ntime: 24h\n", "2: time: found '24h', needs a time limit", "HH:MM:SS"),
+    ("gpu: l40\ntime: 5 hours\n", "2: time: found '5 hours', needs", "did you mean '05:00:00'?"),
+    ("gpu: l40\ntime: 1 day 90min\n", "2: time: found '1 day 90min'", "mean '1-01:30:00'?"),
+    ("gpu: l40\ntime: later\n", "2: time: found 'later'", "D-HH:MM:SS"),
     ("gpu: l40\nextends: bsae\n", "2: extends: bsae: no such name", "did you mean 'base'?"),
     ("partition: gpu\n", "1: `gpu` is missing", "such as l40"),
     ("gpu: l40\nconda: a\nvenv: b\n", "3: venv: `conda` and `venv` exclude each", "one to null"),
@@ -132,6 +135,23 @@ def test_a_file_that_is_no_sweep_or_has_no_name_for_one(desk: Desk) -> None:
     assert "nets.py: is Python; a sweep, in YAML" in answer(desk, "expand", "nets.py")
     assert "write `name: my_net`" in answer(desk, "expand", "my net.yaml")
     assert "for the file write mine.yaml" in answer(desk, "expand", "mine")
+
+
+def test_a_mistake_in_what_is_read(desk: Desk) -> None:
+    """A status that no point has, a form by its long name, a folder for a page, a rehearsal."""
+    desk.spec("workload: noop\naxes: {model: [a], gpu: [v100]}\n")
+    told = desk.run("submit", "sweep.yaml", "--cluster", "local").stdout
+    assert "note: the sweep asks for gpu: v100; this rehearsal's rows are of cpu alone" in told
+    shown = desk.run("show", "sweep", "--status", "error,timeout").stdout
+    assert shown == "sweep: no point is error or timeout (1 ok)\n"
+    forms = (desk.run("report", "sweep", "--format", name).stdout for name in ("md", "markdown"))
+    assert len({*forms}) == 1
+    assert desk.run("report", "sweep", "--html", ".").stdout == "open sweep.html\n"
+    assert (desk.folder / "sweep.html").is_file()
+    page = desk.run_process("report", "sweep", "--html", "-").stdout
+    assert page == (desk.folder / "sweep.html").read_text()
+    refused = desk.run("report", "sweep", "--html", "-", "--format", "csv")
+    assert (refused.returncode, "leave out --format" in refused.stderr) == (2, True)
 
 
 FIVE = """\

@@ -170,7 +170,10 @@ def test_a_profile_whose_jobs_would_lack_torch_is_told(desk, monkeypatch):
     )
     assert [one.what for one in plain if one.level == "warn" and "torch" in one.detail]
     assert not [one.what for one in own if one.level == "warn" and "torch" in one.detail]
-    assert by_what(own)["[measure]"].do == "pip install 'hpcsweep[measure]'"
+    assert by_what(plain)["[measure]"].do == "pip install 'hpcsweep[measure]'"
+    assert not {"[measure]", "load", "device"} & by_what(own).keys()  # a login node needs none
+    here = by_what(doctor.examine(profile.load("local"), desk.results))
+    assert {"load", "device"} <= here.keys()
 
 
 def test_json_and_exit_code(desk):

@@ -121,7 +121,8 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
         found = discover.ask()
     except (Refused, SchedulerError) as none:
         if cluster is None:
-            raise
+            here = "`hpcsweep init --cluster local` sets up this machine alone"
+            raise type(none)(f"{none}; {here}") from none
         say(f"profiles: {none}")
         return []
     for line in discover.write(found, folder, force=False):
@@ -275,5 +276,15 @@ def _told(row: Mapping[str, Any], chosen: Profile, results: Path) -> list[str]:
     return [
         f"verified: point {row['point_id']} is ok on {where}{time_ms}{flags}",
         f"its row is in {results / _SWEEP / 'overall.csv'}",
-        f"next: hpcsweep submit quickstart --sample 1   (on {chosen.name})",
+        _next(chosen),
     ]
+
+
+def _next(chosen: Profile) -> str:
+    """Say what comes next: the first sweep, or before it what measures it."""
+    first = f"hpcsweep submit quickstart --sample 1   (on {chosen.name})"
+    if chosen.own_python or not extras.lacking("measure"):
+        return f"next: {first}"
+    what = f"{extras.install('measure')} in the environment of the jobs"
+    where = f", and name it as `venv`, `conda` or `python` in {chosen.path}" * chosen.in_slurm
+    return f"next: {what}{where}; then: {first}"

@@ -107,7 +107,8 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     "--html",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with figures and tables; it needs no network.",
+    help="Write a page with figures and tables; it needs no network. A folder gets SWEEP.html; - "
+    "is the standard output.",
 )
 @click.option(
     "--metric",
@@ -137,10 +138,21 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     if html:
         from hpcsweep.analysis.page import write
 
-        for line in write.write(one, html, where, _history(one, where)):
+        to_stdout = str(html) == "-"
+        if to_stdout and (format != "table" or answer.mode.json):
+            raise UsageError("--html - takes the standard output for itself: leave out --format")
+        page = (
+            Path("/dev/stdout")
+            if to_stdout
+            else html / f"{one.name}.html"
+            if html.is_dir()
+            else html
+        )
+        for line in write.write(one, page, where, _history(one, where)):
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
-            return CommandResult(record=dict, text=lambda: f"open {html}")
+            return CommandResult(record=dict, text=lambda: [] if to_stdout else f"open {page}")
+        html = page
     return tables(read(one, where=where, metric=metric).views(), format, (html,))
 
 

@@ -110,7 +110,9 @@ _DEEP: Final = "hpcsweep.measure.machine.fit"
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
     """Check this machine, the results folder, and the profile if one is given."""
     python = Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")
-    findings = [python, *_packages(), writable(results), _load(), _device()]
+    sends = slurm.available() if profile is None else profile.in_slurm
+    findings = [python, *_packages(sends and profile is not None and profile.own_python)]
+    findings += [writable(results), *([] if sends else [_load(), _device()])]
     if deep:
         findings += _torch()
     if profile is not None:
@@ -118,9 +120,13 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     return findings
 
 
-def _packages() -> Iterator[Finding]:
-    """Report the extras: those that are here in one line, and what each missing one leaves out."""
-    lacking = {name: extras.lacking(name) for name in extras.EXTRAS}
+def _packages(jobs_have_own: bool) -> Iterator[Finding]:  # noqa: FBT001 - of the profile
+    """Report the extras: those that are here in one line, and what each missing one leaves out.
+
+    Jobs with a Python of their own need nothing of this one.
+    """
+    of_jobs = {"measure", "nvidia"} if jobs_have_own else set()
+    lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
     here = [name for name, lack in lacking.items() if not lack]
     yield Finding("ok", "extras", ", ".join(here) or "none")
     for name, lack in lacking.items():

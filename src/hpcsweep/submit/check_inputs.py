@@ -40,6 +40,8 @@ _SHAPES: Final = (
     ),
     "amp",
 )
+_INPUT: Final = ("batch_size", "input_channels", "input_size", "input_width")
+_MOST_INPUT: Final = 1 << 40  # bytes
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 
 
@@ -55,6 +57,7 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
         return
     for asked in requests:
         _check_names(asked, say)
+        _check_sizes(asked)
     weights, maps = [named_weights(asked) for asked in requests], _maps(requests)
     if not maps and not any(weights):
         return
@@ -92,6 +95,25 @@ def _check_names(asked: Request, say: Say) -> None:
         for name in names:
             if not search_path.file(name, asked.search_path).is_file():
                 raise _complaint(asked.sweep, key, name, _no_file(name, asked.search_path))
+
+
+def _check_sizes(asked: Request) -> None:
+    """Refuse a batch whose input alone no machine could hold: it is a typing mistake."""
+
+    def need(axes: Mapping[str, Any]) -> int:
+        size = axes["input_size"]
+        number = axes["batch_size"] * (axes.get("input_channels") or 3)
+        return int(4 * number * size * (axes.get("input_width") or size))
+
+    known = [name for name in _INPUT if name in asked.sweep.space.defaults]
+    most = {name: max(v or 0 for v in asked.sweep.values(name)) for name in known}
+    most["input_width"] = max(most.get("input_width", 0), most["input_size"])
+    if need(most) < _MOST_INPUT:
+        return
+    for axes in (point.axes for point in asked.points() if need(point.axes) > _MOST_INPUT):
+        what = f"{axes['model']} at input_size {axes['input_size']}"
+        told = f"the input of {what} takes {need(axes) / 1e12:,.0f} TB, more than any machine has"
+        raise _complaint(asked.sweep, "batch_size", axes["batch_size"], told)
 
 
 def has_own_files(sweep: Sweep) -> bool:
@@ -242,10 +264,11 @@ def _no_file(name: str, folders: Sequence[str]) -> str:
     return f"no such file in {where}{suggest(Path(name).name, there)}"
 
 
-def _complaint(sweep: Sweep, key: str, name: str, problem: str) -> SpecError:
+def _complaint(sweep: Sweep, key: str, name: object, problem: str) -> SpecError:
     """Return the error with the line at which the sweep names it."""
     doc = document.read(sweep.path, SpecError)
-    error = doc.complaint(_place(doc, key, name), f"'{name}': {problem}")
+    what = f"'{name}'" if isinstance(name, str) else name
+    error = doc.complaint(_place(doc, key, name), f"{what}: {problem}")
     assert isinstance(error, SpecError)  # noqa: S101 - as `document.read` was told
     return error
 

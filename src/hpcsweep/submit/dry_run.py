@@ -48,7 +48,7 @@ def run(results: Path, asked: Request, say: Say) -> int:
     if not asked.options.again:
         check_inputs.tell_changed(sweep, asked, say)
     say(expected.text())
-    prepare.check_budget(sum(expected.seconds.values()), asked.options.max_gpu_hours)
+    prepare.check_cost(sum(expected.seconds.values()), asked)
     if asked.profile.in_slurm and expected.points:
         if asked.options.doctor:
             to_slurm.precheck(asked.profile, sweep.path, say)

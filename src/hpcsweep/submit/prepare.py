@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
+_WEEK: Final = 7 * 86400.0  # seconds
 _ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys of a profile
 
 
@@ -96,7 +97,7 @@ def prepare(
         if not request.options.skip_dominated:  # which finds the smallest that is too large first
             packed = map(packing.arranged, packed)
         count, points, seconds = chunk_file.write_chunks(submission.chunks, limit.measure(packed))
-        check_budget(seconds, request.options.max_gpu_hours)
+        check_cost(seconds, request)
         manifest = Manifest(
             id=submission.id,
             round=number,
@@ -196,6 +197,17 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
         raise Refused(
             f"the estimate of {hours:.2f} GPU-hours exceeds --max-gpu-hours {max_gpu_hours:g}; "
             "nothing was submitted. Use --sample, or raise the limit"
+        )
+
+
+def check_cost(seconds: float, request: Request) -> None:
+    """Refuse what exceeds the limit; here, where there is none, what takes more than a week."""
+    check_budget(seconds, request.options.max_gpu_hours)
+    here = seconds / request.workers
+    if request.options.max_gpu_hours is None and not request.profile.in_slurm and here > _WEEK:
+        raise Refused(
+            f"{request.words()} takes about {duration(here)}, more than a week; nothing was "
+            f"started. Use --sample, or allow it: --max-gpu-hours {math.ceil(seconds / 3600)}"
         )
 
 

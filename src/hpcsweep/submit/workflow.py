@@ -16,7 +16,7 @@ from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, launchers, prepare
+from hpcsweep.submit import check_inputs, launchers, prepare, request
 from hpcsweep.submit.launchers import local
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.text import count
@@ -91,6 +91,9 @@ def _announce(job: Submit) -> None:
 def _run_here(job: Submit) -> int:
     """Run the chunks on this machine, and tell how it went."""
     job.say(job.headline)
+    if job.asked.rehearsal:
+        wants, has = ", ".join(request.gpus(job.asked.sweep)), job.asked.device
+        job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
     if job.asked.sweep.workload != "noop" and (busy := local_device.busy()):
         job.say(f"warning: {busy}")
     launcher = launchers.here(job.asked.profile)
