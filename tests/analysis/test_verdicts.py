@@ -148,6 +148,28 @@ def test_a_difference_of_five_percent_is_found_by_three_visits():
     assert {one.visits for one in once.values()} == {1}
 
 
+def test_visits_that_are_missing_do_not_blind_the_other_rows():
+    """A row with two visits has one difference, which alone would say little of the noise."""
+    source = np.random.default_rng(12)
+    rows = candidates(source, 40, 2, 3, lambda n: source.normal(0, 0.01, n))
+    rows.loc[rows["name"] == 1, "log"] -= 0.05
+    kept = rows[(rows["group"] >= 10) | (rows["visit"] < 2)]
+    found = verdicts.fastest(kept)
+    assert sum(one.sure and one.name == 1 for one in found.values()) >= 38
+    assert {one.visits for one in found.values()} == {2, 3}
+    few = verdicts.fastest(kept[kept["group"] < 15])
+    assert not any(one.sure for one in few.values() if one.visits == 2)
+
+
+@pytest.mark.parametrize("missing", [0.1, 0.3])
+def test_equals_are_seldom_starred_where_visits_are_missing(missing):
+    """At random, with times that stick to one of two values."""
+    source = np.random.default_rng(13)
+    rows = candidates(source, 300, 2, 3, lambda n: 0.03 * (source.random(n) < 0.5))
+    found = verdicts.fastest(rows[source.random(len(rows)) > missing])
+    assert sum(one.sure for one in found.values()) <= 15
+
+
 def test_a_few_noisy_rows_stay_noisy_and_quiet_ones_stay_quiet():
     """Two of twelve rows are ten times noisier: five visits tell which."""
     source = np.random.default_rng(1)

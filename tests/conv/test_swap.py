@@ -163,6 +163,17 @@ def test_swapping_twice_and_restoring_twice_is_harmless(
     swap.restore(resnet)
 
 
+def test_layers_of_which_a_map_asks_nothing_stay_the_frameworks_own(
+    resnet: nn.Module, image: torch.Tensor
+) -> None:
+    """Else a map of `auto` would be slower than `auto`, by a decision for each call."""
+    assign(resnet, image, {"default": "auto", "conv1": "gemm"})
+    explicit = [name for name, m in resnet.named_modules() if isinstance(m, ExplicitConv2d)]
+    assert explicit == ["conv1"]
+    assign(resnet, image, {"default": "auto"})
+    assert not any(isinstance(module, ExplicitConv2d) for module in resnet.modules())
+
+
 @torch.inference_mode()
 def test_without_an_assignment_a_swapped_model_runs_as_before(
     resnet: nn.Module, image: torch.Tensor

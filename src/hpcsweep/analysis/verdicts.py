@@ -49,20 +49,21 @@ def moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
 
     A variance never counts for less than the mean of most rows: where times stick to one of two
     values, a few visits often find the same one, and seem to have no noise. "Most" leaves out the
-    noisiest fifth, once three degrees of freedom can tell which these are; of a single difference
-    (one degree) even the largest of all counts. Rows with `df` of 0 have the usual variance.
+    noisiest fifth, once three degrees of freedom can tell which these are; where hardly a row has
+    more than a single difference (one degree), even the largest of all counts. Rows with `df` of 0
+    have the usual variance.
     """
     known = df > 0
     variances = np.maximum(variances, LEAST)
     if not known.any():
         return variances, df
-    ordered, fewest = np.sort(variances[known]), df[known].min()
-    few = len(ordered) < _FEWEST
-    if fewest < _TWO:
+    ordered, few = np.sort(variances[known]), int(known.sum()) < _FEWEST
+    if np.sum(df > _TWO) < _FEWEST and df[known].min() < _TWO:
         least = float(ordered[-1])
+    elif few or df[known].min() < _TELLING:
+        least = float(np.average(variances[known], weights=df[known]))
     else:
-        most = ordered if few or fewest < _TELLING else ordered[: -(len(ordered) // 5)]
-        least = float(most.mean())
+        least = float(ordered[: -(len(ordered) // 5)].mean())
     if few:
         return np.maximum(variances, least), np.where(known, df, float(df.sum()))
     usual, usual_df = _prior(variances[known], df[known])
@@ -178,7 +179,7 @@ def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
 
 
 WRONG: Final = 0.04
-VISITS: Final = 3  # fewer may agree by chance: two of two with the same wrong value
+VISITS: Final = 3  # fewer may agree by chance: of two both may have the same wrong value
 FEW_ROWS: Final = 10  # with two runs a side, fewer rows do not show how noisy the noisiest is
 _CONTROLS: Final = 5  # fewer do not show how a machine varies
 
@@ -237,7 +238,9 @@ def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, 
     if machine is not None:
         error = np.sqrt((2 * machine.variance + inside) / visits.clip(1))
         once = 2 * stdtr(machine.df, -mean / error)
-    return {"gap": mean, "visits": visits, "chance": np.where(visits < VISITS, once, chance)}
+    # where a visit is missing, the other rows tell how much visits differ
+    least = VISITS - 1 if np.sum(visits >= VISITS) >= FEW_ROWS else VISITS
+    return {"gap": mean, "visits": visits, "chance": np.where(visits < least, once, chance)}
 
 
 @dataclass(frozen=True)

@@ -147,8 +147,12 @@ def restore(model: nn.Module) -> None:
     """Undo `swap`."""
     for module in model.modules():
         if isinstance(module, ExplicitConv2d):
-            module.__dict__.pop("assigned", None)
-            module.__class__ = nn.Conv2d
+            _take_back(module)
+
+
+def _take_back(module: ExplicitConv2d) -> None:
+    module.__dict__.pop("assigned", None)
+    module.__class__ = nn.Conv2d
 
 
 def assign(  # noqa: PLR0913 - what a decision depends on
@@ -184,7 +188,21 @@ def assign(  # noqa: PLR0913 - what a decision depends on
         module = model.get_submodule(item.layer)
         if isinstance(module, ExplicitConv2d) and module.assigned is not None:
             module.assigned.decided[item.shape] = item
+    _leave_alone(model, picked)
     return picked
+
+
+def _leave_alone(model: nn.Module, picked: Sequence[LayerChoice]) -> None:
+    """Give layers of which nothing is asked their own class again.
+
+    To look a decision up costs some microseconds a call, for which a map would seem slower.
+    """
+    asked: dict[nn.Module, set[str]] = {}
+    for item in picked:
+        asked.setdefault(model.get_submodule(item.layer), set()).add(item.requested)
+    for module, names in asked.items():
+        if isinstance(module, ExplicitConv2d) and names == {catalog.AUTO}:
+            _take_back(module)
 
 
 def _decide(model: nn.Module, assigned: _Assignment, shape: ConvShape) -> LayerChoice:
