@@ -88,7 +88,7 @@ def test_unreliable_points_are_left_out_and_counted(tmp_path):
     assert "gemm" not in found.frame
     assert "2 unreliable points left out (very_noisy)" in found.written("table")
     assert "gemm" in layers.read(run, everything=True).frame
-    with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\); --all"):
+    with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\); --unreliable"):
         layers.read(run, where="algorithm=gemm")
 
 
