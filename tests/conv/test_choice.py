@@ -19,21 +19,21 @@ BACKEND = Reference("cpu")
 def test_the_most_specific_pattern_that_matches_wins_in_any_order() -> None:
     """Held against the layer's name and against the shape's key."""
     request = {"stem": "direct", "*_3x3_s1x1_*": "winograd", "layer?.*": "gemm", "default": "fft"}
-    assert choice.requested(request, "stem", SMALL) == "direct"
-    assert choice.requested(request, "layer1.0", SMALL) == "winograd"
-    assert choice.requested(request, "layer1.0", POINTWISE) == "gemm"
-    assert choice.requested(request, "head", POINTWISE) == "fft"
+    assert choice.requested(request, "stem", SMALL.unique_key) == "direct"
+    assert choice.requested(request, "layer1.0", SMALL.unique_key) == "winograd"
+    assert choice.requested(request, "layer1.0", POINTWISE.unique_key) == "gemm"
+    assert choice.requested(request, "head", POINTWISE.unique_key) == "fft"
 
 
 def test_default_is_last_wherever_it_stands() -> None:
     """A file may list it first."""
-    assert choice.requested({"default": "fft", "stem": "gemm"}, "stem", SMALL) == "gemm"
+    assert choice.requested({"default": "fft", "stem": "gemm"}, "stem", SMALL.unique_key) == "gemm"
 
 
 def test_a_map_without_default_leaves_the_rest_to_the_framework() -> None:
     """`auto` is what a layer has that nothing matches; a layer may be called `default`, too."""
-    assert choice.requested({"stem": "gemm"}, "head", SMALL) == catalog.AUTO
-    assert choice.requested({}, "default", SMALL) == catalog.AUTO
+    assert choice.requested({"stem": "gemm"}, "head", SMALL.unique_key) == catalog.AUTO
+    assert choice.requested({}, "default", SMALL.unique_key) == catalog.AUTO
 
 
 def test_patterns_that_match_nothing_are_told() -> None:

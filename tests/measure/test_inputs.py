@@ -65,6 +65,10 @@ def test_a_pattern_must_match_in_one_case_only(pattern: str) -> None:
     }
 
 
+def _names(workload: str, axes: dict[str, Any]) -> list[tuple[str, str]]:
+    return convolutions.names_of(inputs.shapes(workload, json.dumps(axes)))
+
+
 @pytest.mark.parametrize(
     "axes",
     [
@@ -83,7 +87,7 @@ def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
     model = models.build(models.ModelKey.of(point), device)
     (image,) = models.make_inputs(point, device)
     wanted = convolutions.names_of(shape_pass(model, image))
-    assert inputs._names("inference", json.dumps(case(**point.axes))) == wanted
+    assert _names("inference", case(**point.axes)) == wanted
 
 
 @pytest.mark.parametrize("amp", ["off", "bf16"])
@@ -94,7 +98,7 @@ def test_names_are_those_of_a_training(amp: str) -> None:
     model = network.build(point, 10, torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16, enabled=amp == "bf16"):
         wanted = convolutions.names_of(shape_pass(model, torch.empty(8, 3, 32, 32)))
-    assert inputs._names("training", json.dumps(case("training", **point.axes))) == wanted
+    assert _names("training", case("training", **point.axes)) == wanted
 
 
 def test_a_network_that_nobody_can_build_here_is_not_judged() -> None:

@@ -183,3 +183,38 @@ def test_json_and_exit_code(desk):
     assert {"level", "what", "detail", "do", "where"} == set(
         json.loads(done.stdout)["machines"][0]["findings"][0]
     )
+
+
+def _gpu_on_path(folder, monkeypatch, name):
+    """Put an nvidia-smi on the path that lists a GPU."""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{name}'\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_on_a_gpu_its_properties_are_written_beside_the_profile(tmp_path, monkeypatch):
+    """What the program tells of the device; a profile of another GPU gets none."""
+    _gpu_on_path(tmp_path, monkeypatch, "NVIDIA L40")
+    told = tmp_path / "told.py"
+    told.write_text(
+        "import json, sys; print(json.dumps({'deviceVer': 890, **json.load(sys.stdin)}))"
+    )
+    monkeypatch.setattr(doctor, "_PROPERTIES", "told")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in ("l40", "h100"):
+        (tmp_path / f"{name}.yaml").write_text(f"launcher: local\ngpu: {name}\n")
+    (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
+    assert (found.level, "l40.device.json" in found.detail) == ("ok", True)
+    written = json.loads((tmp_path / "l40.device.json").read_text())
+    assert written == {"deviceVer": 890, "here": 0}
+    assert list(doctor._properties(profile.load(tmp_path / "h100.yaml"))) == []
+
+
+def test_a_gpu_whose_properties_cudnn_does_not_tell_is_a_warning(tmp_path, monkeypatch):
+    """Such as where there is no driver: nothing is written."""
+    _gpu_on_path(tmp_path, monkeypatch, "NVIDIA L40")
+    monkeypatch.setattr(doctor, "_PROPERTIES", "hpcsweep.no_such_program")
+    (tmp_path / "l40.yaml").write_text("launcher: local\ngpu: l40\n")
+    (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
+    assert (found.level, "data sheets" in found.do) == ("warn", True)
+    assert not (tmp_path / "l40.device.json").exists()

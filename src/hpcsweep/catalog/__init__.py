@@ -17,6 +17,7 @@ from hpcsweep.catalog.axes import (
     axes_of,
     axes_with,
     axis_defaults,
+    plan,
     setting_defaults,
     settings_of,
     sizes_of_inputs,

@@ -6,6 +6,7 @@ torchvision, cuDNN's headers and the vendors' figures without sparsity.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -30,6 +31,9 @@ ALGORITHMS: Final[Mapping[str, str]] = {
     "winograd": "Winograd F(2x2,3x3), transforms fused with the product",
     "winograd_nonfused": "Winograd with the transforms as separate passes",
 }
+
+# a plan of cuDNN as its front-end prints it: an engine and its knobs; without knobs, their defaults
+_PLAN: Final = re.compile(r"eng(\d+)((?:_k\d+=\d+)*)")
 
 # NVIDIA's guide to cuDNN: the forward algorithms that may use tensor cores, TF32 among them
 _ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused"})
@@ -251,6 +255,15 @@ INJECTIONS: Final[Mapping[str, str]] = {
 def may_use_tensor_cores(backend: str, algorithm: str) -> bool:
     """Say whether a back-end's explicit algorithm may; the framework chooses for itself."""
     return backend != "cudnn" or algorithm in _ON_TENSOR_CORES
+
+
+def plan(name: str) -> tuple[int, dict[int, int]] | None:
+    """Return the engine and the knobs of a plan of cuDNN; None for other names."""
+    found = _PLAN.fullmatch(name)
+    if found is None:
+        return None
+    knobs = (word[1:].split("=") for word in found[2].split("_")[1:])
+    return int(found[1]), {int(kind): int(value) for kind, value in knobs}
 
 
 def axes_of(workload: str) -> dict[str, Axis]:

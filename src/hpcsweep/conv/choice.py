@@ -130,14 +130,14 @@ def check(algorithm: Algorithm) -> None:
             raise UnknownAlgorithm(name)
 
 
-def requested(algorithm: Algorithm, layer: str, shape: ConvShape | None = None) -> str:
-    """Return the name that a request has for one call; without a shape its layer alone counts."""
+def requested(algorithm: Algorithm, layer: str, unique_key: str = "") -> str:
+    """Return the name that a request has for one call; without a key its layer alone counts."""
     if isinstance(algorithm, str):
         return algorithm
     matching = [
         pattern
         for pattern in algorithm
-        if pattern != DEFAULT and _matches(pattern, layer, shape.unique_key if shape else layer)
+        if pattern != DEFAULT and _matches(pattern, layer, unique_key or layer)
     ]
     if matching:
         return algorithm[min(matching, key=_specificity)]
@@ -175,7 +175,7 @@ def decide(  # noqa: PLR0913 - what a decision depends on
 
     So does a call that needs more than `most_workspace` bytes of scratch memory.
     """
-    name = requested(algorithm, layer, shape)
+    name = requested(algorithm, layer, shape.unique_key)
     if name == catalog.AUTOTUNE and device_type != "cuda":
         return refused(layer, shape, name, f"the framework has no autotuner on {device_type}")
     if name in FRAMEWORK_CHOICES:

@@ -92,7 +92,7 @@ class ExplicitConv2d(nn.Conv2d):
         picked = assigned.decided.get(shape)
         if picked is None and shape.in_c != self.in_channels:
             # the framework's own error says it best
-            name = choices.requested(assigned.algorithm, assigned.layer, shape)
+            name = choices.requested(assigned.algorithm, assigned.layer, shape.unique_key)
             picked = choices.refused(assigned.layer, shape, name, f"{shape.in_c} channels")
         if picked is None:
             picked = assigned.decide(shape, x.device.type)

@@ -24,7 +24,7 @@ from hpcsweep import search_path
 from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
-from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.training import network
 from hpcsweep.measure.training.trainer import AUTOCAST
 from hpcsweep.point import Point
@@ -63,7 +63,7 @@ def _look(
     left = layers  # of which no case had a match
     for axes in cases:
         try:
-            found = _names(workload, json.dumps(axes))
+            found = convolutions.names_of(shapes(workload, json.dumps(axes)))
         except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
             why = words(error)
         else:
@@ -74,8 +74,8 @@ def _look(
 
 
 @lru_cache(maxsize=1000)
-def _names(workload: str, case: str) -> list[tuple[str, str]]:
-    """Return what a pattern may match in a case: layers, and the keys of their shapes."""
+def shapes(workload: str, case: str) -> Shapes:
+    """Return the calls of a pass in a case, which are the axes of a point as JSON."""
     axes = json.loads(case)
     shape, batch = models.image_shape(axes), axes.pop("batch_size")
     for name in ("input_size", "input_width"):
@@ -85,13 +85,13 @@ def _names(workload: str, case: str) -> list[tuple[str, str]]:
     images = min(batch, _IMAGES)
     image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
     with torch.autocast("cpu", amp, enabled=amp is not None):
-        shapes = shape_pass(model, image)
+        found = shape_pass(model, image)
     calls = [
         replace(call, conv=replace(call.conv, n=call.conv.n * batch // images))
-        for call in shapes.convolution_calls
+        for call in found.convolution_calls
         if call.conv
     ]
-    return convolutions.names_of(replace(shapes, calls=tuple(calls)))
+    return replace(found, calls=tuple(calls))
 
 
 @lru_cache(maxsize=1)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import extras, slurm
+from hpcsweep import extras, files, slurm
 from hpcsweep.preflight import checks, local_device, request
 from hpcsweep.preflight.request import Finding, Wants
 from hpcsweep.spec.profile import Profile
@@ -105,6 +105,7 @@ def _file_system(folder: Path) -> str:
 
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
 _DEEP: Final = "hpcsweep.measure.machine.fit"
+_PROPERTIES: Final = "hpcsweep.measure.support"
 
 
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
@@ -117,7 +118,25 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
         findings += _torch()
     if profile is not None:
         findings += _profile(profile, results)
+        findings += _properties(profile)
     return findings
+
+
+def _properties(profile: Profile) -> Iterator[Finding]:
+    """On a GPU of the profile, write beside it what libcudnn says of the device."""
+    if not profile.gpu or local_device.local_device() != profile.gpu:
+        return
+    command = [sys.executable, "-m", _PROPERTIES]
+    done = subprocess.run(
+        command, input='{"here": 0}', capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode:
+        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        do = "`expand --support` takes those of data sheets, where they are typed"
+        yield Finding("warn", "properties", f"cuDNN does not tell the device's: {words}", do)
+        return
+    files.write_json(profile.device_file, json.loads(done.stdout))
+    yield Finding("ok", "properties", f"of this device: written to {profile.device_file}")
 
 
 def _packages(jobs_have_own: bool) -> Iterator[Finding]:  # noqa: FBT001 - of the profile

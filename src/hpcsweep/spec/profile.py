@@ -155,6 +155,11 @@ class Profile(ProfileFile):
         return self.places.get(key, str(self.path))
 
     @property
+    def device_file(self) -> Path:
+        """Where the properties of its GPU stand, which `doctor` writes on a node that has one."""
+        return self.path.with_suffix(".device.json")
+
+    @property
     def in_slurm(self) -> bool:
         """Say whether its launcher sends chunks to Slurm's queue."""
         return LAUNCHERS[self.launcher].in_slurm

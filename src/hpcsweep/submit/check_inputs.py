@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 180.0  # a factory may wait for something
 # the axes that the shapes of a network, and the types of its calls, depend on
-_SHAPES: Final = (
+SHAPES: Final = (
     *(
         name
         for name, axis in AXES.items()
@@ -180,7 +180,7 @@ def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
     sweep = requests[0].sweep
     if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
         return []
-    names = [name for name in _SHAPES if sweep.workload in AXES[name].workloads]
+    names = [name for name in SHAPES if sweep.workload in AXES[name].workloads]
     found: dict[tuple[str, int], tuple[dict[str, str], dict[tuple[Any, ...], None]]] = {}
     for asked in requests:
         for point in asked.points():
@@ -202,26 +202,33 @@ def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
 
 def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return a problem or "" of each weights, and what no layer matches or why that is unknown."""
-    try:
-        done = subprocess.run(
-            processes.python("hpcsweep.measure.inputs"),
-            input=json.dumps(question),
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=True,
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", None) or "").strip()  # such as that there is no torch
-        why = (said or str(error)).splitlines()[-1]
-        if isinstance(error, subprocess.TimeoutExpired):
-            why = f"no answer within {_SECONDS:.0f} s"
+    found = ask("hpcsweep.measure.inputs", question)
+    if why := found.get("failed"):
         told = f"nobody could tell whether they are there ({why})"
         return {
             "weights": [[{"missing": told} for _ in one["wanted"]] for one in question["weights"]],
             "maps": [{"unchecked": why} for _ in question["maps"]],
         }
+    return found
+
+
+def ask(program: str, question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:
+    """Return what a module that needs torch answers in a process of its own, or why it `failed`."""
+    try:
+        done = subprocess.run(
+            processes.python(program),
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=True,
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no answer within {seconds:.0f} s"}
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        said = str(getattr(error, "stderr", None) or "").strip()  # such as that there is no torch
+        return {"failed": (said or str(error)).splitlines()[-1]}
     return found
 
 

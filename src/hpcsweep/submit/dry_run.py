@@ -24,6 +24,7 @@ from hpcsweep.submit import (
     launchers,
     prepare,
     script,
+    support,
     time_limit,
     to_slurm,
 )
@@ -41,6 +42,7 @@ _LONG: Final = 60.0  # seconds that are worth a warning
 def run(results: Path, asked: Request, say: Say) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
     check_inputs.check_inputs([asked], say)
+    support.warn([asked], say)
     argv = tuple(word for word in asked.options.argv if word != "--dry-run")
     asked = replace(asked, options=replace(asked.options, argv=argv))
     sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)

@@ -16,7 +16,7 @@ from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, launchers, prepare, request
+from hpcsweep.submit import check_inputs, launchers, prepare, request, support
 from hpcsweep.submit.launchers import local
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.text import count
@@ -38,6 +38,7 @@ def submit(results: Path, asked: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not asked.checked:
         check_inputs.check_inputs([asked], say)
+        support.warn([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     prepare.check_same_name(job.run, asked)
     if not asked.only and not asked.options.again:
@@ -182,6 +183,7 @@ def _exit_code(job: Submit) -> int:
 def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
     check_inputs.check_inputs(requests, say)
+    support.warn(requests, say)
     if any(one.profile.in_slurm for one in requests):
         from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
 

@@ -179,7 +179,7 @@ def version_text(version: int) -> str:
 @lru_cache(maxsize=1)
 def load() -> CudnnLibrary:
     """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
-    library = ctypes_tools.first_usable(_candidates(), CudnnLibrary)
+    library = ctypes_tools.first_usable(candidates(), CudnnLibrary)
     ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     if ours is not None and ours != library.version and not os.environ.get(environment.CUDNN):
         raise LibraryUnusable(
@@ -189,7 +189,7 @@ def load() -> CudnnLibrary:
     return library
 
 
-def _candidates() -> Iterator[str]:
+def candidates() -> Iterator[str]:
     """Return where the library may be: named by the user, loaded, in its wheel, on the path."""
     if named := os.environ.get(environment.CUDNN):
         yield named

@@ -1,0 +1,434 @@
+"""Tells which algorithms cuDNN has for a sweep's convolutions on a GPU, before the queue.
+
+The libcudnn of this Python answers, in a process of its own, for devices whose properties it is
+given (see `conv.vendor.cudnn_graph`); its answers are kept in the user's cache. Engines, plans and
+the heuristic are told exactly, Winograd and FFT by the engines' notes. The GEMM family and `direct`
+have no counterpart among engines, and the calls that hpcsweep makes for all of these names may
+reach what no engine does. So their cells say what only the node can tell, and never yes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import __version__, catalog, environment, files
+from hpcsweep.catalog import devices, gpus
+from hpcsweep.conv import choice
+from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
+from hpcsweep.point import canonical_json
+from hpcsweep.spec import profile
+from hpcsweep.submit import check_inputs
+from hpcsweep.submit.check_inputs import SHAPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hpcsweep.point import Point
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.submit.request import Request, Say
+
+    Algorithm = str | Mapping[str, str]
+
+UNKNOWN: Final = "unknown"
+ON_NODE: Final = "unknown until the node"
+SHEETS: Final = "data sheets"
+_PROGRAM: Final = "hpcsweep.measure.support"
+_SECONDS: Final = 600.0
+_QUICK: Final = 60.0  # for what a warning is worth
+_MOST_CASES: Final = 200  # of a network
+_FEW: Final = 5  # for a warning
+_HOPPER: Final = 900  # compute capability from which on cuDNN has no fused Winograd at all
+_WHEELS: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+# by algorithm: the notes of which an engine has one
+_NOTES: Final[Mapping[str, frozenset[str]]] = {
+    "winograd": frozenset({"WINOGRAD_TILE_4x4"}),
+    "winograd_nonfused": frozenset({"WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13"}),
+    "fft": frozenset({"FFT"}),
+    "fft_tiling": frozenset({"FFT"}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU as libcudnn is told of it; without properties nothing can be said of it."""
+
+    name: str
+    properties: Mapping[str, Any] | None
+    source: str
+
+    @classmethod
+    def of(cls, name: str, chosen: Profile | None = None) -> Gpu:
+        """Take what doctor wrote beside the profile, else what data sheets say."""
+        if chosen and (path := chosen.device_file).is_file():
+            return cls(name=name, properties=files.read_json(path), source=str(path))
+        return cls(name=name, properties=devices.properties(name), source=SHEETS)
+
+    @property
+    def key(self) -> str:
+        """What its answers are kept under."""
+        return hashlib.sha256(canonical_json(dict(self.properties or {})).encode()).hexdigest()[:16]
+
+
+def gpus_named(text: str) -> list[Gpu]:
+    """Return the GPUs of a list such as ``l40,h100``; a profile of that name has its own file."""
+    found = []
+    for name in filter(None, map(str.strip, text.split(","))):
+        chosen = None
+        with suppress(ProfileError):
+            chosen = profile.load(name)
+        found.append(Gpu.of(name, chosen if chosen and chosen.gpu == name else None))
+        if found[-1].properties is None and not gpus.vendor(name):
+            raise UsageError(f"--gpu {name}: no such GPU; there are {', '.join(devices.NAMES)}")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is known of an algorithm for a network on a GPU.
+
+    `found` of `total` distinct convolutions have an engine, with `share_pct` of the operations;
+    None is unknown. `sure`: where there is no engine, nothing else can run it, either.
+    """
+
+    algorithm: str
+    total: int
+    found: int | None = None
+    share_pct: float | None = None
+    sure: bool = False
+    why: str = ON_NODE
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return self.why
+        if not self.found:
+            return "no engine" if self.sure else f"no engine; {ON_NODE}"
+        return f"{self.found} of {self.total} ({self.share_pct:.3g} %)"
+
+
+@dataclass
+class Support:
+    """The answers about the points of a sweep, by network and GPU."""
+
+    gpus: Sequence[Gpu]
+    cases: Mapping[str, list[Mapping[str, Any]]]  # by network: of each case its convolution calls
+    algorithms: Sequence[
+        tuple[str, Algorithm]
+    ]  # as people are told of them, and as points have them
+    engines: Mapping[str, Mapping[str, Mapping[str, Any]]]  # by GPU and convolution
+    cudnn: int | None = None
+    lacking: str = ""
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    looked: Mapping[str, str] = field(default_factory=dict)  # "5 of 100 cases", where not at all
+
+    @property
+    def library(self) -> str:
+        version = self.cudnn or 0
+        return f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN"
+
+    def cell(self, network: str, gpu: Gpu, algorithm: Algorithm, told: str = "") -> Cell:
+        """Return what is known of an algorithm; of a map, each layer has its own."""
+        calls = self.cases[network]
+        total = len({one["key"] for one in calls})
+        about: dict[str, Any] = {"algorithm": told or str(algorithm), "total": total}
+        if gpu.properties is None:
+            return Cell(**about, why=UNKNOWN)
+        if self.cudnn is None:
+            return Cell(**about, why=f"{UNKNOWN} ({self.lacking})")
+        known = self.engines[gpu.name]
+        wanted = [choice.requested(algorithm, one["layer"], one["key"]) for one in calls]
+        has = [
+            engines_for(name, known[one["key"]]) for name, one in zip(wanted, calls, strict=True)
+        ]
+        if None in has:
+            return Cell(**about)
+        both = list(zip(calls, has, strict=True))
+        without = {one["key"] for one, engines in both if not engines}
+        work = sum(one["flops"] for one in calls) or 1
+        share = 100 * sum(one["flops"] for one, engines in both if engines) / work
+        sure = all(_is_sure(name, gpu) for name in wanted)
+        return Cell(**about, found=total - len(without), share_pct=share, sure=sure)
+
+    def missing(self) -> list[str]:
+        """Return a line for each algorithm that no convolution of a network can have on a GPU."""
+        lines = []
+        for network in self.cases:
+            for gpu in self.gpus:
+                for told, algorithm in self.algorithms:
+                    cell = self.cell(network, gpu, algorithm, told)
+                    if cell.found != 0:
+                        continue
+                    rest = "" if cell.sure else "; its older calls may have it: the node will tell"
+                    if looked := self.looked.get(network):
+                        rest = f"; looked at {looked}{rest}"
+                    lines.append(
+                        f"{told}: no engine for any convolution of {network} on {gpu.name} "
+                        f"({self.library}){rest}"
+                    )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record, with the engines of each distinct convolution."""
+        return {
+            "cudnn": self.cudnn,
+            "lacking": self.lacking or None,
+            "gpus": {one.name: one.source if one.properties else UNKNOWN for one in self.gpus},
+            "networks": [self._network(name) for name in self.cases],
+            "unchecked": dict(self.unchecked),
+            "looked_at": dict(self.looked),
+        }
+
+    def _network(self, name: str) -> dict[str, Any]:
+        cells = [
+            {
+                "gpu": gpu.name,
+                "algorithm": told,
+                "convolutions": cell.total,
+                "with_engine": cell.found,
+                "share_of_flops_pct": cell.share_pct,
+                "says": str(cell),
+            }
+            for gpu in self.gpus
+            for told, algorithm in self.algorithms
+            for cell in [self.cell(name, gpu, algorithm, told)]
+        ]
+        calls = self.cases[name]
+        keys = dict.fromkeys(one["key"] for one in calls)
+        convolutions = [
+            {
+                "unique_key": key,
+                "calls": sum(one["key"] == key for one in calls),
+                "flops": next(one["flops"] for one in calls if one["key"] == key),
+                "on": {gpu.name: self.engines.get(gpu.name, {}).get(key) for gpu in self.gpus},
+            }
+            for key in keys
+        ]
+        return {"network": name, "algorithms": cells, "convolutions": convolutions}
+
+
+def engines_for(algorithm: str, known: Mapping[str, Any]) -> list[str] | None:
+    """Return what cuDNN has for an algorithm and a convolution; None: engines do not tell."""
+    engines = known["engines"]
+    if plan := catalog.plan(algorithm):
+        if plan[1]:
+            return [algorithm] if known["plans"].get(algorithm) is not None else []
+        return [algorithm for one in engines if one["engine"] == plan[0]]
+    if algorithm == "heuristic":
+        return list(known["heuristic"][:1])
+    if algorithm in choice.FRAMEWORK_CHOICES:
+        return [f"eng{one['engine']}" for one in engines]
+    notes = _NOTES.get(algorithm)
+    if notes is None:
+        return None
+    return [f"eng{one['engine']}" for one in engines if not notes.isdisjoint(one["notes"])]
+
+
+def _is_sure(algorithm: str, gpu: Gpu) -> bool:
+    """Say whether what no engine does cannot run by the calls that hpcsweep makes, either."""
+    if algorithm == "winograd":
+        return bool(gpu.properties and gpu.properties["deviceVer"] >= _HOPPER)
+    return algorithm not in _NOTES
+
+
+def of(  # noqa: PLR0913 - the points, the GPUs, and how long
+    points: Iterable[Point],
+    asked: Sequence[Gpu],
+    named: Callable[[Any], str],
+    folders: Sequence[str],
+    *,
+    most: int = _MOST_CASES,
+    seconds: float = _SECONDS,
+) -> Support:
+    """Return what cuDNN has for points on GPUs; `named` turns a map of algorithms into its name.
+
+    Of each network at most so many cases (sizes, types, layouts) are looked at.
+    """
+    cases: dict[str, tuple[str, dict[str, Any]]] = {}
+    algorithms: dict[str, Algorithm] = {}
+    workload = ""
+    for point in points:
+        workload = point.workload
+        axes = {name: point.axes[name] for name in SHAPES if name in point.axes}
+        cases.setdefault(canonical_json(axes), (axes["model"], axes))
+        algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
+    by_network: dict[str, dict[str, dict[str, Any]]] = {}
+    for key, (model, axes) in cases.items():
+        by_network.setdefault(model, {})[key] = axes
+    looked = {m: f"{most} of {len(c):,} cases" for m, c in by_network.items() if len(c) > most}
+    by_network = {model: _spread(each, most) for model, each in by_network.items()}
+    plans = {n for a in algorithms.values() for n in _names(a) if (p := catalog.plan(n)) and p[1]}
+    asking = _Asking(workload, [g for g in asked if g.properties], sorted(plans), folders, seconds)
+    found = asking.answers(
+        {key: axes for each in by_network.values() for key, axes in each.items()}
+    )
+    told = {m: [found.cases.get(key, {}) for key in each] for m, each in by_network.items()}
+    calls = {
+        m: [call for case in each for call in case.get("calls", ())] for m, each in told.items()
+    }
+    whys = {
+        m: [case["unchecked"] for case in each if "unchecked" in case] for m, each in told.items()
+    }
+    order = [*catalog.ALGORITHMS, *algorithms]
+    return Support(
+        gpus=asked,
+        cases={model: each for model, each in calls.items() if each},
+        algorithms=sorted(algorithms.items(), key=lambda item: order.index(item[0])),
+        engines=found.engines,
+        cudnn=found.cudnn,
+        lacking=found.lacking,
+        unchecked={model: why[0] for model, why in whys.items() if why},
+        looked=looked,
+    )
+
+
+def warn(requests: Sequence[Request], say: Say) -> None:
+    """Say which algorithms no convolution of a network can have on the GPU of a profile."""
+    for asked in requests:
+        gpu = Gpu.of(asked.device, asked.profile)
+        if asked.sweep.workload == "noop" or gpu.properties is None:
+            continue
+        told = [p for p in asked.points() if any(map(_may_lack, _names(p.axes["algorithm"])))]
+        if told:
+            named, folders = asked.sweep.named, asked.search_path
+            found = of(told, [gpu], named, folders, most=_FEW, seconds=_QUICK)
+            for line in found.missing():
+                say(f"warning: {line}")
+
+
+def _may_lack(algorithm: str) -> bool:
+    """Say whether engines tell that there is no such algorithm."""
+    return algorithm in _NOTES or algorithm == "heuristic" or catalog.plan(algorithm) is not None
+
+
+def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return at most so many cases, from the first to the last."""
+    keys = list(cases)
+    if len(keys) > most:
+        keys = [keys[round(at * (len(keys) - 1) / (most - 1))] for at in range(most)]
+    return {key: cases[key] for key in keys}
+
+
+def _names(algorithm: Algorithm) -> Iterable[str]:
+    return [algorithm] if isinstance(algorithm, str) else algorithm.values()
+
+
+@dataclass
+class _Answers:
+    """Calls by case, engines by GPU and convolution, and the version that said so."""
+
+    cases: dict[str, Any] = field(default_factory=dict)
+    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cudnn: int | None = None
+    lacking: str = ""
+
+
+@dataclass
+class _Asking:
+    """A question, which the cache answers as far as it can, and libcudnn the rest of."""
+
+    workload: str
+    gpus: Sequence[Gpu]
+    plans: Sequence[str]
+    folders: Sequence[str]
+    seconds: float
+
+    def answers(self, cases: Mapping[str, Mapping[str, Any]]) -> _Answers:
+        """Return the answers for cases, which are axes by their canonical JSON."""
+        shapes, kept = (
+            _Kept("shapes", _software()),
+            {g.name: _Kept(g.key, _library()) for g in self.gpus},
+        )
+        known = {key: shapes.values[f"{self.workload} {key}"] for key in cases
+                 if f"{self.workload} {key}" in shapes.values}  # fmt: skip
+        wanted = {one["key"]: one["shape"] for case in known.values() for one in case["calls"]}
+        engines = {
+            name: {key: of for key, of in each.values.items() if self._is_whole(of)}
+            for name, each in kept.items()
+        }
+        left = {name: sorted(wanted.keys() - of.keys()) for name, of in engines.items()}
+        version = {each.values.get("cudnn") for each in kept.values()}
+        if len(known) == len(cases) and not any(left.values()):
+            return _Answers(known, engines, next(iter(version), None))
+        new = self._ask([axes for key, axes in cases.items() if key not in known], wanted, engines)
+        if "failed" in new:
+            return _Answers(known, engines, None, new["failed"])
+        told = dict(zip((key for key in cases if key not in known), new["cases"], strict=True))
+        shapes.add({f"{self.workload} {key}": case for key, case in told.items()
+                    if "calls" in case and ":" not in cases[key]["model"]})  # fmt: skip
+        for name, found in new["engines"].items():
+            kept[name].add({**found, "cudnn": new["cudnn"]})
+            engines[name] |= found
+        return _Answers({**known, **told}, engines, new["cudnn"], new.get("lacking", ""))
+
+    def _is_whole(self, of: Any) -> bool:  # noqa: ANN401 - from a file
+        return isinstance(of, dict) and all(name in of["plans"] for name in self.plans)
+
+    def _ask(
+        self,
+        cases: Sequence[Mapping[str, Any]],
+        convolutions: Mapping[str, Any],
+        engines: Mapping[str, Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Ask libcudnn in another process; `failed` says why there is no answer."""
+        question = {
+            "search_path": self.folders,
+            "workload": self.workload,
+            "cases": cases,
+            "convolutions": convolutions,
+            "plans": self.plans,
+            "devices": {one.name: one.properties for one in self.gpus},
+            "known": {name: sorted(of) for name, of in engines.items()},
+        }
+        return check_inputs.ask(_PROGRAM, question, self.seconds)
+
+
+@dataclass
+class _Kept:
+    """A file of answers in the user's cache; one that cannot be read or written costs only time."""
+
+    name: str
+    stamp: str  # what the answers depend on; "": nothing is kept
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        with suppress(HpcsweepError, OSError, ValueError):
+            return files.read_json(self._path) if self.stamp else {}
+        return {}
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Keep answers besides those that are there."""
+        if self.stamp and found:
+            with suppress(HpcsweepError, OSError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                files.write_json(self._path, {**self.values, **found})
+
+    @property
+    def _path(self) -> Path:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        stamp = hashlib.sha256(f"{__version__} {self.stamp}".encode()).hexdigest()[:12]
+        return cache / "hpcsweep" / "support" / f"{self.name}-{stamp}.json"
+
+
+def _software() -> str:
+    """Return the releases that the shapes of networks depend on; "": no torchvision is here."""
+    with suppress(metadata.PackageNotFoundError):
+        return f"{metadata.version('torchvision')} {metadata.version('torch')}"
+    return ""
+
+
+def _library() -> str:
+    """Return which libcudnn would answer, without loading it; "": nobody can tell."""
+    if named := os.environ.get(environment.CUDNN):
+        with suppress(OSError):
+            return f"{named} {Path(named).stat().st_mtime_ns}"
+    versions = []
+    for wheel in _WHEELS:
+        with suppress(metadata.PackageNotFoundError):
+            versions.append(f"{wheel} {metadata.version(wheel)}")
+    return " ".join(versions)

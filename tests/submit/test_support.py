@@ -1,0 +1,223 @@
+"""Which algorithms cuDNN has on a GPU, told before the queue: the real library, small networks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpcsweep import environment
+from hpcsweep.catalog import devices
+from hpcsweep.measure import support as program
+from hpcsweep.submit import check_inputs, support
+
+NETWORK = """\
+from torch import nn
+
+def net():
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1),
+        nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 64, 1), nn.Conv2d(64, 64, 3, stride=2),
+    )
+
+def points():
+    return nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 1))
+"""
+SWEEP = """\
+workload: inference
+axes:
+  model: ["mynets:net"]
+  input_size: [32]
+  algorithm: [auto, gemm, direct, fft, winograd, winograd_nonfused]
+"""
+PROFILE = "launcher: sbatch\ngpu: {gpu}\npartition: x\ntime: '1:00:00'\n"
+
+
+@pytest.fixture
+def asked(desk, monkeypatch, tmp_path):
+    """Return a folder with networks; the program answers in this process, and is counted."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (desk.folder / "mynets.py").write_text(NETWORK)
+    questions = []
+
+    def ask(_name, question, _seconds=0.0):
+        questions.append(question)
+        return json.loads(json.dumps(program.answer(json.loads(json.dumps(question)))))
+
+    monkeypatch.setattr(check_inputs, "ask", ask)
+    return desk, questions
+
+
+def _record(desk, *more, sweep=SWEEP):
+    desk.spec(sweep)
+    done = desk.run("expand", "sweep.yaml", "--support", *more, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)["support"]
+
+
+def _says(record, gpu):
+    (network,) = record["networks"]
+    return {one["algorithm"]: one["says"] for one in network["algorithms"] if one["gpu"] == gpu}
+
+
+def test_expand_tells_what_engines_tell_and_leaves_the_rest_to_the_node(asked):
+    """Winograd where there is an engine, none on Hopper; the GEMM family is never a yes."""
+    desk, _ = asked
+    record = _record(desk, "--gpu", "l40,h100,mi250")
+    l40, h100, amd = (_says(record, gpu) for gpu in ("l40", "h100", "mi250"))
+    assert l40["auto"] == "4 of 4 (100 %)"
+    assert l40["winograd"].startswith("2 of 4 (")
+    assert h100["winograd"] == "no engine"
+    for says in (l40, h100):
+        assert says["gemm"] == says["direct"] == "unknown until the node"
+        assert says["fft"] == says["winograd_nonfused"] == "no engine; unknown until the node"
+    assert set(amd.values()) == {"unknown"}
+    assert record["gpus"] == {"l40": "data sheets", "h100": "data sheets", "mi250": "unknown"}
+
+
+def test_each_distinct_convolution_has_its_engines_notes_and_workspaces(asked):
+    """In the record for machines: two calls of one shape are one convolution."""
+    desk, _ = asked
+    (network,) = _record(desk, "--gpu", "t4")["networks"]
+    rows = network["convolutions"]
+    assert [one["calls"] for one in rows] == [1, 2, 1, 1]
+    engines = rows[1]["on"]["t4"]["engines"]
+    assert all(one.keys() == {"engine", "notes", "workspace_bytes"} for one in engines)
+    assert any("WINOGRAD" in one["notes"] for one in engines)
+    assert rows[1]["on"]["t4"]["heuristic"][0].startswith("eng")
+
+
+def test_the_share_is_that_of_operations_and_the_count_that_of_distinct_convolutions(asked):
+    """Computed here once more, from the record's own convolutions."""
+    desk, _ = asked
+    (network,) = _record(desk, "--gpu", "a100")["networks"]
+    rows = network["convolutions"]
+    has = [any("WINOGRAD" in e["notes"] for e in one["on"]["a100"]["engines"]) for one in rows]
+    work = [one["calls"] * one["flops"] for one in rows]
+    (cell,) = [one for one in network["algorithms"] if one["algorithm"] == "winograd"]
+    assert cell["with_engine"] == sum(has)
+    assert cell["convolutions"] == len(rows)
+    share = 100 * sum(w for w, yes in zip(work, has, strict=True) if yes) / sum(work)
+    assert cell["share_of_flops_pct"] == pytest.approx(share)
+
+
+def test_a_second_time_nothing_is_asked_and_the_answer_is_the_same(asked):
+    """Of torchvision's networks; another GPU, type or layout is asked for by itself."""
+    desk, questions = asked
+    sweep = SWEEP.replace('"mynets:net"', "squeezenet1_1").replace("[32]", "[64]")
+    first = _record(desk, "--gpu", "l40", sweep=sweep)
+    assert len(questions) == 1
+    assert _record(desk, "--gpu", "l40", sweep=sweep) == first
+    assert len(questions) == 1
+    _record(desk, "--gpu", "l40,h100", sweep=sweep)
+    assert (questions[1]["cases"], len(questions[1]["known"]["l40"]) > 0) == ([], True)
+    other = sweep + "  memory_format: [nhwc]\n  dtype: [float16]\n"
+    record = _record(desk, "--gpu", "l40", sweep=other)
+    assert all("float16_nhwc" in one["unique_key"] for one in record["networks"][0]["convolutions"])
+
+
+def test_a_cache_that_is_damaged_or_cannot_be_written_costs_only_time(asked, tmp_path):
+    """The answers are asked for again."""
+    desk, questions = asked
+    sweep = SWEEP.replace('"mynets:net"', "squeezenet1_1").replace("[32]", "[64]")
+    first = _record(desk, "--gpu", "t4", sweep=sweep)
+    for path in (tmp_path / "cache").rglob("*.json"):
+        path.write_text(path.read_text()[:100])
+    assert _record(desk, "--gpu", "t4", sweep=sweep) == first
+    assert len(questions) == 2
+
+
+def test_ones_own_network_is_looked_at_again_since_it_may_have_changed(asked):
+    """Only what its convolutions are is not kept; their engines are."""
+    desk, questions = asked
+    _record(desk, "--gpu", "l40")
+    _record(desk, "--gpu", "l40")
+    assert [len(one["cases"]) for one in questions] == [1, 1]
+    assert questions[1]["known"]["l40"]
+
+
+def test_what_doctor_wrote_beside_the_profile_wins(asked):
+    """A profile of an L40 whose node said that it is a Hopper GPU."""
+    desk, _ = asked
+    (desk.folder / "cluster_profiles").mkdir()
+    (desk.folder / "cluster_profiles/l40.yaml").write_text(PROFILE.format(gpu="l40"))
+    path = desk.folder / "cluster_profiles/l40.device.json"
+    path.write_text(json.dumps(devices.properties("h100")))
+    for more in (("--gpu", "l40"), ("--cluster", "l40")):
+        record = _record(desk, *more)
+        assert _says(record, "l40")["winograd"] == "no engine"
+        assert record["gpus"]["l40"].endswith("l40.device.json")
+
+
+def test_maps_plans_and_engines_are_told_exactly(asked):
+    """Of a map each layer has its own algorithm; one that engines do not tell hides the rest."""
+    desk, _ = asked
+    sweep = SWEEP.replace(
+        "[auto, gemm, direct, fft, winograd, winograd_nonfused]",
+        '[{"1": winograd, default: auto}, {"1": gemm, default: auto}]',
+    )
+    says = list(_says(_record(desk, "--gpu", "l40", sweep=sweep), "l40").values())
+    assert says == ["4 of 4 (100 %)", "unknown until the node"]
+
+
+def test_estimate_and_submit_warn_of_points_that_cannot_have_their_algorithm(asked):
+    """Before the queue; a network of 1x1 convolutions has no Winograd anywhere."""
+    desk, _ = asked
+    (desk.folder / "cluster_profiles").mkdir()
+    for gpu in ("h100", "l40"):
+        text = PROFILE.format(gpu=gpu)
+        (desk.folder / f"cluster_profiles/{gpu}.yaml").write_text(text)
+    desk.spec(SWEEP.replace("[auto", "[winograd").replace(", winograd, ", ", "))
+    on_h100 = desk.run("estimate", "sweep.yaml", "--cluster", "h100").stderr
+    line = "warning: winograd: no engine for any convolution of mynets:net on h100 (cuDNN 9."
+    assert line in on_h100
+    assert "gemm: no engine" not in on_h100
+    assert "warning: winograd:" not in desk.run("estimate", "sweep.yaml", "--cluster", "l40").stderr
+    desk.spec(SWEEP.replace("mynets:net", "mynets:points"), name="points.yaml")
+    for more in (("estimate",), ("submit", "--dry-run")):
+        warned = desk.run(*more, "points.yaml", "--cluster", "l40")
+        words = warned.stdout + warned.stderr
+        assert "winograd: no engine for any convolution of mynets:points on l40" in words
+        assert "its older calls may have it: the node will tell" in words
+
+
+def test_without_a_libcudnn_the_line_says_so(asked, tmp_path):
+    """And estimate does not guess."""
+    desk, _ = asked
+    desk.spec(SWEEP)
+    absent = {environment.CUDNN: str(tmp_path / "absent.so")}
+    done = desk.run("expand", "sweep.yaml", "--support", "--gpu", "l40", **absent)
+    assert "unknown (cuDNN cannot be loaded" in done.stdout
+    assert "of 4" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "names no GPU; name some with --gpu l40,h100 or --cluster"),
+        (("--gpu", "l4o"), "--gpu l4o: no such GPU; there are v100, t4, a100"),
+    ],
+)
+def test_a_gpu_that_is_not_named_or_unknown_is_told(asked, more, words):
+    """One line, and what to do."""
+    desk, _ = asked
+    desk.spec(SWEEP)
+    done = desk.run("expand", "sweep.yaml", "--support", *more)
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+def test_a_network_that_cannot_be_built_is_told_and_the_others_are_answered(asked):
+    """Its factory raises."""
+    desk, _ = asked
+    (desk.folder / "odd.py").write_text("def broken():\n    raise ValueError('no such thing')\n")
+    desk.spec(SWEEP.replace('["mynets:net"]', '["odd:broken", "mynets:net"]'))
+    done = desk.run("expand", "sweep.yaml", "--support", "--gpu", "l40")
+    assert "note: odd:broken: not looked at" in done.stdout
+    assert "no such thing" in done.stdout
+    assert "4 of 4 (100 %)" in done.stdout
+
+
+def test_many_sizes_are_looked_at_from_the_first_to_the_last():
+    """A warning looks at a few."""
+    assert list(support._spread(dict.fromkeys("abcdefghi"), 3)) == ["a", "e", "i"]
+    assert list(support._spread(dict.fromkeys("ab"), 3)) == ["a", "b"]
