@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +33,11 @@ class Point:
     measure: Mapping[str, Any] = field(default_factory=dict)
     point_id: str = ""
 
-    def label(self, maps: Mapping[str, str] = NO_MAPS) -> str:
-        """Return ``resnet18 224 1 gemm``; `maps` has names by canonical JSON."""
+    def label(self, maps: Mapping[str, str] = NO_MAPS, more: Iterable[str] = ()) -> str:
+        """Return ``resnet18 224 1 gemm``; `maps` has names by canonical JSON.
+
+        `more` are other axes, of which the value is named: ``resnet18 32 8 auto amp fp16``.
+        """
         values = {name: self.axes[name] for name in LABEL if name in self.axes}
         if self.axes.get("input_width") and "input_size" in values:
             values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"
@@ -42,7 +45,18 @@ class Point:
             values["algorithm"] = algorithm_name(values["algorithm"], maps)
         visit = str(self.axes.get("visit") or 1)  # of a row, it is text
         again = f" visit {visit}" if visit != "1" else ""
-        return " ".join(map(str, values.values())) + again
+        others = "".join(f" {name} {self.axes.get(name)}" for name in more)
+        return " ".join(map(str, values.values())) + others + again
+
+
+def varying(points: Iterable[Point]) -> tuple[str, ...]:
+    """Return the axes that a label must name to tell points apart, beside those of each label."""
+    first: Mapping[str, Any] = {}
+    found: dict[str, None] = {}
+    for point in points:
+        first = first or point.axes
+        found |= {name: None for name in first if point.axes.get(name) != first[name]}
+    return tuple(name for name in found if name not in {*LABEL, "input_width", "visit"})
 
 
 def canonical_json(value: object) -> str:

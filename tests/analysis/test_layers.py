@@ -42,6 +42,18 @@ def test_times_are_means_over_the_configurations(run):
     assert "means over input_size 64, 128" in found.written("table")
 
 
+def test_the_title_says_which_part_of_the_points_the_values_are_of(tmp_path):
+    """The larger size was measured with one algorithm alone: it is not among the means."""
+    run = layered(tmp_path)
+    assert layers.read(run).title == "demo: slowest by layer, ms of one pass"
+    merged = pd.read_csv(run.overall, dtype=str)
+    lost = (merged["input_size"] == "128") & (merged["algorithm"] != "auto")
+    merged.loc[lost, "status"] = "oom"
+    merged.to_csv(run.overall, index=False)
+    of = "demo: slowest by layer, ms of one pass, at input_size 64 alone, of 64, 128"
+    assert layers.read(run).title == of
+
+
 def test_a_layer_that_ran_another_algorithm_is_marked(run):
     """Not the time of the algorithm that the column names."""
     lines = layers.read(run, where="input_size=64").written("table").splitlines()

@@ -220,13 +220,41 @@ def test_orphans_and_failures_are_not_compared(tmp_path):
         _row("winograd", None, status="crashed"),
     )
     found = report.read(_table(tmp_path, *rows))
-    assert found.algorithms == ("gemm",)
+    assert found.algorithms == ("gemm", "winograd")
+    assert found.rows[0]["median_ms"] == {"gemm": 1.0}
+    assert found.rows[0]["failed"] == {"winograd": "crashed"}
     assert found.data.tally.statuses == {"ok": 1, "crashed": 1}
     assert "(1 ok, 1 crashed, 1 orphan left out)" in table_of(found)
     assert (record_of(found)["statuses"], record_of(found)["orphans"]) == (
         {"ok": 1, "crashed": 1},
         1,
     )
+
+
+def test_sizes_that_were_not_measured_have_rows_of_their_own(tmp_path):
+    """With the status in each cell; a configuration that was measured in part shows the rest."""
+    rows = [
+        _row(name, ms, input_size=size, num_threads=threads, status="ok" if ms else "oom")
+        for size, threads, ms in ((64, 1, 1.0), (128, 1, 0), (256, 2, 0))
+        for name in ("auto", "gemm")
+    ]
+    rows[2] |= {"median_ms": 4.0, "status": "ok"}
+    found = report.read(_table(tmp_path, *rows))
+    assert [row["input_size"] for row in found.rows] == [64, 128, 256]
+    assert [row["num_threads"] for row in found.rows] == [1, 1, 2]
+    lines = [line.split() for line in table_of(found).splitlines()]
+    assert ["resnet18", "128", "1", "4.000", "oom"] in lines
+    assert ["resnet18", "256", "2", "oom", "oom"] in lines
+
+
+def test_a_table_for_people_ends_somewhere(tmp_path):
+    """Its last line says how many rows there are, and what shows them."""
+    rows = [_row("auto", 1.0, input_size=size) for size in range(100, 200)]
+    (view,) = report.read(_table(tmp_path, *rows)).views()
+    lines = view.written("table", most=10).splitlines()
+    assert lines[12:14] == ["resnet18  109         1.000", "... and 90 more (--all shows them)"]
+    assert len(view.written("csv", most=10).splitlines()) == 101
+    assert "more (--all" not in view.written("table", most=100)
 
 
 def test_a_sweep_that_was_not_collected_is_told_what_to_do(tmp_path):

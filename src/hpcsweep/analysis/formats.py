@@ -53,11 +53,13 @@ def is_rate(column: str) -> bool:
     return column.endswith(tuple(_RATES)) or column.startswith("throughput")
 
 
-def written(views: Sequence[View], form: str, width: int | None = None) -> str:
+def written(
+    views: Sequence[View], form: str, width: int | None = None, most: int | None = None
+) -> str:
     """Return tables one below the other; CSV of each that has values of its own."""
     if form == "csv":
         views = [views[0], *(one for one in views if one.frame is not views[0].frame)]
-    return "\n\n".join(view.written(form, width) for view in views)
+    return "\n\n".join(view.written(form, width, most) for view in views)
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,13 @@ class View:
     record: Mapping[str, Any] = field(default_factory=dict)  # for JSON, beside the rows
     marks: Sequence[str] = ()  # lines that begin with a mark and say what it means
 
-    def written(self, form: str, width: int | None = None) -> str:
-        """Return the text as `table`, `csv`, `md` or `latex`; with a width, a table fits it."""
+    def written(self, form: str, width: int | None = None, most: int | None = None) -> str:
+        """Return the text as `table`, `csv`, `md` or `latex`.
+
+        A table fits the `width` and has at most so many rows, where these are given.
+        """
         forms: dict[str, Callable[[], str]] = {
-            "table": lambda: self._table(width),
+            "table": lambda: self._table(width, most),
             "csv": self._csv,
             "md": self._markdown,
             "latex": self._latex,
@@ -107,8 +112,11 @@ class View:
     def _lines(self) -> list[list[str]]:
         return [[*map(str, self.texts.columns)], *self.texts.to_numpy().tolist()]
 
-    def _table(self, width: int | None) -> str:
-        lines = fitted(self._lines(), self.left, width)
+    def _table(self, width: int | None, most: int | None) -> str:
+        rows = self._lines()
+        lines = fitted(rows[: most + 1] if most else rows, self.left, width)
+        if most and len(rows) > most + 1:
+            lines.append(f"... and {len(rows) - 1 - most:,} more (--all shows them)")
         notes = folded([*self.marks, *(f"   {note}" for note in self.notes)], width)
         return "\n".join([*folded([self.title], width), "", *lines, "", *notes]).rstrip()
 

@@ -52,6 +52,7 @@ def read(  # noqa: PLR0913 - one argument per option
     if rows.empty:
         raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
     _check(run, rows, by, metric or "mean_ms")
+    every, _ = data.chosen(where, everything=True)
     points, lacking = _comparable(points)
     rows = rows[rows["point_id"].isin(points["point_id"])]
     rows = rows.assign(apart=_apart(rows) if not metric else False)
@@ -66,7 +67,7 @@ def read(  # noqa: PLR0913 - one argument per option
     what = "ms" if metric.endswith("_ms") else formats.label(metric)
     slowest = table.head(top).rename(columns={BY[by]: by})
     return View(
-        title=f"{run.name}: slowest by {by}, {what} of one pass",
+        title=f"{run.name}: slowest by {by}, {what} of one pass{_at(every, points)}",
         frame=slowest,
         texts=_texts(slowest, names),
         left=1,
@@ -204,6 +205,16 @@ def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
     if grouped["apart"].any():
         notes.append(f"{_MARKS[_APART]} the median; the mean of a call is over 25 % apart")
     return notes
+
+
+def _at(every: pd.DataFrame, points: pd.DataFrame) -> str:
+    """Say which part of the points the values are of, on the axes on which it is only a part."""
+    axes = [
+        axis for axis in dataset.varying_axes(every) if axis not in {"algorithm", *dataset.REPEATS}
+    ]
+    parts = [a for a in axes if points[a].nunique(dropna=False) < every[a].nunique(dropna=False)]
+    told = (f"{axis} {_values(points, axis)} alone, of {_values(every, axis)}" for axis in parts)
+    return "".join(f", at {one}" for one in told)
 
 
 def _values(points: pd.DataFrame, axis: str) -> str:

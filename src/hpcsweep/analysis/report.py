@@ -1,9 +1,9 @@
 """Compares the algorithms of a collected sweep in one table; of a training sweep, where steps go.
 
 Rows are configurations, columns are algorithms, cells are medians in milliseconds, or the values of
-another column. A cell says how much of the convolutions its algorithm did, if not all, since a
-`winograd` time of a network that mostly fell back to `auto` is not a Winograd time. Unreliable
-medians carry a question mark.
+another column, or the status of a point that was not measured. A cell says how much of the
+convolutions its algorithm did, if not all, since a `winograd` time of a network that mostly fell
+back to `auto` is not a Winograd time. Unreliable medians carry a question mark.
 
 The fastest has a star only if it is valid and reliable, its algorithm did a part of the work, and
 it is ahead by more than what varies between visits (`verdicts`): passes of one visit agree better
@@ -27,6 +27,7 @@ from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import UsageError
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,7 @@ class Report:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        names = self.table["algorithm"].unique()
+        names = {*self.table["algorithm"], *(name for row in self.rows for name in row["failed"])}
         return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
 
     def views(self) -> list[View]:
@@ -123,15 +124,26 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
         valid=dataset.valid(rows),
         doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
     )
-    keys = _keys(table)
+    failed = data.failed.reindex(columns=[*table, "status"])
+    keys = _keys(table, pd.concat([table, failed]) if len(failed) else table)
     table = _used(table, keys)
     ahead = _ahead(rows.loc[table.index], table, metric) if formats.is_time(metric) else {}
-    lines = []
-    for number, group in table.sort_values(list(keys)).groupby("group", sort=False):
-        first = group.iloc[0]
-        named = {key: dataset.to_json(key, first[key]) for key in keys}
-        lines.append({**named, **_compared(group, metric, ahead.get(number))})
-    return Report(data, table, keys, tuple(lines), metric)
+    lines = {}
+    for number, group in table.groupby("group", sort=False):
+        lines[_named(group.iloc[0], keys)] = _compared(group, metric, ahead.get(number))
+    for _, row in failed.sort_values("status").iterrows():  # of several visits the last counts
+        nothing = {metric: {}, "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "",
+                   "ahead_pct": None, "doubtful": [], "failed": {}}  # fmt: skip
+        line = lines.setdefault(_named(row, keys), nothing)
+        if (name := str(row["algorithm"])) not in line[metric]:
+            line["failed"][name] = row["status"]
+    ordered = sorted(lines, key=lambda values: [(cell is None, cell or 0) for cell in values])
+    found = tuple({**dict(zip(keys, one, strict=True)), **lines[one]} for one in ordered)
+    return Report(data, table, keys, found, metric)
+
+
+def _named(row: Any, keys: Sequence[str]) -> tuple[Any, ...]:  # noqa: ANN401 - a row
+    return tuple(dataset.to_json(key, row[key]) for key in keys)
 
 
 def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -159,13 +171,13 @@ def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, Fa
     return verdicts.fastest(times[fit].dropna(subset="log"), dataset.machine(rows))
 
 
-def _keys(table: pd.DataFrame) -> tuple[str, ...]:
+def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
     """Return what tells configurations apart: the axes that vary, and always model and input size.
 
     Points of two versions of a sweep file may agree in all axes, but were measured with other
     settings. Then the point's id is added, so that no row hides another.
     """
-    varying = dataset.varying_axes(table)
+    varying = dataset.varying_axes(every)
     keys = tuple(a for a in _AXES_OF_A_ROW if a in _ALWAYS or a in varying)
     visits = [name for name in _VISITS if name in table]
     again = table.duplicated([*keys, "algorithm", *visits]).any()
@@ -193,6 +205,7 @@ def _compared(group: pd.DataFrame, metric: str, ahead: Fastest | None) -> dict[s
         "fastest_here": best if once else "",
         "ahead_pct": 100 * ahead.ahead if ahead else None,
         "doubtful": unsure,
+        "failed": {},
     }
 
 
@@ -200,7 +213,7 @@ def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> s
     value = row[metric].get(name)
     share = dataset.share(row["coverage_pct"].get(name)) if with_share else ""
     if value is None:
-        return f"-{share}"
+        return f"{row['failed'].get(name, '-')}{share}"
     mark = "*" if row["fastest"] == name else "'" if row["fastest_here"] == name else " "
     doubt = "?" if name in row["doubtful"] else " "
     return f"{value:{'.3f' if formats.is_time(metric) else '.5g'}}{mark}{doubt}{share}"
@@ -267,11 +280,13 @@ class TrainingReport:
 
 def _of_training(data: Dataset) -> TrainingReport:
     """Return the report of measured training points."""
-    varying = dataset.varying_axes(data.rows)
+    every = pd.concat([data.rows, data.failed]) if len(data.failed) else data.rows
+    varying = dataset.varying_axes(every)
     keys = tuple(axis for axis in catalog.AXES if axis in _STEP_KEYS or axis in varying)
-    columns = [*keys, *(name for name, _, _ in (*STEP, *WHOLE) if name in data.rows)]
-    ordered = data.rows.sort_values(list(keys))
-    doubtful = dataset.doubtful(ordered) | ~dataset.valid(ordered)
+    columns = [*keys, *(name for name, _, _ in (*STEP, *WHOLE) if name in data.rows), "status"]
+    ordered = every.sort_values(list(keys))
+    ok = ordered["status"] == PointStatus.OK
+    doubtful = ok & (dataset.doubtful(ordered) | ~dataset.valid(ordered))
     rows = tuple(
         {**{name: dataset.to_json(name, row[name]) for name in columns}, "doubtful": bool(bad)}
         for row, bad in zip(ordered.to_dict("records"), doubtful, strict=True)
@@ -282,7 +297,7 @@ def _of_training(data: Dataset) -> TrainingReport:
 def _step_cell(row: dict[str, Any], name: str, form: str) -> str:
     value = row.get(name)
     if value is None:
-        return "-"
+        return row["status"] if name == "median_ms" else "-"
     if name == _COVERAGE:
         return dataset.share(value).strip() or "100 %"
     text = format(value / _UNITS.get(name, 1), form)

@@ -141,9 +141,23 @@ class Program(click.Group):
     help="Folder for the results of sweeps; the default is beside hpcsweep.toml, if there is one.",
 )
 @flag("-q", "--quiet", help="Print answers and errors only: no progress.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour statuses, marks and verdicts; auto: on a terminal, without NO_COLOR.",
+)
 @flag("-v", "--verbose", help="Tell what is started and read.")
 @click.pass_context
-def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - see run
+def main(  # noqa: PLR0913 - one argument per option
+    ctx: click.Context,
+    results: Path,
+    color: str,
+    *,
+    debug: bool,  # noqa: ARG001 - see run
+    quiet: bool,
+    verbose: bool,
+) -> None:
     """Measure convolutional networks: from one YAML file to one checked table.
 
     \b
@@ -151,7 +165,7 @@ def main(ctx: click.Context, results: Path, *, debug: bool, quiet: bool, verbose
           hpcsweep collect quickstart
           hpcsweep report quickstart
     """
-    answer.reset(quiet=quiet)
+    answer.reset(quiet=quiet, colour=color)
     settings.check(ctx)
     ctx.obj = results
     if verbose:

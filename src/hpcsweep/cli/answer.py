@@ -14,6 +14,7 @@ import functools
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from typing import Any, Final, TextIO, cast
 
 import click
 
+from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import HpcsweepError, UsageError
 from hpcsweep.text import folded, printable
 
@@ -40,15 +42,18 @@ class Mode:
     command: str = ""
     json: bool = False
     quiet: bool = False
+    whole: bool = False  # tables with every row
+    plain: bool = False  # for programs: no colour, whatever `colour` says
+    colour: str = "auto"
     done: bool = False  # the document is out
 
 
 mode: Final = Mode()
 
 
-def reset(*, quiet: bool = False) -> None:
+def reset(*, quiet: bool = False, colour: str = "auto") -> None:
     """Begin a call of the program."""
-    mode.__init__(quiet=quiet)  # type: ignore[misc]
+    mode.__init__(quiet=quiet, colour=colour)  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,12 +226,37 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
     """Print text; on a terminal its control characters are shown, and do nothing."""
     stream = file or sys.stdout
     shown = printable(text) if stream.isatty() else text
+    shown = _coloured(shown) if _wants_colour(stream) else shown
     try:
         print(shown, end=end, file=stream, flush=flush)
     except UnicodeEncodeError:  # a name that is not UTF-8, or a locale that has not every letter
         code = stream.encoding or "ascii"
         known = shown.encode(code, "backslashreplace").decode(code)
         print(known, end=end, file=stream, flush=flush)
+
+
+def _wants_colour(stream: TextIO) -> bool:
+    """Follow --color, NO_COLOR (no-color.org), and whether people look at a terminal."""
+    if mode.colour != "auto" or ((mode.json or mode.plain) and stream is sys.stdout):
+        return mode.colour == "always" and not ((mode.json or mode.plain) and stream is sys.stdout)
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+# what tables, `status` and messages say: good, in doubt, bad; a star and a mark behind a number
+_GOOD: Final = r"\b(?:ok|FASTER|faster|verified|fits|reached)\b(?! by)|(?<=\d)\*|^\*"
+_DOUBT: Final = rf"\b(?:{'|'.join((*FLAGS, 'UNDECIDED', 'warn', 'warning', 'waiting'))})\b"
+_DOUBT_MARK: Final = r"(?<=[\d*'])[ ]?\?(?=\s|$)|^\?"
+_BAD: Final = r"\b(?:oom|error|crashed|timeout|unsupported|SLOWER|fail|failed|interrupted)\b"
+_COLOURS: Final = re.compile(rf"({_GOOD})|({_DOUBT}|{_DOUBT_MARK})|({_BAD})", re.MULTILINE)
+
+
+def _coloured(text: str) -> str:
+    """Return text with statuses, verdicts, flags and marks in green, yellow and red."""
+
+    def shown(found: re.Match[str]) -> str:
+        return f"\x1b[{(32, 33, 31)[(found.lastindex or 1) - 1]}m{found[0]}\x1b[0m"
+
+    return _COLOURS.sub(shown, text)
 
 
 @contextmanager

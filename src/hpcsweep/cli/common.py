@@ -36,8 +36,11 @@ class _Form(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
 _FORMATS: Final = _Form(("table", "csv", "md", "latex", "json"))
 
 
+_ROWS: Final = 60  # of a table that people read
+
+
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--format`, as the argument `form`."""
+    """Add `--format`, and `--all`."""
     chosen = click.option(
         "--format",
         type=_FORMATS,
@@ -46,13 +49,26 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=_form,
         help="Print the table in this form.",
     )
-    return chosen(command)
+    whole = flag(
+        "--all",
+        expose_value=False,
+        callback=_whole,
+        help=f"Print each row of a table, not only the first {_ROWS}.",
+    )
+    return chosen(whole(command))
 
 
-def _form(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Take --format json for --json."""
-    answer.mode.json |= value == "json"
+def _form(ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Take --format json for --json; forms for programs have no colour."""
+    if not ctx.resilient_parsing:  # as `hpcsweep config` looks at every command
+        answer.mode.json |= value == "json"
+        answer.mode.plain |= value != "table"
     return value
+
+
+def _whole(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+    if not ctx.resilient_parsing:
+        answer.mode.whole = value
 
 
 where_option = click.option(
@@ -78,17 +94,22 @@ top_option = click.option(
 
 def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> CommandResult:
     """Return tables as an answer; where stdout is for programs, the files are told on stderr."""
-    from hpcsweep.analysis import formats
-
     if form in {"csv", "md", "latex"}:
         for path in filter(None, files):
             answer.note(f"   {path}")
         files = ()
     return CommandResult(
         record=views[0].to_json,
-        text=lambda: formats.written(views, form, answer.width()),
+        text=lambda: as_text(views, form),
         files=files,
     )
+
+
+def as_text(views: Sequence[View], form: str) -> str:
+    """Return tables as this call of the program prints them."""
+    from hpcsweep.analysis import formats
+
+    return formats.written(views, form, answer.width(), None if answer.mode.whole else _ROWS)
 
 
 cluster_option = click.option(

@@ -11,6 +11,7 @@ from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
+    as_text,
     format_options,
     renewed,
     request_of,
@@ -217,7 +218,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
     return CommandResult(
         record=lambda: {"comparisons": [one.view().to_json() for one in found]},
-        text=lambda: "\n\n".join(one.view().written(format) for one in found),
+        text=lambda: as_text([one.view() for one in found], format),
         error=Regression(worse) if bad else None,
     )
 

@@ -36,7 +36,7 @@ from hpcsweep.node import point_row
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome, PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
-from hpcsweep.point import canonical_json
+from hpcsweep.point import canonical_json, varying
 from hpcsweep.store import attempt, chunk_file, outcomes, rundir, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
@@ -118,6 +118,7 @@ class Attempt:
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         self._too_large = OutOfMemoryPoints(self._manifest.run.known_oom)
         self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
+        self._telling = varying(self._chunk.points)
         self._visit: object = None  # of the point before
         self._slowest, self._measured, self._fenced_off = 0.0, 0, False
         self._deadly: Point | None = None  # took earlier attempts down
@@ -368,7 +369,7 @@ class Attempt:
         attempt.write(self._shard, record, self._machine)
 
     def _label(self, point: Point) -> str:
-        return point.label(self._manifest.maps)
+        return point.label(self._manifest.maps, self._telling)
 
 
 def _told(row: Row) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import SpecError, UsageError, suggest
+from hpcsweep.point import varying
 from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.outcomes import PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir, ShardPath
 
 WAITING: Final = "waiting"  # no row yet
@@ -90,16 +92,19 @@ def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[Poin
 
 def read(run: RunDir) -> list[PointState]:
     """Return the points of a sweep in its order; those it lost come last."""
-    rows, found = outcomes.rows_of(run.shards()), dict[str, PointState]()
+    rows = outcomes.rows_of(run.shards())
+    sent: dict[str, tuple[Point, Mapping[str, str]]] = {}
     for submission in run.submissions():
         manifest = submission.read_manifest()
         for index in range(manifest.chunks):
             for point in chunk_file.read_chunk(submission.chunks, index).points:
-                row = rows.get(point.point_id, {})
-                log = _log(run, row)
-                found[point.point_id] = PointState(
-                    point.point_id, point.label(manifest.maps), row, log
-                )
+                sent[point.point_id] = point, manifest.maps
+    telling = varying(point for point, _maps in sent.values())
+    found = {
+        name: PointState(name, point.label(maps, telling), row, _log(run, row))
+        for name, (point, maps) in sent.items()
+        for row in [rows.get(name, {})]
+    }
     order = dict.fromkeys(found)
     with suppress(SpecError):  # then as they were sent
         order = dict.fromkeys((*filter(found.__contains__, runs.points_of_file(run)), *found))
