@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 import resultsfolder
@@ -86,3 +87,17 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
     workflow.collect(folder.run)
     with pytest.raises(UsageError, match="8 points left out"):
         dataset.read(folder.run)
+
+
+def test_what_the_framework_chose_fell_back_from_nothing_and_a_reason_is_one():
+    """Whatever algorithm its kernels were recognised as; a reason is told."""
+    rows = pd.DataFrame(
+        {
+            "algorithm": ["auto", "auto", "autotune", "gemm", "gemm", "gemm", "gemm", "auto"],
+            "algorithm_used": ["auto", "winograd", "gemm", "gemm", "gemm", "fft", None, "unknown"],
+            "fallback_reason": [None, None, "no tuner", None, "stride", None, None, ""],
+        }
+    )
+    wanted = [False, False, True, False, True, True, False, False]
+    assert list(dataset.fell_back(rows)) == wanted
+    assert not dataset.fell_back(rows[["algorithm"]]).any()

@@ -8,11 +8,12 @@ from torch import nn
 
 import tinynets
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv import choice as choices
 from hpcsweep.conv.backend import Expected, Gradient, Way
 from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.operators import Operation
-from hpcsweep.conv.proof.evidence import Evidence, Seen
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import convolutions, models
@@ -276,3 +277,48 @@ def test_a_pattern_that_matches_no_convolution_is_refused_with_the_nearest():
         choose(net, shapes, {"featurs.*": "fft"}, policy("fallback"), BACKEND)
     choices = choose(net, shapes, {"features.*": "fft"}, policy("fallback"), BACKEND)
     assert [one.used for one in choices] == ["fft", "fft"]
+
+
+KERNELS = {
+    "implicit_gemm": ["void cudnn::cnn::implicit_convolve_sgemm<float, float, 1024, 5, 5>(int)"],
+    "implicit_precomp_gemm": [
+        "cudnn::cnn::kernelOffsets::computeOffsetsKernel()",
+        "volta_scudnn_128x64_relu_interior_nn_v1",
+    ],
+    "winograd": ["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"],
+    "unknown": ["some_kernel_of_tomorrow"],
+}
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "autotune", "fft"])
+@pytest.mark.parametrize("ran", KERNELS)
+def test_what_others_chose_is_named_by_its_kernels_and_never_guessed(algorithm, ran):
+    """Also a fallback, in the layer's row and in the point's; what nobody knows is unknown."""
+    net = plain().eval()
+    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    decided = [choices.refused("0", s, algorithm, "no") for _, s in shapes.convolutions]
+    proof = Proof(tuple(Evidence("0", Seen(kernels=KERNELS[ran])) for _ in decided))
+    rows = call_cells(decided, proof.calls)
+    assert {row["algorithm_used"] for row in rows} == {ran}
+    assert {row["backend"] for row in rows} == {"framework"}
+    row, flags = convolutions.algorithm_use(algorithm, shapes, decided, [], proof, None)
+    assert row["algorithm_used"] == ran
+    assert flags["fallback"]
+    assert not flags["algorithm_mismatch"]
+
+
+def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none():
+    """Then the cell is `unknown`, or what the call was told to run."""
+    shape = shape_pass(plain().eval(), torch.zeros(1, 3, 16, 16)).convolutions[0][1]
+    call = choices.decide("auto", "0", shape, BACKEND, "cuda")
+    both = [*KERNELS["winograd"], *KERNELS["implicit_gemm"]]
+
+    def used(choice, kernels):
+        (row,) = call_cells([choice], [Evidence("0", Seen(kernels=kernels))])
+        return row["algorithm_used"]
+
+    assert used(call, both) == "unknown"
+    assert used(call, [*KERNELS["winograd"], "some_kernel_of_tomorrow"]) == "unknown"
+    assert used(call, ["void cudnn::ops::nchwToNhwcKernel<float>(int)"]) == "auto"
+    assert used(call, []) == "auto"
+    assert used(GradientChoice(call), KERNELS["winograd"]) == "auto"

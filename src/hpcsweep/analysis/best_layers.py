@@ -49,7 +49,7 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     backward = rows.get("direction", pd.Series("", rows.index)) == "backward"
     rows = _with_logs(rows[~backward & rows["algorithm"].isin(catalog.ALGORITHMS)])
     conv, rest = rows["op"] == "conv2d", rows["layer"] == "__other__"
-    times = _as_requested(rows[conv])
+    times = rows[conv & ~dataset.fell_back(rows)]
     if default not in set(times["algorithm"]):
         raise UsageError(
             f"{data.run.layers}: no convolution under `{default}`, which every layer would keep; "
@@ -72,12 +72,6 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / verdicts.OF_MEAN
     known = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
     return known.dropna(subset="log").fillna({"within": 0.0})
-
-
-def _as_requested(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the calls that ran the algorithm of their point, not a fallback."""
-    used = rows.get("algorithm_used", pd.Series(None, rows.index, dtype=object))
-    return rows[used.isna() | (used == rows["algorithm"])]
 
 
 def _paired(

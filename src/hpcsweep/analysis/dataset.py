@@ -273,6 +273,15 @@ def first_known(rows: pd.DataFrame, *names: str) -> pd.Series[float]:
     return rows.reindex(columns=names).bfill(axis=1).iloc[:, 0]
 
 
+def fell_back(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which calls ran another algorithm than their point's; the framework's may be any."""
+    used = rows.get("algorithm_used", pd.Series(None, rows.index, dtype=object))
+    why = rows.get("fallback_reason", pd.Series(None, rows.index, dtype=object))
+    asked = rows["algorithm"]
+    other = (used != asked) & ~asked.isin(catalog.CHOOSING)
+    return used.notna() & (why.fillna("").ne("") | other)
+
+
 def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
     """Return which rows are valid; with `noise` also those that only noise makes invalid."""
     sound = rows.get("valid", pd.Series("", rows.index)) != "false"

@@ -109,13 +109,11 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """Return one row per point and group: time, share, calls, and whether a call fell back."""
     name = rows[key].where(rows[key].notna(), rows["layer"])
     backward = rows.get("direction", pd.Series("forward", rows.index)) == "backward"
-    used = rows.get("algorithm_used")
-    fell = False if used is None else used.notna() & (used != rows["algorithm"])
     ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
     rows = rows.assign(
         **{key: name.where(~backward, name + " (backward)")},
         ms=ms,
-        fell=fell,
+        fell=dataset.fell_back(rows),
         share=100 * ms / ms.groupby(rows["point_id"]).transform("sum"),
         square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
     ).fillna({"square": math.inf})

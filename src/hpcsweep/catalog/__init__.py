@@ -5,6 +5,7 @@ from hpcsweep.catalog.axes import (
     AUTO,
     AUTOTUNE,
     AXES,
+    CHOOSING,
     DATASETS,
     DTYPES,
     INJECTIONS,

@@ -18,6 +18,9 @@ WORKLOADS: Final = ("inference", "training", "noop")
 AUTO: Final = "auto"
 AUTOTUNE: Final = "autotune"
 
+# what lets somebody else choose; what ran is told by its kernels
+CHOOSING: Final = (AUTO, AUTOTUNE)
+
 # The names are cuDNN's (cudnnConvolutionFwdAlgo_t), and the framework's own two choices.
 ALGORITHMS: Final[Mapping[str, str]] = {
     AUTO: "the framework's default choice",

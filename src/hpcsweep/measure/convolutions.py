@@ -21,6 +21,7 @@ from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.conv.proof import evidence
 from hpcsweep.conv.proof.evidence import Evidence, Proof
+from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
@@ -67,7 +68,8 @@ def algorithm_use(  # noqa: PLR0913, PLR0917 - what is known of a point
     4. What was used counts by work and, with a layer pass, by time.
     """
     refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
-    row = cells(algorithm, shapes, choices, gradients, times, refuted=refuted)
+    names = [*map(ran, choices, proof.calls)]
+    row = cells(algorithm, shapes, choices, gradients, times, refuted=refuted, names=names)
     row["algorithm_uncovered"] = row["algorithm_uncovered"] or unforeseen(
         algorithm, shapes, proof.outside
     )
@@ -86,20 +88,23 @@ def cells(  # noqa: PLR0913 - what is known of a point
     times: Times | None = None,
     *,
     refuted: Container[int] = (),
+    names: Sequence[str] = (),
 ) -> Row:
     """Return the columns about a point's convolutions; `times` is None without a layer pass.
 
-    `refuted` are the places of calls, choices first, whose evidence contradicts their algorithm.
+    `refuted` are the places of calls, choices first, whose evidence contradicts their algorithm;
+    `names` what the choices ran, where evidence says it.
     """
     missed = unmet(algorithm, shapes.outside)
     outside = shapes.outside
     calls: list[LayerChoice | GradientChoice] = [*choices, *gradients]
     as_asked = [c.as_requested and at not in refuted for at, c in enumerate(calls)]
     reasons = Counter([*(c.reason for c in calls if c.reason), *map(reason, missed)])
+    used = names or [c.used for c in choices]
     workspaces = [c.workspace_bytes for c in calls if c.workspace_bytes is not None]
     return {
         "backend": joined([*(c.backend for c in choices), *(FRAMEWORK for _ in outside)]),
-        "algorithm_used": joined([*(c.used for c in choices), *(catalog.AUTO for _ in outside)]),
+        "algorithm_used": joined([*used, *(catalog.AUTO for _ in outside)]),
         "algorithm_coverage_pct": _share_of_work(shapes, as_asked[: len(choices)], missed),
         "algorithm_coverage_time_pct": _share_of_time(algorithm, shapes, as_asked, times),
         "algorithm_uncovered": _told(uncovered(algorithm, shapes, choices), shapes),
@@ -272,12 +277,23 @@ def _refuse_outside(shapes: Shapes, algorithm: Algorithm, policy: str) -> None:
         raise kind(refused, len(shapes.convolutions) + len(shapes.outside))
 
 
+def ran(choice: Choice, proof: Evidence) -> str:
+    """Return what a call ran: of a forward one left to others, what its kernels are named for.
+
+    Those of a backward one are of two directions, so their names together tell neither.
+    """
+    left = isinstance(choice, LayerChoice) and choice.used in catalog.CHOOSING
+    if left and proof.seen and proof.seen.computing:
+        return recognise(proof.seen.kernels).name
+    return "+".join(choice.algorithms)
+
+
 def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Row]:
     """Return, for each convolution call, the cells about what it ran and how that is known."""
     return [
         {
             "backend": "+".join(choice.backends),
-            "algorithm_used": "+".join(choice.algorithms),
+            "algorithm_used": ran(choice, proof),
             "algorithm_evidence": evidence.cell(proof),
             "fallback_reason": choice.reason,
             "workspace_bytes": choice.workspace_bytes,

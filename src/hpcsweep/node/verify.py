@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
-from hpcsweep.conv import choice
+from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -83,7 +83,7 @@ class Verification:
     def explicit(self) -> list[tuple[Row, Evidence]]:
         """The calls that an explicit algorithm ran, with their evidence."""
         pairs = zip(self.convolutions, self.evidence, strict=True)
-        return [(c, e) for c, e in pairs if c["algorithm_used"] not in choice.FRAMEWORK_CHOICES]
+        return [(c, e) for c, e in pairs if c.get("backend") != FRAMEWORK]
 
     @property
     def reasons(self) -> Counter[str]:

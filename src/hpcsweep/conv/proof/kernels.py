@@ -44,6 +44,7 @@ class Kind:
         return re.search(self.pattern, kernel) is not None
 
 
+UNKNOWN: Final = "unknown"
 _GEMM, _IMPLICIT, _PRECOMP = "gemm", "implicit_gemm", "implicit_precomp_gemm"
 _ANY_GEMM: Final = (_GEMM, _IMPLICIT, _PRECOMP)
 _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same kernels
@@ -113,6 +114,12 @@ class Recognition:
         every = [names for _, names in self.telling] or [frozenset[str]()]
         return frozenset.intersection(*every) or frozenset.union(*every)
 
+    @property
+    def name(self) -> str:
+        """The one algorithm that all kernels belong to, else `unknown`."""
+        alone = len(self.algorithms) == 1 and not self.unknown
+        return next(iter(self.algorithms)) if alone else UNKNOWN
+
     def against(self, claimed: str) -> str:
         """Return the first kernel that does not belong to an algorithm that is claimed, or ""."""
         names = _CLAIMS.get(claimed, {claimed})
@@ -126,7 +133,7 @@ class Recognition:
         return Grade.RECOGNISED if alone and not self.unknown else Grade.COMPATIBLE
 
     def __str__(self) -> str:
-        return " or ".join(sorted(self.algorithms)) or "unknown"
+        return " or ".join(sorted(self.algorithms)) or UNKNOWN
 
 
 @lru_cache(maxsize=10_000)
