@@ -39,7 +39,7 @@ NEEDED = {
     "roofline --example": "analysis",
     "predict noop.yaml --from noop": "predict",
     "submit noop.yaml --cluster local --until-error 5%": "predict",
-    "report noop --html page.html": "page",
+    "report noop --html page.html": "analysis",
     "plot noop --out plot.png": "plot",
     "roofline --example --out roofline.png": "plot",
     "collect noop --parquet": "parquet",

@@ -38,9 +38,6 @@ EXTRAS: Final[Mapping[str, Extra]] = {
         serves="report, layers, best, compare, plot, roofline, and hpcsweep.load in Python",
     ),
     "plot": Extra(packages={"matplotlib": "matplotlib"}, serves="pictures of plot and roofline"),
-    "page": Extra(
-        packages={"altair": "altair", "vl_convert": "vl-convert-python"}, serves="report --html"
-    ),
     "predict": Extra(
         packages={"sklearn": "scikit-learn", "threadpoolctl": "threadpoolctl"},
         serves="predict, submit --until-error",

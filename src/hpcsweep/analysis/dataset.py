@@ -368,6 +368,12 @@ def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
     return (1, known.index(value)) if value in known else (2, value)
 
 
+def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
+    """Return the values of an axis as text, in catalogue order."""
+    found = sorted(rows[axis].unique(), key=lambda value: rank(axis, value))
+    return [format_value(axis, value) for value in found]
+
+
 def hardware(rows: pd.DataFrame) -> str:
     """Return the devices and versions that rows were measured with, for a caption."""
     found = []

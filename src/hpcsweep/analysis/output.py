@@ -46,6 +46,27 @@ COLOURS: Final = (
 
 # so many markers differ as there are colours
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+PALETTE: Final = tuple("#8c8c8c" if one == "#000000" else one for one in COLOURS)  # dark and light
+# the place of each algorithm in colours and markers, for ever: a new one goes to the end
+_PLACES: Final = {
+    name: place
+    for place, name in enumerate((
+        "auto", "gemm", "winograd", "fft", "direct", "implicit_gemm", "implicit_precomp_gemm",
+        "autotune", "winograd_nonfused", "fft_tiling", "heuristic",
+    ))
+}  # fmt: skip
+
+
+def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and marker of each name; algorithms have the same in every picture."""
+    every = list(names)
+    taken = {_PLACES[name] for name in every if name in _PLACES}
+    free = [place for place in range(len(COLOURS)) if place not in taken] or [0]
+    others = (name for name in every if name not in _PLACES)
+    places = {name: free[at % len(free)] for at, name in enumerate(others)} | _PLACES
+    return {name: (PALETTE[places[name]], MARKERS[places[name]]) for name in every}
+
+
 # text stays text, to search and edit; a dollar in a name begins no formula
 _TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False}
 

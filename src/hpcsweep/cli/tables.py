@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcsweep import extras
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
@@ -130,8 +129,6 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep report quickstart --html quickstart.html
     hpcsweep report quickstart --metric throughput_ips --where input_size=224 --format md
     """
-    if html:
-        extras.need("page", "report --html")
     from hpcsweep.analysis.report import read
 
     one = tables_of(results, sweep)

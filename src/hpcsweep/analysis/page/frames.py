@@ -30,7 +30,8 @@ _TOP: Final = 15  # layers in the figure of the slowest ones
 _TIMES: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "q1_ms", "q3_ms", "n")
 _PHASES: Final = tuple(f"phase_{part}_ms" for part in PHASES)
 # columns of figures of their own, where they were measured
-MORE: Final = ("mem_peak_bytes", "energy_j", "throughput_ips", "throughput_sps")
+MORE: Final = ("mem_peak_bytes", "energy_j")
+RATES: Final = ("throughput_ips", "throughput_sps")  # with the time, of which they are another form
 _SHOWN: Final = ("algorithm_coverage_pct", "flags", "point_id")
 
 
@@ -73,7 +74,7 @@ def thinned(rows: pd.DataFrame, x: str, most: int = 0) -> tuple[pd.DataFrame, st
 
 def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the points, with the speed-up over the baseline if there is one."""
-    wanted = [*_TIMES, *MORE, *_PHASES, *_SHOWN]
+    wanted = [*_TIMES, *MORE, *RATES, *_PHASES, *_SHOWN]
     kept = [name for name in rows if name in {*seen.axes, *wanted} and rows[name].notna().any()]
     found = rows[kept].assign(doubtful=dataset.doubtful(rows))
     if base := baseline(rows, seen):
@@ -86,14 +87,8 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
 
 def baseline(rows: pd.DataFrame, seen: Layout) -> str:
     """Return the value of the colour axis that others are compared with; empty if there is one."""
-    values = ordered(rows, seen.colour)
+    values = dataset.ordered(rows, seen.colour)
     return ("auto" if "auto" in values else values[0]) if len(values) > 1 else ""
-
-
-def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
-    """Return the values of an axis as text, in catalogue order."""
-    found = sorted(rows[axis].unique(), key=lambda value: dataset.rank(axis, value))
-    return [dataset.format_value(axis, value) for value in found]
 
 
 def kinds(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:

@@ -1,76 +1,130 @@
-"use strict";
-// Hands data and filters to the figures; filters, searches and sorts the table.
+// The page's state: controls, what is drawn from it, the table, and the address that keeps it.
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
-const data = read("data");
-const options = { renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false } };
-const controls = [...document.querySelectorAll("#controls select")];
-const views = [];
+const data = read("data"), { figures, styles, palette } = read("specs");
+const controls = [...document.querySelectorAll("#controls select, #controls input")];
+const legend = [...document.querySelectorAll("#legend button")];
+const search = document.getElementById("search"), tip = document.getElementById("tip");
+const table = document.querySelector("table.sortable");
+const heads = [...table.tHead.rows[0].cells], lines = [...table.tBodies[0].rows];
+const place = Object.fromEntries(heads.map((head, index) => [head.dataset.column, index]));
+const value = (one) => one.type === "checkbox" ? one.checked : one.value;
+const hidden = () => legend.filter((one) => one.getAttribute("aria-pressed") === "false").map((one) => one.value);
+let state = {};
 
-async function draw(id, spec) {
-  const place = document.getElementById(id);
-  try {
-    spec.config.legend.columns = Math.max(1, Math.floor((place.clientWidth - 160) / 130));
-    spec.params.filter((one) => one.name.startsWith("f_")).forEach((one) => { one.value = document.getElementById(one.name.replace("_", "-"))?.value ?? ""; });
-    views.push((await vegaEmbed(place, { ...spec, datasets: { ...spec.datasets, ...data } }, options)).view);
-    place.querySelector("summary")?.setAttribute("aria-label", "Save this figure");
-    place.dataset.drawn = "yes";
-  } catch (error) {
-    place.textContent = String(error);
-    console.error(error);
-  }
+function chosen(spec) {
+  const away = new Set(hidden());
+  return data[spec.data].filter((row) => (!spec.gpu || row.gpu === spec.gpu) && !(spec.kind !== "map" && away.has(String(row[spec.colour])))
+    && !(state.reliable && row.doubtful)
+    && [...spec.filters, spec.kind === "map" ? "" : spec.colour].every((axis) => !state[axis] || String(row[axis]) === state[axis])
+    && !(spec.at && spec.x !== spec.colour && String(row[spec.x]) !== state.at));
 }
 
-const search = document.getElementById("search");
-const table = document.querySelector("table.sortable");
-const heads = [...table.tHead.rows[0].cells];
-const rows = [...table.tBodies[0].rows];
-const place = Object.fromEntries(heads.map((head, index) => [head.dataset.column, index]));
+function draw(id) {
+  const spec = figures[id], chart = document.getElementById(id), figure = chart.closest("figure");
+  figure.hidden = Boolean(state.gpu && spec.gpu && state.gpu !== spec.gpu);
+  if (figure.hidden) return;
+  const drawn = KINDS[spec.kind](chart, chosen(spec), spec, { ...state, styles, palette });
+  const [svg, parts] = Array.isArray(drawn) ? drawn : [drawn, []];
+  chart.replaceChildren(svg ?? "Nothing to draw with these filters.");
+  svg?.setAttribute("aria-label", spec.about);
+  const keys = figure.querySelector(".parts");
+  keys.replaceChildren(...parts.map(([name, colour]) => {
+    const key = document.createElement("span"), swatch = document.createElement("i");
+    swatch.style.background = colour;
+    key.append(swatch, name);
+    return key;
+  }));
+  chart.dataset.drawn = "yes";
+}
 
 function filter() {
-  const wanted = controls.filter((one) => one.value && one.dataset.axis in place);
+  const wanted = controls.filter((one) => one.dataset.axis in place && one.value);
+  const away = new Set(hidden()), colour = place[document.getElementById("legend").dataset.axis], flags = place.flags;
   let shown = 0;
-  for (const row of rows) {
+  for (const row of lines) {
     row.hidden = !wanted.every((one) => row.cells[place[one.dataset.axis]].textContent === one.value)
+      || away.has(row.cells[colour]?.textContent) || (state.reliable && row.dataset.doubtful)
       || !row.textContent.toLowerCase().includes(search.value.toLowerCase());
     shown += !row.hidden;
   }
-  document.getElementById("shown").textContent = `${shown} of ${rows.length} points.`;
-  const gpu = document.getElementById("f-gpu")?.value;
-  for (const figure of document.querySelectorAll("figure")) {
-    figure.hidden = Boolean(gpu && figure.dataset.gpu && figure.dataset.gpu !== gpu);
-  }
+  document.getElementById("shown").textContent = `${shown} of ${lines.length} points.`;
 }
 
-async function choose(control) {
+function update() {
+  state = Object.fromEntries(controls.map((one) => [one.dataset.axis, value(one)]));
   filter();
-  if (control.dataset.axis !== "gpu") {
-    await Promise.all(views.map((view) => view.signal(`f_${control.dataset.axis}`, control.value).runAsync()));
+  Object.keys(figures).forEach(draw);
+}
+
+function keep() {
+  const changed = controls.filter((one) => value(one) !== initial[one.dataset.axis]).map((one) => [one.dataset.axis, value(one)]);
+  const words = new URLSearchParams([...changed, ...hidden().map((name) => ["hide", name]), ...(search.value ? [["search", search.value]] : [])]);
+  history.replaceState(null, "", words.size ? `#?${words}` : "#");
+}
+
+function restore() {
+  if (!location.hash.startsWith("#?")) return;
+  const words = new URLSearchParams(location.hash.slice(2));
+  for (const one of controls) {
+    const wanted = words.get(one.dataset.axis);
+    if (one.type === "checkbox") one.checked = wanted === null ? initial[one.dataset.axis] : wanted === "true";
+    else if ([...one.options].some((option) => option.value === wanted)) one.value = wanted;
+    else one.value = initial[one.dataset.axis];
   }
-  window.dispatchEvent(new Event("resize"));  // a figure that was hidden has a width now
+  legend.forEach((one) => one.setAttribute("aria-pressed", String(!words.getAll("hide").includes(one.value))));
+  search.value = words.get("search") ?? "";
 }
 
 function sort(head) {
-  const index = heads.indexOf(head);
-  const down = head.getAttribute("aria-sort") === "ascending";
+  const index = heads.indexOf(head), down = head.getAttribute("aria-sort") === "ascending";
   const key = (row) => {
     const cell = row.cells[index];
     return cell.classList.contains("number") ? Number(cell.dataset.value ?? cell.textContent) : cell.textContent;
   };
   const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
-  rows.sort((a, b) => (down ? -1 : 1) * compare(key(a), key(b)));
-  table.tBodies[0].append(...rows);
+  lines.sort((a, b) => (down ? -1 : 1) * compare(key(a), key(b)));
+  table.tBodies[0].append(...lines);
   heads.forEach((other) => other.removeAttribute("aria-sort"));
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
 }
 
-controls.forEach((one) => one.addEventListener("change", () => choose(one)));
-search.addEventListener("input", filter);
+function hover(event) {
+  const row = event.target.row;
+  tip.hidden = !row;
+  if (!row) return;
+  const half = typeof row.ci95_hi_ms === "number" ? (row.ci95_hi_ms - row.ci95_lo_ms) / 2 : 0;
+  tip.replaceChildren(...Object.entries(row).filter(([name, cell]) => cell !== null && cell !== "" && name !== "doubtful").map(([name, cell]) => {
+    const line = document.createElement("div");
+    line.append(Object.assign(document.createElement("b"), { textContent: labels[name] ?? name.replaceAll("_", " ") }), ` ${told(cell, name === "median_ms" ? half : 0)}`);
+    return line;
+  }));
+  const [width, height] = [tip.offsetWidth, tip.offsetHeight];
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - width - 8))}px`;
+  tip.style.top = `${event.clientY + height + 20 > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 14}px`;
+}
+
+function save(id) {
+  const svg = document.getElementById(id).querySelector("svg").cloneNode(true);
+  svg.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  svg.setAttribute("style", "color:#000;background:#fff;--card:#fff;font-family:sans-serif");
+  const link = Object.assign(document.createElement("a"), { download: `${id}.svg`, href: URL.createObjectURL(new Blob([svg.outerHTML], { type: "image/svg+xml" })) });
+  link.click();
+}
+
+const labels = read("labels");
+const initial = Object.fromEntries(controls.map((one) => [one.dataset.axis, value(one)]));
+restore();
+update();
+controls.forEach((one) => one.addEventListener("change", () => { update(); keep(); }));
+legend.forEach((one) => one.addEventListener("click", () => {
+  one.setAttribute("aria-pressed", String(one.getAttribute("aria-pressed") === "false"));
+  update();
+  keep();
+}));
+search.addEventListener("input", () => { filter(); keep(); });
 heads.forEach((head) => head.firstElementChild.addEventListener("click", () => sort(head)));
-window.addEventListener("beforeprint", () => document.querySelectorAll("details:not(.vega-embed details)").forEach((one) => { one.open = true; }));
-filter();
-(async () => {
-  for (const [id, spec] of Object.entries(read("specs"))) {
-    await new Promise((next) => setTimeout(next));  // so that the page can be used meanwhile
-    await draw(id, spec);
-  }
-})();
+document.querySelectorAll("button.save").forEach((one) => one.addEventListener("click", () => save(one.value)));
+document.addEventListener("pointerover", hover);
+window.addEventListener("hashchange", () => { restore(); update(); });
+let waiting = 0;
+window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(update, 100); });

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import formats
+from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.page import frames
 from hpcsweep.analysis.page.figures import Painter
 from hpcsweep.analysis.roofline import model as rooflines
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     Each = Callable[[Callable[[Painter], Figure]], list[Figure]]  # a figure per GPU
 
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
-_TIPS: Final = (
-    "n",
-    "algorithm_coverage_pct",
-    "throughput_ips",
-    "throughput_sps",
-    "flags",
-    "point_id",
-)
 
 
 @dataclass(frozen=True)
@@ -54,6 +46,7 @@ class Drawn:
 
     sections: list[Section]
     data: dict[str, pd.DataFrame]
+    ys: dict[str, str]  # what the first figure can show
     notes: list[str]
     places: list[str]  # values of x at which layers are shown
 
@@ -62,26 +55,20 @@ def make(data: Dataset, seen: Layout, history: RunHistory | None = None) -> Draw
     """Return the sections that this sweep has something for."""
     rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
     points = frames.points(rows, seen)
-    tips = [name for name in _TIPS if name in points]
-    values = frames.ordered(rows, seen.colour)
-    places = [] if seen.x == seen.colour else sorted(points[seen.x].unique().tolist())
-    painters = [Painter(seen, values, places, tips, gpu) for gpu in seen.gpus or ("",)]
-    found = {"points": points}
-    x = formats.label(seen.x)
+    values, found = dataset.ordered(rows, seen.colour), {"points": points}
+    painters = [Painter(seen, values, gpu, found) for gpu in seen.gpus or ("",)]
 
     def each(paint: Callable[[Painter], Figure]) -> list[Figure]:
-        return [paint(one) for one in painters]
+        figures = ((one, paint(one)) for one in painters)
+        return [figure for one, figure in figures if not one.says_nothing(figure)]
 
-    known, title = "ci95_lo_ms" in points, f"Time over {x}"
-    figures = each(lambda one: one.over("time", "median_ms", title, interval=known))
-    note_ = f"Medians with their 95 % intervals. {_HOLLOW}" if known else f"Medians. {_HOLLOW}"
-    sections = [Section("time", "Time", note_, figures)]
-    if base := frames.baseline(rows, seen):
-        note_ = f"Above 1 is faster than {seen.colour} {base} with all else equal. {_HOLLOW}"
-        figures = each(
-            lambda one: one.over("speedup", "speedup", f"Speed-up over {base}", one=True)
-        )
-        sections.append(Section("speedup", "Speed-up", note_, figures))
+    base, ys = frames.baseline(rows, seen), {"median_ms": "median (ms)"}
+    ys |= {"speedup": f"speed-up over {base}"} if base else {}
+    ys |= {name: formats.label(name) for name in frames.RATES if name in points}
+    told = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
+    told += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
+    figures = each(lambda one: one.over("time", f"Over {formats.label(seen.x)}", ys))
+    sections = [Section("time", "Time", f"{told}{_HOLLOW}", figures)]
     if history:
         found["history"] = frames.history(history, seen)
         told = "; ".join((history.summary(), *history.changes))
@@ -98,7 +85,8 @@ def make(data: Dataset, seen: Layout, history: RunHistory | None = None) -> Draw
         ))  # fmt: skip
     sections += _rooflines(data, seen, painters, found)
     sections += _more(points, seen, each, found)
-    return Drawn(sections, found, [note] if note else [], shown)
+    drawn = [section for section in sections if section.figures]
+    return Drawn(drawn, found, ys, [note] if note else [], shown)
 
 
 def _of_layers(
@@ -112,8 +100,7 @@ def _of_layers(
     found["kinds"], found["slowest"] = frames.kinds(some, seen), frames.slowest(some, seen)
     at = "" if seen.x == seen.colour else f", at the {formats.label(seen.x)} chosen above"
     kinds = each(lambda one: one.stacked("kinds", "op", "Time by kind of layer"))
-    lines = _most(found["slowest"], seen)
-    slowest = each(lambda one: one.slowest("The slowest layers", lines))
+    slowest = each(lambda one: one.slowest("The slowest layers"))
     note = f"Means of the layer pass{at}."
     sections = [Section("layers", "Where the time goes", note, [*kinds, *slowest])]
     best = frames.best(data, rows, seen)
@@ -123,17 +110,9 @@ def _of_layers(
             "A layer keeps the default unless another algorithm is faster beyond the noise. "
             "Calls that fell back do not count. hpcsweep best predicts what that would gain."
         )
-        figures = each(
-            lambda one: one.best(f"Fastest algorithm by {formats.label(seen.x)}", _most(best, seen))
-        )
+        figures = each(lambda one: one.best(f"Fastest algorithm by {formats.label(seen.x)}"))
         sections.append(Section("best", "Fastest algorithm of each convolution", note, figures))
-    return sections, frames.ordered(some, seen.x)
-
-
-def _most(rows: pd.DataFrame, seen: Layout) -> int:
-    """Return how many layers a figure shows at most."""
-    axes = [axis for axis in seen.filters if axis in rows]
-    return int(rows.groupby(axes)["layer"].nunique().max() if axes else rows["layer"].nunique())
+    return sections, dataset.ordered(some, seen.x)
 
 
 def _rooflines(
@@ -171,10 +150,9 @@ def _more(
     points: pd.DataFrame, seen: Layout, each: Each, found: dict[str, pd.DataFrame]
 ) -> list[Section]:
     heads = {"mem_peak_bytes": "Memory", "energy_j": "Energy of a pass"}
-    heads |= {"throughput_ips": "Throughput", "throughput_sps": "Throughput of the training"}
 
     def section(name: str) -> Section:
-        figures = each(lambda one: one.over(name, name, heads[name]))
+        figures = each(lambda one: one.over(name, heads[name], {name: formats.label(name)}))
         return Section(name, heads[name], "", figures)
 
     sections = [section(name) for name in frames.MORE if name in points]

@@ -1,29 +1,32 @@
-"""Writes the page: one file that needs no network, with the library that draws inside."""
+"""Writes the page: one file that needs no network, with the script that draws inside."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+from contextlib import suppress
 from dataclasses import astuple, dataclass
-from importlib import metadata, resources
-from pathlib import Path
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
+import numpy as np
 import pandas as pd
 
-from hpcsweep import __version__, extras, files
+from hpcsweep import __version__
 from hpcsweep.analysis import dataset, formats, output, report
-from hpcsweep.analysis.page import frames
+from hpcsweep.analysis.page import frames, headline, sections
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import HpcsweepError
+from hpcsweep.spec import space, sweep_file
 from hpcsweep.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.formats import View
     from hpcsweep.analysis.history import RunHistory
     from hpcsweep.analysis.page.frames import Layout
     from hpcsweep.analysis.page.sections import Drawn
@@ -38,19 +41,15 @@ def write(run: RunDir, path: Path, where: str = "", history: RunHistory | None =
     With its `history` the page draws that, too.
 
     Return notes on what it leaves out. `UsageError` where the sweep was not collected, or the file
-    cannot be written or is no page of hpcsweep; `MissingDependency` without the drawing libraries.
+    cannot be written or is no page of hpcsweep.
     """
-    extras.need("page", "the page")
-    from hpcsweep.analysis.page import sections  # noqa: PLC0415 - Altair may be missing
-
     output.check(path, _is_page)
-    library = _library()
     data = dataset.read(run, where)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen, history)
     drawn.notes.extend(data.of_earlier_files())
     with output.writing(path, _is_page) as file:
-        file.write(_render(data, seen, drawn, library).encode())
+        file.write(_render(data, seen, drawn).encode())
     return drawn.notes
 
 
@@ -60,53 +59,79 @@ def _is_page(text: bytes) -> bool:
     return text.startswith(begin) and b" - hpcsweep</title>" in text[:1000]
 
 
-def _render(data: Dataset, seen: Layout, drawn: Drawn, library: str) -> str:
+def _render(data: Dataset, seen: Layout, drawn: Drawn) -> str:
     everything = pd.concat([data.rows, data.failed])
     shown, _ = frames.thinned(everything, seen.x)
-    specs = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
+    figures = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
+    found = report.make(data)
+    styles = output.styles(dataset.ordered(everything, seen.colour))
+    marks = dict(_SHAPE.findall(_resource("figures.js")))
+    specs = {"figures": figures, "styles": styles, "palette": output.PALETTE}
+    columns = {name for frame in drawn.data.values() for name in map(str, frame)}
     env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
         name=data.run.name,
         counts=data.counts(),
+        headline=headline.lines(data, found),
         notes=drawn.notes,
         when=_when(data.rows),
         version=__version__,
-        controls=_controls(data.rows, seen, drawn.places),
+        controls=_controls(data.rows, seen, drawn),
+        switches=_SWITCHES if seen.x != seen.colour else _SWITCHES[:1] + _SWITCHES[2:],
+        colour=seen.colour,
+        legend=styles.items(),
+        shapes=marks,
         sections=drawn.sections,
-        report=formats.written(report.make(data).views(), "table"),
+        report=[_report(view, space.legend(data.maps)) for view in found.views()],
         points=_all_points(shown, seen),
         failures=_failures(data),
         flags=_flags(data.rows),
-        machines=_environment(data.rows),
+        machines=_environment(data.rows, data.run),
         css=_resource("page.css"),
-        script=_resource("page.js"),
-        library=library.replace("</script", "<\\/script"),
+        script=_resource("figures.js") + _resource("page.js"),
         specs=_harmless(json.dumps(specs, separators=(",", ":"))),
+        labels=_harmless(json.dumps({name: formats.label(name) for name in sorted(columns)})),
         data=_embedded(drawn.data),
     )
 
 
-def _controls(rows: pd.DataFrame, seen: Layout, places: list[str]) -> list[dict[str, Any]]:
+def _controls(rows: pd.DataFrame, seen: Layout, drawn: Drawn) -> list[dict[str, Any]]:
     """Return the page's controls; of an axis that has no place in the figures the first value."""
-    found: list[dict[str, Any]] = []
+    found = [_control("y", "show", drawn.ys.items(), every=False)]
     for axis in dict.fromkeys(("gpu", seen.colour, *seen.filters)):
-        values = frames.ordered(rows, axis)
+        values = dataset.ordered(rows, axis)
         chosen = values[0] if axis in seen.filters else ""
-        found.append(
-            {
-                "name": axis,
-                "label": formats.label(axis),
-                "choices": values,
-                "chosen": chosen,
-                "all": True,
-            }
-        )
-    if places and seen.x != seen.colour:
+        found.append(_control(axis, formats.label(axis), zip(values, values, strict=True), chosen))
+    if drawn.places and seen.x != seen.colour:
+        places = zip(drawn.places, drawn.places, strict=True)
         label = f"layers at {formats.label(seen.x)}"
-        found.append(
-            {"name": "at", "label": label, "choices": places, "chosen": places[-1], "all": False}
-        )
+        found.append(_control("at", label, places, drawn.places[-1], every=False))
     return [one for one in found if len(one["choices"]) > 1 or one["name"] == "at"]
+
+
+def _control(
+    name: str,
+    label: str,
+    choices: Iterable[tuple[str, str]],
+    chosen: str = "",
+    *,
+    every: bool = True,
+) -> dict[str, Any]:
+    swapped = [(text, value) for value, text in choices]
+    return {"name": name, "label": label, "choices": swapped, "chosen": chosen, "all": every}
+
+
+def _report(view: View, legend: Sequence[str]) -> PageTable:
+    """Return the report's table with its marks."""
+    texts = view.texts.apply(lambda column: column.str.strip())
+    heads = [(str(name), str(name)) for name in texts]
+    values = [[(text, _number(text)) for text in row] for row in texts.itertuples(index=False)]
+    return PageTable(heads, values, title=view.title, marks=[*view.marks, *legend])
+
+
+def _number(text: str) -> object:
+    """Return what aligns a cell as a number, if it begins with one."""
+    return 0.5 if text[:1].isdigit() else text
 
 
 def _when(rows: pd.DataFrame) -> str:
@@ -143,25 +168,6 @@ def _resource(name: str) -> str:
     return resources.files("hpcsweep.analysis.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def _library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds: it is kept."""
-    import vl_convert  # noqa: PLC0415 - it may be missing
-
-    version = metadata.version("vl-convert-python")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcsweep"
-    kept = cache / f"vega-{version}.js"
-    if kept.exists():
-        return kept.read_text(encoding="utf-8")
-    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with files.replacing(kept) as file:
-            file.write(script.encode())
-    except (OSError, ResultsError):  # a home that cannot be written costs only time
-        pass
-    return script
-
-
 _POINT: Final = (
     "status", "median_ms", "ci95_lo_ms", "ci95_hi_ms", "throughput_ips", "throughput_sps", "n",
     "algorithm_coverage_pct", "mem_peak_bytes", "energy_j", "flags", "point_id",
@@ -170,6 +176,9 @@ _MACHINE: Final = (
     *("device_name", "node", *MUST_AGREE, "backend", "hpcsweep_version", "profile"),
     *("power_limit_w", "sm_clock_mhz_mean", "num_threads"),
 )
+_SWITCHES: Final = (("reliable", "only reliable"), ("logx", "log x"), ("logy", "log y"))
+_SHAPE: Final = re.compile(r'[{ ]"?(\S)"?: "(M[^"]+)"')  # of figures.js: a mark and its outline
+_WITH_INTERVAL: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms")
 _FEW: Final = 6  # values of a cell that are named
 
 
@@ -179,12 +188,18 @@ class PageTable:
 
     heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[tuple[str, Any]]]
+    title: str = ""
+    marks: Sequence[str] = ()
+    doubtful: frozenset[int] = frozenset()  # rows
 
 
 def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
     wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
     names = [name for name in wanted if name in rows and rows[name].notna().any()]
-    return PageTable([(name, formats.label(name)) for name in names], [*_cells(rows, names)])
+    rows = rows.reset_index(drop=True)
+    doubtful = frozenset(map(int, np.flatnonzero(dataset.doubtful(rows))))
+    heads = [(name, formats.label(name)) for name in names]
+    return PageTable(heads, [*_cells(rows, names)], doubtful=doubtful)
 
 
 def _failures(data: Dataset) -> PageTable:
@@ -204,8 +219,8 @@ def _flags(rows: pd.DataFrame) -> PageTable:
     return PageTable([("flag", "flag"), ("meaning", "meaning"), ("points", "points")], cells)
 
 
-def _environment(rows: pd.DataFrame) -> PageTable:
-    """Return what is known of each GPU: a column per GPU, and a row per fact."""
+def _environment(rows: pd.DataFrame, run: RunDir) -> PageTable:
+    """Return what is known of each GPU: a column per GPU, a row per fact; how was measured."""
     gpus = list(rows["gpu"].dropna().unique())
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
     groups = [rows[rows["gpu"] == gpu] for gpu in gpus]
@@ -213,7 +228,11 @@ def _environment(rows: pd.DataFrame) -> PageTable:
         [(formats.label(name), name), *((_values(group, name), "") for group in groups)]
         for name in facts
     ]
-    return PageTable([("fact", ""), *((gpu, gpu) for gpu in gpus)], cells)
+    with suppress(HpcsweepError):  # of an older version, or of another program
+        settings = sweep_file.load(run.sweep_file, name=run.name).measure
+        told = ", ".join(f"{name}: {value}" for name, value in settings.items())
+        cells.append([("measure", ""), *((told or "defaults", "") for _ in gpus)])
+    return PageTable([("fact", "fact"), *((gpu, gpu) for gpu in gpus)], cells)
 
 
 def _values(rows: pd.DataFrame, name: str) -> str:
@@ -233,11 +252,18 @@ def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str,
         pairs = (
             (name, dataset.to_json(name, value)) for name, value in zip(names, record, strict=True)
         )
+        cells = dict(pairs)
+        low, high = cells.get("ci95_lo_ms"), cells.get("ci95_hi_ms")
+        half = 0.0 if low is None or high is None else (high - low) / 2
         yield [
-            ("" if value is None else _text(value), "" if value is None else value)
-            for _, value in pairs
-        ]
+            ("" if value is None else _text(value, half * (name in _WITH_INTERVAL)),
+             "" if value is None else value)
+            for name, value in cells.items()
+        ]  # fmt: skip
 
 
-def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _text(value: object, half: float) -> str:
+    """Return a cell; a time with as many digits as its interval knows."""
+    if not isinstance(value, float):
+        return str(value)
+    return formats.rounded(value, half) if half > 0 else f"{value:.6g}"
