@@ -126,7 +126,7 @@ class Sweep:
 
     def jobs(self) -> list[JobState]:
         """Return what the queue says of its tasks."""
-        ids = [array for one in self.run.submissions() for array in journal.sent(one).arrays]
+        ids = [array for one in self.run.submissions() for array in journal.read(one).arrays]
         found = slurm.queue(ids)
         assert not isinstance(found, slurm.CouldNotAsk), str(found)
         return found

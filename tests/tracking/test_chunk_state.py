@@ -34,7 +34,7 @@ QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
     answer = journal.ask([submission])
-    return chunk_state.of_chunk(chunk, journal.sent(submission), answer, newest)
+    return chunk_state.of_chunk(chunk, journal.read(submission), answer, newest)
 
 
 @pytest.mark.parametrize("state", slurm.STATES, ids=lambda state: state.name)
@@ -126,7 +126,7 @@ class Site:
 
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
-        answer, known = journal.ask([self.submission]), journal.sent(self.submission)
+        answer, known = journal.ask([self.submission]), journal.read(self.submission)
         live = bool(answer.live_chunks(self.submission))
         shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
         assert shown.state.live is live, shown
@@ -312,13 +312,13 @@ def test_another_clusters_number_is_never_looked_up_here(
     assert site.live()
     answer = journal.ask([site.submission])
     journal.record(site.submission, answer)
-    assert journal.sent(site.submission).over == {}
+    assert journal.read(site.submission).over == {}
     lines = control.cancel(site.submission.run, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
         list(lines)
     assert not (site.bin / "cancelled").exists()
     name = OTHERS[origin]["cluster"]
-    shown = chunk_state.of_chunk(0, journal.sent(site.submission), answer, None)
+    shown = chunk_state.of_chunk(0, journal.read(site.submission), answer, None)
     assert shown.why.startswith(f"queued on cluster {name}")
     assert shown.why.endswith(": ask there")
 
@@ -351,7 +351,7 @@ def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> No
     site.program("squeue", f"case \"$*\" in *--clusters=far*) exit 1;; *) printf '{row}';; esac")
     answer = journal.ask(both)
     assert [answer.live_chunks(one) for one in both] == [set(), {0}]
-    assert journal.sent(other).targets([0]) == ["7_[0];far"]
+    assert journal.read(other).targets([0]) == ["7_[0];far"]
 
 
 @pytest.mark.parametrize("origin", [*OTHERS.values()][:4], ids=[*OTHERS][:4])

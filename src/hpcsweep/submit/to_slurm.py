@@ -49,7 +49,7 @@ def ask_slurm(job: Submit) -> None:
 
 def left_alone(run: RunDir, answer: Answer) -> Iterator[str]:
     """Say which points are not sent since their jobs may live, though this Slurm shows none."""
-    for known in map(journal.sent, run.submissions()):
+    for known in map(journal.read, run.submissions()):
         unseen: dict[str, list[int]] = {}
         for chunk in sorted(known.open_chunks):
             verdict = chunk_state.liveness(chunk, known, answer)
@@ -100,8 +100,8 @@ def _discarded_unless_sent(job: Submit) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        known = journal.sent(job.submission)
-        if not known.arrays and not known.unsure and not known.doubtful:
+        known = journal.read(job.submission)
+        if not known.arrays and not known.uncertain:
             prepare.discard(job.submission)
             prepare.restore_sweep(job.run, job.sweep_before)
         raise
@@ -132,7 +132,7 @@ def fence_off(run: RunDir, answer: Answer) -> None:
     Their points are about to be sent again. The caller holds the run folder's lock.
     """
     for submission in run.submissions():
-        known = journal.sent(submission)
+        known = journal.read(submission)
         given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
         found = run.shards_of(submission.id) if given_up else []
         attempt.fence_off(shard for shard in found if shard.chunk in given_up)
@@ -151,7 +151,7 @@ def send(
     try:
         ids = launchers.slurm(wary).send(submission, wary)
     except slurm.Rejected:
-        if wary is profile or journal.sent(submission).arrays:
+        if wary is profile or journal.read(submission).arrays:
             raise
         ids = launchers.slurm(profile).send(submission, profile)
         say(f"{name}: only excluded nodes are left, so they are used again: {told}")

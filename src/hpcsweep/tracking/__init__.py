@@ -1,1 +1,1 @@
-"""What became of what was submitted: status, Slurm's answers, cancelling, broken nodes."""
+"""Status of submitted jobs: their points, chunks and logs, Slurm's answers, broken nodes."""

@@ -1,9 +1,9 @@
-"""Nodes that are excluded from new submissions of a sweep, since they failed and not the point.
+"""Nodes that new submissions of a sweep exclude, because they and not the point failed.
 
-Two sources say so: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL, ...: `slurm.STATES`),
-and attempts whose worker could not initialise the GPU that the job was given. Submit keeps the
-nodes in `nodes.json`, for when the accounts no longer list them. A node that a person allows again
-is excluded only for later failures. Preemption is not a node's fault.
+Two sources name them: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL, ...:
+`slurm.STATES`), and attempts whose worker could not initialise the GPU of its job. Submit keeps the
+nodes in `nodes.json`, since the accounts forget them. A node that a person allows again is excluded
+only for later failures. Preemption is not a node's fault.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir, ShardPath
     from hpcsweep.tracking.journal import Answer
 
-# What CUDA, HIP and torch say when the GPU or its driver is broken before any work is asked of it.
+# Messages of CUDA, HIP and torch if the GPU or its driver is broken before any work runs.
 _BROKEN: Final = re.compile(
     "CUDA driver initialization failed|CUDA unknown error|initialization error|"
     "no CUDA-capable device|busy or unavailable|system not yet initialized|ECC error|"
@@ -53,7 +53,7 @@ class BadNode:
 
 @dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """What `nodes.json` holds: excluded nodes, and when a person allowed a node again."""
+    """Content of `nodes.json`: excluded nodes, and when a person allowed a node again."""
 
     nodes: tuple[BadNode, ...] = ()
     allowed: dict[str, str] = field(default_factory=dict)
@@ -62,15 +62,15 @@ class _Kept:
 def current(
     run: RunDir, answer: Answer, rowless: Iterable[ShardPath] | None = None
 ) -> list[BadNode]:
-    """Return the nodes that the next submission avoids, by name.
+    """Return the nodes that the next submission avoids, sorted by name.
 
-    `rowless` are the attempts that have no row, where the caller knows them.
+    `rowless` are the attempts without a row; by default they are searched for.
     """
     kept = _read(run)
     nodes = {node.name: node for node in kept.nodes}
-    for found in (*_failed(run, answer), *_refused(_rowless(run) if rowless is None else rowless)):
-        if found.name not in nodes or nodes[found.name].at < found.at:
-            nodes[found.name] = found
+    for node in (*_failed(run, answer), *_refused(_rowless(run) if rowless is None else rowless)):
+        if node.name not in nodes or nodes[node.name].at < node.at:
+            nodes[node.name] = node
     return [node for name, node in sorted(nodes.items()) if node.at > kept.allowed.get(name, "")]
 
 
@@ -98,7 +98,7 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
-    """Return the profile with the nodes among those that it excludes."""
+    """Return the profile with `nodes` added to its excluded nodes."""
     gone = _gone(nodes)
     names = [node.name for node in nodes if node.name not in gone]
     if not names:
@@ -117,17 +117,17 @@ def _gone(nodes: Sequence[BadNode]) -> set[str]:
 
 def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
     """Yield the nodes that Slurm blames for an attempt of one of this sweep's tasks."""
-    told = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
-    broken = [job for job in told.values() if job.state.node_at_fault and job.nodes]
+    jobs = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
+    broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
     if not broken:
         return
-    mine: dict[int | None, list[journal.Sent]] = {}
-    for known in map(journal.sent, run.submissions()):
-        for number in {task[0] for task in known.task_of.values()}:
-            mine.setdefault(number, []).append(known)
+    mine: dict[int | None, list[journal.Journal]] = {}
+    for sent in map(journal.read, run.submissions()):
+        for number in {task[0] for task in sent.task_of.values()}:
+            mine.setdefault(number, []).append(sent)
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
-        ours = any(known.owns(job) for known in mine.get(job.id.job, ()))
+        ours = any(sent.owns(job) for sent in mine.get(job.id.job, ()))
         if ours and not isinstance(hosts, slurm.CouldNotAsk):
             at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
             why = f"{job.state.name}: {job.state.says}, job {job.id}"
@@ -135,17 +135,17 @@ def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
 
 
 def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
-    """Yield the nodes on which a worker could not initialise the GPU that it was given."""
+    """Yield the nodes on which a worker could not initialise its GPU."""
     for shard in attempts:
-        said = attempt.read(shard)
-        if said and _to_blame(said):
+        record = attempt.read(shard)
+        if record and _to_blame(record):
             why = f"its GPU failed to initialise in {shard.submission}:{shard.chunk}"
-            yield BadNode(said.node, why, f"{said.updated_at[:19]}+00:00")
+            yield BadNode(record.node, why, f"{record.updated_at[:19]}+00:00")
 
 
-def _to_blame(said: AttemptRecord) -> bool:
-    given = any(said.slurm.get(name) for name in _GIVEN)
-    return given and said.state is AttemptState.REFUSED and bool(_BROKEN.search(said.reason))
+def _to_blame(record: AttemptRecord) -> bool:
+    given = any(record.slurm.get(name) for name in _GIVEN)
+    return given and record.state is AttemptState.REFUSED and bool(_BROKEN.search(record.reason))
 
 
 def _rowless(run: RunDir) -> Iterator[ShardPath]:

@@ -1,13 +1,13 @@
-"""What became of a chunk: its rows, its attempts' files, the journal and Slurm, put together.
+"""Decides the state of a chunk from its rows, its attempts' files, the journal and Slurm.
 
 Rows come first: a chunk whose points all have one is done, whatever Slurm says of its job. Next
-comes whether its task may still write rows (`liveness`, the one answer that every command goes
-by), then how it ended.
+comes whether its task may still write rows (`liveness`, which every command uses), then how the
+task ended.
 
-A job's number means something only on the cluster that gave it, and what squeue prints counts only
-for a job that works in the submission's folder. A task that cannot be seen from here (another
-cluster has it, or another user's jobs are hidden, or squeue is wrong) is live as long as it may be:
-for the time limit of its job since it was sent, or since its attempt last gave a sign of life.
+A job id is valid only on the cluster that gave it, and a line of squeue counts only for a job that
+works in the submission's folder. A task that cannot be seen from here (it is on another cluster,
+other users' jobs are hidden, or squeue is wrong) counts as live for the time limit of its job since
+it was sent, or since its attempt last gave a sign of life.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hpcsweep.store.state import AttemptState, ChunkState
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
-    from hpcsweep.tracking.journal import Answer, Sent
+    from hpcsweep.tracking.journal import Answer, Journal
 
 GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
 _BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
@@ -34,12 +34,12 @@ _ELSEWHERE: Final = "REVOKED"  # of a federation's cluster: another one runs it
 
 @dataclass(frozen=True)
 class ChunkStatus:
-    """The state of a chunk, why it has it, and for a job that can never start what to change."""
+    """The state of a chunk, the reason, and what to change if its job can never start."""
 
     state: ChunkState
     why: str = ""
     to_change: str = ""
-    unseen: bool = False  # from here; `why` says who has to be asked
+    unseen: bool = False  # this squeue does not show its job; `why` says where to ask
 
 
 ASKED: Final = ChunkStatus(ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out")
@@ -51,57 +51,58 @@ _UNSENT: Final = ChunkStatus(
 )
 
 
-def of_chunk(  # noqa: PLR0913 - all that may tell
+def of_chunk(  # noqa: PLR0913 - each source of evidence
     chunk: int,
-    known: Sent,
+    journal: Journal,
     answer: Answer,
     newest: ShardPath | None,
     *,
     missing: int = 1,
     runs_here: bool | None = None,
 ) -> ChunkStatus:
-    """Return what became of a chunk of which `missing` points lack rows; the first to tell counts.
+    """Return the state of a chunk of which `missing` points lack rows.
 
-    `newest` is its latest attempt, if any; `runs_here` says of a local submission if it runs.
+    `newest` is its latest attempt. `runs_here` is None for a submission to Slurm, else whether the
+    local submission runs.
     """
     if not missing:
         return ChunkStatus(ChunkState.DONE)
     if runs_here is not None:
         return _here(newest, live=runs_here)
-    if chunk not in known.task_of:
-        unknown = DOUBTFUL if chunk in known.doubtful else _UNSENT
-        return ASKED if chunk in known.unsure else unknown
-    verdict = liveness(chunk, known, answer)
-    if chunk in known.open_chunks and verdict.live:
+    if chunk not in journal.task_of:
+        unknown = DOUBTFUL if chunk in journal.doubtful else _UNSENT
+        return ASKED if chunk in journal.unsure else unknown
+    verdict = liveness(chunk, journal, answer)
+    if chunk in journal.open_chunks and verdict.live:
         return _live(verdict.job, newest) if verdict.job else _unseen(verdict, newest)
-    return _ended(chunk, known, verdict.job, newest)
+    return _ended(chunk, journal, verdict.job, newest)
 
 
 def _ended(
-    chunk: int, known: Sent, job: slurm.JobState | None, newest: ShardPath | None
+    chunk: int, journal: Journal, job: slurm.JobState | None, newest: ShardPath | None
 ) -> ChunkStatus:
-    if chunk in known.cancelled_at:
+    if chunk in journal.cancelled_at:
         return ChunkStatus(ChunkState.CANCELLED, "by `hpcsweep cancel`; submit again to continue")
     if job is not None and job.state.over:
         return _over(job.state, newest, job.exit_code)
-    name = known.over.get(chunk)
+    name = journal.over.get(chunk)
     if name not in {None, LOST, CANCELLED}:
         return _over(slurm.state_of(str(name)), newest, None)
     return _unlisted(newest)
 
 
 def _here(newest: ShardPath | None, *, live: bool) -> ChunkStatus:
-    said = attempt.read(newest)
-    if said and said.state is AttemptState.REFUSED:
-        return ChunkStatus(ChunkState.FAILED, said.reason)
+    record = attempt.read(newest)
+    if record and record.state is AttemptState.REFUSED:
+        return ChunkStatus(ChunkState.FAILED, record.reason)
     if live:
         return ChunkStatus(_running_or_pending(newest))
     return ChunkStatus(ChunkState.STOPPED, "submit again to continue")
 
 
 def _running_or_pending(newest: ShardPath | None) -> ChunkState:
-    said = attempt.read(newest)
-    runs = said is not None and said.state is AttemptState.RUNNING
+    record = attempt.read(newest)
+    runs = record is not None and record.state is AttemptState.RUNNING
     return ChunkState.RUNNING if runs else ChunkState.PENDING
 
 
@@ -116,15 +117,15 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
 
 
 def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> ChunkStatus:
-    said = attempt.read(newest)
-    if said and said.state is AttemptState.REFUSED:
-        return ChunkStatus(_state_of(state), said.reason)
+    record = attempt.read(newest)
+    if record and record.state is AttemptState.REFUSED:
+        return ChunkStatus(_state_of(state), record.reason)
     exit_code = f" ({code})" if code and state.name == "FAILED" else ""
     return ChunkStatus(_state_of(state), f"{state.name}: {state.says}{exit_code}")
 
 
 def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
-    """Return what can be said of a chunk that may live, and that this squeue does not show."""
+    """Return the state of a chunk that may be live, and that this squeue does not show."""
     if not verdict.until:
         return ChunkStatus(ChunkState.UNKNOWN, verdict.why)
     if verdict.elsewhere:
@@ -136,88 +137,88 @@ def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
 
 
 def _unlisted(newest: ShardPath | None) -> ChunkStatus:
-    """Return what can be said of a chunk that counts as dead, and of whose end nobody tells."""
-    said = attempt.read(newest)
-    if said and said.state is AttemptState.REFUSED:
-        return ChunkStatus(ChunkState.FAILED, said.reason)
-    if said and said.state is AttemptState.STOPPED:
-        why = "; ".join(filter(None, (said.reason, "submit again to continue")))
+    """Return the state of a chunk that counts as over, without an end state from Slurm."""
+    record = attempt.read(newest)
+    if record and record.state is AttemptState.REFUSED:
+        return ChunkStatus(ChunkState.FAILED, record.reason)
+    if record and record.state is AttemptState.STOPPED:
+        why = "; ".join(filter(None, (record.reason, "submit again to continue")))
         return ChunkStatus(ChunkState.STOPPED, why)
     return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
 
 
 def _state_of(state: slurm.State) -> ChunkState:
-    """Return Slurm's state as a chunk's; a job that ended well and left points out has failed."""
+    """Translate Slurm's state; a job that completed without all its rows has failed."""
     done = state.meaning is Meaning.DONE
     return ChunkState.FAILED if done else ChunkState(state.meaning.value)
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """Whether a task may still write rows, and what says so."""
+    """Whether a task may still write rows, and the evidence."""
 
     live: bool
-    job: slurm.JobState | None = None  # by Slurm's word on it
-    why: str = ""  # by its signs of life: why Slurm's word is not enough
-    until: str = ""  # and how long it counts as live then
-    elsewhere: bool = False  # on another cluster: whatever is asked here is not about it
+    job: slurm.JobState | None = None  # Slurm's entry, where that decides
+    why: str = ""  # else why Slurm's entry does not decide
+    until: str = ""  # and until when the task counts as live, by its signs of life
+    elsewhere: bool = False  # on another cluster: this cluster's Slurm cannot know it
 
 
-def liveness(chunk: int, known: Sent, answer: Answer) -> Liveness:
+def liveness(chunk: int, journal: Journal, answer: Answer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
-    task, here = known.task_of[chunk], answer.here
-    if known.is_elsewhere(here):
-        return _by_signs(chunk, known, f"on {known.place(here)}: ask there", elsewhere=True)
+    task, here = journal.task_of[chunk], answer.here
+    if journal.is_elsewhere(here):
+        return _by_signs(chunk, journal, f"on {journal.place(here)}: ask there", elsewhere=True)
     if task[2] in answer.mute:
         return Liveness(live=True, why="squeue could not be asked")
     job = answer.tasks.get(task)
-    is_its_own = job is not None and known.owns(job) and job.state.name != _ELSEWHERE
+    is_its_own = job is not None and journal.owns(job) and job.state.name != _ELSEWHERE
     if job and is_its_own and (job.state.over or job.source == "squeue"):
         return Liveness(not job.state.over, job)
-    if job is None and chunk in known.cancelled_at:
+    if job is None and chunk in journal.cancelled_at:
         return Liveness(live=False)
     allowed = None
-    if known.is_mine(here) and task in answer.denied | answer.agreed:
+    if journal.is_mine(here) and task in answer.denied | answer.agreed:
         allowed = _BEATS if task in answer.denied else GRACE
-    return _by_signs(chunk, known, _doubt(known, job, here), allowed=allowed)
+    return _by_signs(chunk, journal, _doubt(journal, job, here), allowed=allowed)
 
 
-def _doubt(known: Sent, job: slurm.JobState | None, here: slurm.Here) -> str:
-    """Return why what Slurm lists does not settle whether a task is over."""
+def _doubt(journal: Journal, job: slurm.JobState | None, here: slurm.Here) -> str:
+    """Return why Slurm's list does not decide whether a task is over."""
     if job is None:
-        whose = f" (sent by {known.origin.user})" if known.is_anothers(here) else ""
+        whose = f" (sent by {journal.origin.user})" if journal.is_anothers(here) else ""
         return f"Slurm does not list its job{whose}"
-    if not known.owns(job):
+    if not journal.owns(job):
         return f"{job.id} is another job here, in {job.folder}"
     if job.state.name == _ELSEWHERE:
         return "another cluster of the federation has it"
     return f"squeue does not list its job, and sacct calls it {job.state.name}"
 
 
-def liveness_of_unanswered(known: Sent, answer: Answer) -> Liveness:
-    """Say whether chunks may be live for which sbatch's answer was lost, or which are in doubt."""
-    if known.is_elsewhere(answer.here) or known.is_anothers(answer.here):
-        return _by_signs(None, known, f"sbatch's answer was lost on {known.place(answer.here)}")
+def liveness_of_unanswered(journal: Journal, answer: Answer) -> Liveness:
+    """Say whether chunks may be live whose entry in the journal is incomplete or damaged."""
+    if journal.is_elsewhere(answer.here) or journal.is_anothers(answer.here):
+        return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place(answer.here)}")
     return Liveness(live=True)
 
 
 def _by_signs(
     chunk: int | None,
-    known: Sent,
+    journal: Journal,
     why: str,
     *,
     allowed: timedelta | None = None,
     elsewhere: bool = False,
 ) -> Liveness:
-    """Say whether a task that is not to be seen may run, by what its attempts and its time say."""
-    newest = known.newest.get(-1 if chunk is None else chunk)
-    said = attempt.read(newest)
-    if newest is not None and ((said and said.state in _ENDED) or attempt.is_fence(newest)):
+    """Say whether an unseen task may run, by its attempts' files and its time limit."""
+    newest = journal.newest.get(-1 if chunk is None else chunk)
+    record = attempt.read(newest)
+    if newest is not None and ((record and record.state in _ENDED) or attempt.is_fence(newest)):
         return Liveness(live=False, why=why, elsewhere=elsewhere)
     signs = [newest.overall, newest.samples] if newest else []
-    sent = known.submitted_at.timestamp() if allowed is not _BEATS else 0.0
-    limit = allowed or known.time_limit + GRACE
-    left = limit.total_seconds() - attempt.silence(known.submission.path, signs, sent)
+    sent = journal.submitted_at.timestamp() if allowed is not _BEATS else 0.0
+    limit = allowed or journal.time_limit + GRACE
+    left = limit.total_seconds() - attempt.silence(journal.submission.path, signs, sent)
     until = datetime.now(timezone.utc) + timedelta(seconds=left)
-    told = f"{until:%Y-%m-%dT%H:%MZ}"
-    return Liveness(live=left > 0, why=why, until=told, elsewhere=elsewhere)
+    shown = f"{until:%Y-%m-%dT%H:%MZ}"
+    return Liveness(live=left > 0, why=why, until=shown, elsewhere=elsewhere)

@@ -1,4 +1,4 @@
-"""Reads the logs of submissions, chunks and points, and cancels what is queued or runs."""
+"""Reads the logs of submissions, chunks and points; cancels queued and running jobs."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines of the newest log; with `follow`, wait for more until the job is over.
 
     `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
-    point id or its beginning; the newest submission by default. Where no worker has started, it is
-    the job's own output. What the job printed after its worker's last line follows at the end.
-    `UsageError` where there is no such thing (the message says what there is), or no log yet.
+    point id or its beginning; the newest submission by default. Where no worker has started, the
+    log is the job's own output. The job's output after its worker's last line follows at the end.
+    `UsageError` where there is no such thing (the message lists the others), or no log yet.
     """
     submission, chunk = _resolve(run, what)
     newest = partial(_newest_log, submission, chunk)
-    found = newest()
-    if found is None and not follow:
+    log = newest()
+    if log is None and not follow:
         raise UsageError(f"{submission.id}: no log yet; `hpcsweep logs {run.name} -f` waits for it")
     alive = _alive(submission, chunk) if follow else lambda: False
-    while found is None and alive():
+    while log is None and alive():
         time.sleep(_POLL_SECONDS)
-        found = newest()
+        log = newest()
 
     def more(path: Path) -> bool:
         return newest() == path and alive()
 
     shown = None
-    while found is not None and found != shown:
-        shown = found
-        yield f"==> {found} <=="
-        yield from _lines(found, partial(more, found))
-        found = newest() if follow else found
+    while log is not None and log != shown:
+        shown = log
+        yield f"==> {log} <=="
+        yield from _lines(log, partial(more, log))
+        log = newest() if follow else log
     if shown is not None:
         yield from _last_words(submission, shown)
 
 
 def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
-    """Cancel what is queued or runs of some submissions, chunks or points' chunks, else of all.
+    """Cancel the queued and running jobs of submissions, chunks or points, by default of all.
 
-    A chunk that runs finishes its current point if the time allows. In Slurm only the tasks that
-    are live are cancelled; the journal keeps which. `UsageError` for a name that nothing has, or
-    for a part of a local submission. `SchedulerError` where Slurm could not be asked, and nothing
-    was recorded, or where some are not to be seen from here, as jobs of another cluster.
+    A chunk that runs finishes its current point if the time allows. In Slurm only live tasks are
+    cancelled; the journal keeps which. `UsageError` for a name that nothing has, or for a part of a
+    local submission. `SchedulerError` where Slurm could not be asked, and nothing was recorded, or
+    where some jobs cannot be seen from here, such as those of another cluster.
     """
     wanted: dict[SubmissionDir, set[int] | None] = {}
     for submission, chunk in map(partial(_resolve, run), names):
@@ -73,11 +73,11 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
     if not names:
         wanted = dict.fromkeys(run.submissions())
     left: list[str] = []
-    told = [*_cancel_here(wanted), *_cancel_in_slurm(wanted, left)]
-    yield from told
+    messages = [*_cancel_here(wanted), *_cancel_in_slurm(wanted, left)]
+    yield from messages
     if left:
         raise SchedulerError("\n".join(left))
-    if not told:
+    if not messages:
         yield f"{run.name}: nothing is queued or running"
 
 
@@ -103,28 +103,29 @@ def _cancel_in_slurm(
 ) -> Iterator[str]:
     """Cancel the live tasks of the chunks with one call, then record them.
 
-    A number of a job is given to scancel only where it is known to be ours; `left` are the others.
+    scancel gets only ids of jobs that are surely of this submission; `left` collects messages about
+    the others.
     """
-    if any(known.unsure or known.doubtful for known in map(journal.sent, wanted)):
+    if any(sent.uncertain for sent in map(journal.read, wanted)):
         with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
             yield from journal.settle(wanted)
     answer = journal.ask(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():
-        known, others = journal.sent(submission), dict[str, set[int]]()
+        sent, others = journal.read(submission), dict[str, set[int]]()
         hit[submission] = set()
-        for chunk in known.open_chunks if chunks is None else known.open_chunks & chunks:
-            verdict = chunk_state.liveness(chunk, known, answer)
+        for chunk in sent.open_chunks if chunks is None else sent.open_chunks & chunks:
+            verdict = chunk_state.liveness(chunk, sent, answer)
             if not verdict.live:
                 continue
-            job = answer.tasks.get(known.task_of[chunk])
-            if not verdict.elsewhere and (known.owns(job) if job else known.is_mine(answer.here)):
+            job = answer.tasks.get(sent.task_of[chunk])
+            if not verdict.elsewhere and (sent.owns(job) if job else sent.is_mine(answer.here)):
                 hit[submission].add(chunk)
             else:
                 others.setdefault(verdict.why, set()).add(chunk)
-        targets += known.targets(hit[submission])
-        left += [_not_ours(known, why, found) for why, found in others.items()]
+        targets += sent.targets(hit[submission])
+        left += [_not_ours(sent, why, numbers) for why, numbers in others.items()]
     slurm.cancel(targets)
     for submission, chunks in hit.items():
         if chunks:
@@ -136,16 +137,16 @@ def _cancel_in_slurm(
             )
 
 
-def _not_ours(known: journal.Sent, why: str, chunks: set[int]) -> str:
-    text = f"{slurm.task_list(chunks)} (jobs {', '.join(known.targets(chunks))})"
+def _not_ours(sent: journal.Journal, why: str, chunks: set[int]) -> str:
+    text = f"{slurm.task_list(chunks)} (jobs {', '.join(sent.targets(chunks))})"
     then = (
         "cancel them there" if why.endswith("ask there") else "try again later, or as who sent them"
     )
-    return f"{known.submission.id}: did not cancel chunks {text}: {why}; {then}"
+    return f"{sent.submission.id}: did not cancel chunks {text}: {why}; {then}"
 
 
 def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
-    """Return the newest home of a point; `UsageError` where none or several begin like that."""
+    """Return the newest submission and chunk of a point; `UsageError` unless one point fits."""
     homes: dict[str, tuple[SubmissionDir, int]] = {}
     for submission in run.submissions():
         with suppress(ResultsError):
@@ -182,7 +183,7 @@ def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
 
 
 def _chunks(submission: SubmissionDir) -> int:
-    """Return how many chunks a submission has; by its attempts where the manifest is damaged."""
+    """Return the number of chunks; by the attempts if the manifest is damaged."""
     if manifest := submission.manifest_or_none():
         return manifest.chunks
     attempts = submission.run.shards_of(submission.id)
@@ -190,7 +191,7 @@ def _chunks(submission: SubmissionDir) -> int:
 
 
 def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
-    """Return an existing chunk; `UsageError` says which there are."""
+    """Return a chunk that exists; `UsageError` for another one."""
     last = _chunks(submission) - 1
     if number > last:
         has = f"chunks 0 to {last}" if last else "chunk 0 alone"
@@ -201,11 +202,11 @@ def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
 
 
 def _submission(run: RunDir, name: str) -> SubmissionDir:
-    known = {submission.id: submission for submission in run.submissions()}
-    if name not in known:
-        have = ", ".join(known) or "none"
-        raise UsageError(f"{run.name}: no submission '{name}'{suggest(name, known)} (has: {have})")
-    return known[name]
+    by_id = {submission.id: submission for submission in run.submissions()}
+    if name not in by_id:
+        have = ", ".join(by_id) or "none"
+        raise UsageError(f"{run.name}: no submission '{name}'{suggest(name, by_id)} (has: {have})")
+    return by_id[name]
 
 
 def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
@@ -213,14 +214,14 @@ def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
     attempts = submission.run.shards_of(submission.id)
     own = (submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None})
     outputs = _outputs(submission).items()
-    return _newest(own) or _newest(path for of, path in outputs if chunk in {of, None})
+    return _newest(own) or _newest(path for number, path in outputs if chunk in {number, None})
 
 
 def _outputs(submission: SubmissionDir) -> dict[int, Path]:
     """Return where Slurm puts the output of each chunk's job."""
     return {
         chunk: submission.job_output(job, task)
-        for chunk, (job, task, _cluster) in journal.sent(submission).task_of.items()
+        for chunk, (job, task, _cluster) in journal.read(submission).task_of.items()
         if job is not None and task is not None
     }
 
@@ -236,17 +237,17 @@ def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
     output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
     if output is None or not output.exists():
         return
-    said = set(log.read_text(errors="replace").splitlines())
+    logged = set(log.read_text(errors="replace").splitlines())
     lines = output.read_text(errors="replace").splitlines()
-    after = max((n for n, line in enumerate(lines, 1) if line in said), default=0)
+    after = max((n for n, line in enumerate(lines, 1) if line in logged), default=0)
     if lines[after:]:
         yield f"==> {output}, after that <=="
         yield from lines[after:]
 
 
 def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
-    """Return a function that says whether more lines may come; it asks Slurm now and then."""
-    if not journal.sent(submission).arrays:
+    """Return a function that says whether more lines may come; it asks Slurm every 5 s at most."""
+    if not journal.read(submission).arrays:
         return lambda: ledger.local_is_live(submission)
     asked_at, live = 0.0, True
 
@@ -261,7 +262,7 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
 
 
 def _lines(path: Path, more: Callable[[], bool]) -> Iterator[str]:
-    """Yield the lines of a file, and wait for more as long as there may be some."""
+    """Yield the lines of a file, and wait for others as long as `more` says so."""
     with path.open(encoding="utf-8", errors="replace") as file:
         rest = ""
         while True:

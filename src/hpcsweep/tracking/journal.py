@@ -1,12 +1,11 @@
-"""What Slurm says about the tasks of submissions: one question to the queue, one to the accounts.
+"""Reads submissions' journals, asks Slurm about their open tasks, and writes the answers down.
 
-A submission's journal (`store.jobs_file`) says which task runs which chunk, which tasks a person
-cancelled, and how others ended, as far as an earlier `submit` saw it. Slurm is asked only about the
-rest.
+A submission's journal (`store.jobs_file`) lists which task runs which chunk, which tasks a person
+cancelled, and how others ended. Slurm gets one question about the other tasks for its queue, and
+one for its accounts; `chunk_state` judges the answers.
 
-What that says of a task is for `chunk_state` to judge. Where the last entry is `Sending`, sbatch's
-answer was lost (it hung, or this program was killed): those chunks count as live until `settle` has
-looked for their array in the queue.
+Where the last entry is `Sending`, sbatch's answer was lost (it hung, or this program was killed).
+Those chunks count as live until `settle` has looked for their array in the queue.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _KILLED_BY_NOW: Final = timedelta(minutes=2)  # more than any site's KillWait
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What a submission's journal says of its arrays and chunks."""
+class Journal:
+    """The content of a submission's journal: its arrays, and the state of its chunks."""
 
     submission: SubmissionDir
     arrays: tuple[str, ...]
@@ -48,22 +47,22 @@ class Sent:
     cancelled_at: Mapping[int, datetime]
     submitted_at: datetime
     unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
-    doubtful: frozenset[int] = frozenset()  # so may these: a line of the journal is damaged
+    doubtful: frozenset[int] = frozenset()  # chunks that a damaged line may be about
     origin: slurm.Here = _NOWHERE  # the cluster that took it, and the user
 
     def targets(self, chunks: Iterable[int]) -> list[str]:
-        """Return arguments of scancel for some chunks: one id with a list of tasks per array."""
+        """Return scancel's arguments for chunks: per array, its id with a list of tasks."""
         tasks: dict[tuple[int | None, str], list[int]] = {}
         for chunk in chunks:
             job, task, cluster = self.task_of[chunk]
             tasks.setdefault((job, cluster), []).append(task or 0)
         return [
-            f"{job}_[{slurm.task_list(found)}]{f';{cluster}' if cluster else ''}"
-            for (job, cluster), found in tasks.items()
+            f"{job}_[{slurm.task_list(numbers)}]{f';{cluster}' if cluster else ''}"
+            for (job, cluster), numbers in tasks.items()
         ]
 
     def is_elsewhere(self, here: slurm.Here) -> bool:
-        """Say whether another cluster took it, which sbatch was not told by name."""
+        """Say whether another cluster took it, without `--clusters` (Slurm here cannot know it)."""
         named = any(";" in array for array in self.arrays)
         return not named and self.origin.differs(here)
 
@@ -72,30 +71,35 @@ class Sent:
         return bool(self.origin.user) and self.origin.user != here.user
 
     def is_mine(self, here: slurm.Here) -> bool:
-        """Say whether this user sent it to this very cluster, so that Slurm would list it."""
-        known = self.origin.cluster and here.cluster and self.origin.user
-        return bool(known) and not self.is_elsewhere(here) and not self.is_anothers(here)
+        """Say whether this user sent it to this cluster, so that Slurm would list it."""
+        recorded = self.origin.cluster and here.cluster and self.origin.user
+        return bool(recorded) and not self.is_elsewhere(here) and not self.is_anothers(here)
 
     def place(self, here: slurm.Here) -> str:
-        """Return what a person calls its cluster, and its user where that is another one."""
+        """Return the name of its cluster for messages, with its user if that is another one."""
         name, controller = self.origin.cluster or "a cluster", self.origin.controller
         other = f" of {controller}" if controller and name == here.cluster else ""
         return f"cluster {name}{other}" + f" as {self.origin.user}" * self.is_anothers(here)
 
     def owns(self, job: slurm.JobState) -> bool:
-        """Say whether a job of the right number works in this submission's folder, if told."""
-        told = job.folder.startswith("/") and "\n" not in str(self.submission.path.absolute())
-        return not told or self.submission.is_at(job.folder)
+        """Say whether a job with a matching id works in this submission's folder, if Slurm says."""
+        comparable = job.folder.startswith("/") and "\n" not in str(self.submission.path.absolute())
+        return not comparable or self.submission.is_at(job.folder)
+
+    @property
+    def uncertain(self) -> set[int]:
+        """Chunks that may be queued, though no entry says so."""
+        return {*self.unsure} | self.doubtful
 
     @cached_property
     def newest(self) -> Mapping[int, ShardPath]:
-        """Return the latest attempt of each chunk that has one."""
+        """Latest attempt by chunk."""
         attempts = self.submission.run.shards_of(self.submission.id)
         return {shard.chunk: shard for shard in attempts}
 
     @cached_property
     def time_limit(self) -> timedelta:
-        """Return how long one of its jobs may run; nothing where that cannot be read."""
+        """Time limit of its jobs; 30 days if unknown, 0 without a manifest: nothing was sent."""
         manifest = self.submission.manifest_or_none() if self.submission.manifest.exists() else None
         if manifest is None:
             return _LONGEST if self.submission.manifest.exists() else timedelta(0)
@@ -105,13 +109,13 @@ class Sent:
 
     @cached_property
     def open_chunks(self) -> set[int]:
-        """Return the chunks that may be queued or running, as far as the journal knows."""
+        """Chunks that may be queued or running, by the journal alone."""
         now = datetime.now(timezone.utc)
         gone = {c for c, at in self.cancelled_at.items() if now - at > _KILLED_BY_NOW}
         return self.task_of.keys() - self.over.keys() - gone
 
 
-def sent(submission: SubmissionDir) -> Sent:
+def read(submission: SubmissionDir) -> Journal:
     """Read a submission's journal."""
     arrays: list[str] = []
     task_of: dict[int, Task] = {}
@@ -144,7 +148,7 @@ def sent(submission: SubmissionDir) -> Sent:
                 cancelled_at |= dict.fromkeys(_numbers(entry.cancelled), at)
     doubtful = _chunks(submission) - task_of.keys() if damaged else set()
     doubtful -= {*unsure}
-    return Sent(
+    return Journal(
         submission, tuple(arrays), task_of, over, cancelled_at, first, unsure,
         frozenset(doubtful), origin,
     )  # fmt: skip
@@ -155,15 +159,15 @@ def _origin(entry: Sending | Queued) -> slurm.Here:
 
 
 def _chunks(submission: SubmissionDir) -> set[int]:
-    found: set[int] = set()
+    chunks: set[int] = set()
     with suppress(ResultsError):
-        found.update(chunk for chunk, _ids in chunk_file.read_ids(submission.chunks))
-    return found
+        chunks.update(chunk for chunk, _ids in chunk_file.read_ids(submission.chunks))
+    return chunks
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What Slurm said about some submissions, and which of its programs did not answer."""
+    """Slurm's answer about the tasks of submissions, and which of its programs gave none."""
 
     tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
     attempts: tuple[slurm.JobState, ...] = ()
@@ -175,73 +179,72 @@ class Answer:
 
     @property
     def silent(self) -> bool:
-        """Say whether squeue did not answer, so that it is unknown what is live."""
+        """Whether squeue of a cluster gave no answer, so that its live tasks are unknown."""
         return bool(self.mute)
 
     def live_chunks(self, submission: SubmissionDir) -> set[int]:
         """Return the chunks of a submission that may still write rows."""
-        return self.live(sent(submission))
+        return self.live(read(submission))
 
-    def live(self, known: Sent) -> set[int]:
-        """Return the chunks of a journal that may still write rows."""
-        live = {c for c in known.open_chunks if chunk_state.liveness(c, known, self).live}
-        unknown = {*known.unsure} | known.doubtful
-        if unknown and chunk_state.liveness_of_unanswered(known, self).live:
-            live |= unknown
+    def live(self, journal: Journal) -> set[int]:
+        """Return the chunks that may still write rows, given the submission's journal."""
+        live = {c for c in journal.open_chunks if chunk_state.liveness(c, journal, self).live}
+        if journal.uncertain and chunk_state.liveness_of_unanswered(journal, self).live:
+            live |= journal.uncertain
         return live
 
 
 def ask(submissions: Iterable[SubmissionDir]) -> Answer:
-    """Ask once about all tasks that are not known to be over."""
-    return ask_about(map(sent, submissions))
+    """Ask Slurm once about all tasks that may not be over."""
+    return ask_journals(map(read, submissions))
 
 
-def ask_about(journals: Iterable[Sent]) -> Answer:
-    """Ask once about all tasks that are not known to be over, given their journals.
+def ask_journals(journals: Iterable[Journal]) -> Answer:
+    """Ask Slurm once about all tasks in journals that may not be over.
 
-    This cluster is asked, and those that sbatch named. What it says of another one's numbers is for
-    `chunk_state` to leave alone.
+    This cluster is asked, and those that sbatch named. `chunk_state` ignores this cluster's answer
+    about ids that another cluster gave.
     """
-    unclear = [known for known in journals if known.open_chunks or known.unsure or known.doubtful]
+    unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
     if not unclear:
         return Answer()
-    by_cluster: dict[str, list[Sent]] = {}
-    for known in unclear:
-        for array in known.arrays if known.open_chunks else ():
-            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(known)
-    with ThreadPoolExecutor(1) as pool:  # where slurmctld is down, each question waits for long
-        asked, found = pool.submit(slurm.here), Answer()
+    by_cluster: dict[str, list[Journal]] = {}
+    for journal in unclear:
+        for array in journal.arrays if journal.open_chunks else ():
+            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
+    with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
+        future, answer = pool.submit(slurm.here), Answer()
         for cluster, group in by_cluster.items():
-            found = _added(found, cluster, group)
-        here = asked.result()
-    return replace(found, here=here)
+            answer = _added(answer, cluster, group)
+        return replace(answer, here=future.result())
 
 
-def _added(found: Answer, cluster: str, group: Sequence[Sent]) -> Answer:
+def _added(answer: Answer, cluster: str, group: Sequence[Journal]) -> Answer:
     """Ask one cluster about the tasks that were sent to it."""
-    ids = dict.fromkeys(a for k in group for a in k.arrays if slurm.parse_id(a).cluster == cluster)
-    told = slurm.survey(ids, min(known.submitted_at for known in group))
-    listed = {(*key, cluster): job for key, job in told.jobs.items()}
-    tasks = {k.task_of[chunk] for k in group for chunk in k.open_chunks}
+    arrays = (array for journal in group for array in journal.arrays)
+    ids = dict.fromkeys(a for a in arrays if slurm.parse_id(a).cluster == cluster)
+    survey = slurm.survey(ids, min(journal.submitted_at for journal in group))
+    listed = {(*key, cluster): job for key, job in survey.jobs.items()}
+    tasks = {journal.task_of[chunk] for journal in group for chunk in journal.open_chunks}
     tasks = {task for task in tasks if task[2] == cluster}
     unlisted = {  # by squeue: the accounts lag, and forget nothing that slurmctld forgot
         task for task in tasks
         if task not in listed or not (listed[task].source == "squeue" or listed[task].state.over)
     }  # fmt: skip
-    mute = any(missing.program == "squeue" for missing in told.unanswered)
+    mute = any(missing.program == "squeue" for missing in survey.unanswered)
     return replace(
-        found,
-        tasks={**found.tasks, **listed},
-        attempts=(*found.attempts, *told.attempts),
-        unanswered=(*found.unanswered, *told.unanswered),
-        mute=found.mute | ({cluster} if mute else set()),
-        agreed=found.agreed | (tasks - listed.keys() if told.whole else set()),
-        denied=found.denied | (set() if mute or cluster else _denied(unlisted)),
+        answer,
+        tasks={**answer.tasks, **listed},
+        attempts=(*answer.attempts, *survey.attempts),
+        unanswered=(*answer.unanswered, *survey.unanswered),
+        mute=answer.mute | ({cluster} if mute else set()),
+        agreed=answer.agreed | (tasks - listed.keys() if survey.whole else set()),
+        denied=answer.denied | (set() if mute or cluster else _denied(unlisted)),
     )
 
 
 def _denied(unlisted: Collection[Task]) -> set[Task]:
-    """Return the tasks that are over or that slurmctld does not know; the accounts may lag."""
+    """Return the tasks that slurmctld calls over or unknown; the accounts may lag behind it."""
     denied: set[Task] = set()
     for job in {task[0] for task in unlisted}:
         alive = slurm.alive_by_controller(str(job))
@@ -269,70 +272,67 @@ def went_in(
 
 
 def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
-    """Note that the array that was last asked for is not in the queue."""
+    """Note that the last array for which sbatch was called is not in the queue."""
     submission.append_job(NotSent(not_sent=first_chunk, at=now()))
 
 
 def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
-    """Look in the queue for arrays for which sbatch's answer was lost; yield what was found.
+    """Look in the queue for arrays for which sbatch's answer was lost; yield messages.
 
-    An array is known by its working folder, which is its submission's. The caller holds the run
-    folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or would
-    not list it here, nothing changes.
+    An array is recognised by its working folder, which is its submission's. The caller holds the
+    run folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
+    would not list the array here, nothing changes.
     """
-    asked = [(one, sent(one)) for one in submissions]
-    doubtful = [(one, known) for one, known in asked if known.unsure or known.doubtful]
-    here = slurm.here() if doubtful else _NOWHERE
-    doubtful = [
-        (one, known) for one, known in doubtful
-        if not known.is_elsewhere(here) and not known.is_anothers(here)
-    ]  # fmt: skip
-    listed = slurm.working_folders() if doubtful else {}
+    unclear = [journal for journal in map(read, submissions) if journal.uncertain]
+    here = slurm.here() if unclear else _NOWHERE
+    unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
+    listed = slurm.working_folders() if unclear else {}
     if isinstance(listed, slurm.CouldNotAsk):
         return
-    for submission, known in doubtful:
-        recorded = {slurm.parse_id(array).job for array in known.arrays}
-        found = [
+    for journal in unclear:
+        submission = journal.submission
+        recorded = {slurm.parse_id(array).job for array in journal.arrays}
+        jobs = [
             job
             for job, folder in listed.items()
             if job not in recorded and submission.is_at(folder)
         ]
-        if known.doubtful:
-            yield _settle_damage(submission, known, found)
+        if journal.doubtful:
+            yield _settle_damage(journal, jobs)
             continue
-        first, tasks = known.unsure.start, len(known.unsure)
-        told = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
-        if found:
-            went_in(submission, first, tasks, str(max(found)), here)
-            yield f"{told} went in as {max(found)}"
+        first, tasks = journal.unsure.start, len(journal.unsure)
+        what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
+        if jobs:
+            went_in(submission, first, tasks, str(max(jobs)), here)
+            yield f"{what} went in as {max(jobs)}"
         else:
             not_sent(submission, first)
-            yield f"{told} did not go in"
+            yield f"{what} did not go in"
 
 
-def _settle_damage(submission: SubmissionDir, known: Sent, found: Collection[int]) -> str:
-    """Return what the queue says of the chunks that a damaged line may have been about."""
-    told = f"{submission.id}: its journal is damaged"
-    if found:
-        jobs = ", ".join(map(str, sorted(found)))
-        return f"{told}; {len(known.doubtful)} chunks count as queued while {jobs} is in the queue"
-    not_sent(submission, 0)
-    return f"{told}; Slurm has no other jobs of it"
+def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
+    """Return a message about the chunks that a damaged line may have been about."""
+    what = f"{journal.submission.id}: its journal is damaged"
+    if jobs:
+        chunks, listed = len(journal.doubtful), ", ".join(map(str, sorted(jobs)))
+        return f"{what}; {chunks} chunks count as queued while {listed} is in the queue"
+    not_sent(journal.submission, 0)
+    return f"{what}; Slurm has no other jobs of it"
 
 
 def record(submission: SubmissionDir, answer: Answer) -> None:
-    """Keep in the journal how tasks ended, so that Slurm is not asked about them again.
+    """Write into the journal how tasks ended, so that Slurm is not asked about them again.
 
-    Tasks that squeue still lists are left out, since they may be requeued by hand. The caller holds
+    Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
     the run folder's lock.
     """
-    known, ends = sent(submission), dict[str, list[int]]()
-    for chunk in known.open_chunks:
-        verdict = chunk_state.liveness(chunk, known, answer)
+    journal, ends = read(submission), dict[str, list[int]]()
+    for chunk in journal.open_chunks:
+        verdict = chunk_state.liveness(chunk, journal, answer)
         job = verdict.job
         if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
             continue
-        if job or chunk not in known.cancelled_at:
+        if job or chunk not in journal.cancelled_at:
             ends.setdefault(job.state.name if job else LOST, []).append(chunk)
     if ends:
         lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
@@ -353,7 +353,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 def _moment(text: object) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(str(text))
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""The points of a sweep one by one: how each ended, why, where, and the line of its log."""
+"""The points of a sweep: status of each, its reason, its node, and its lines of the log."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class PointState:
 
     @property
     def why(self) -> str:
-        """Return the reason of a point that failed, else the flags of its row."""
+        """Why the point failed, else the flags of its row."""
         return str(self.row.get("status_reason") or self.row.get("flags") or "")
 
     def log_line(self) -> int:
-        """Return the line of the log where the point begins; 0 if it is not there."""
+        """Return the number of the log's line where the point begins; 0 if it has none."""
         return next((n for n, line in enumerate(self._lines, 1) if self.point_id in line), 0)
 
     def log_text(self) -> list[str]:
-        """Return what the log says of the point, up to the line that ends it."""
-        found: list[str] = []
+        """Return the log's lines about the point, up to the line that ends it."""
+        lines: list[str] = []
         for line in self._lines:
-            if found or self.point_id in line:
-                found.append(line)
-                if len(found) > 1 and self.point_id in line:
+            if lines or self.point_id in line:
+                lines.append(line)
+                if len(lines) > 1 and self.point_id in line:
                     break
-        return found[-_LOG_LINES:]
+        return lines[-_LOG_LINES:]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -67,7 +67,7 @@ class PointState:
         return {**named, **row, **where}
 
     def text(self) -> str:
-        """Return all that is known of the point: its cells, then its log."""
+        """Return the point's cells, then its lines of the log."""
         cells = {name: str(value) for name, value in self.to_json().items()}
         lines = aligned([*cells.items()])
         return "\n".join([*lines, "", *self.log_text()] if self.log else lines)
@@ -82,16 +82,16 @@ class PointState:
 
 
 def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[PointState]:
-    """Return the points that have one of some statuses, or all; `UsageError` for what is none."""
-    known = [*PointStatus, WAITING]
+    """Return the points with one of `statuses` (none means all); `UsageError` for a wrong name."""
+    existing = [*PointStatus, WAITING]
     for name in statuses:
-        if name not in known:
-            raise UsageError(f"no status '{name}'{suggest(name, known)} ({', '.join(known)})")
+        if name not in existing:
+            raise UsageError(f"no status '{name}'{suggest(name, existing)} ({', '.join(existing)})")
     return [point for point in every if not statuses or point.status in statuses]
 
 
 def read(run: RunDir) -> list[PointState]:
-    """Return the points of a sweep in its order; those it lost come last."""
+    """Return the points in the order of the sweep file, then those that left the file."""
     rows = outcomes.rows_of(run.shards())
     sent: dict[str, tuple[Point, Mapping[str, str]]] = {}
     for submission in run.submissions():
@@ -100,22 +100,22 @@ def read(run: RunDir) -> list[PointState]:
             for point in chunk_file.read_chunk(submission.chunks, index).points:
                 sent[point.point_id] = point, manifest.maps
     telling = varying(point for point, _maps in sent.values())
-    found = {
+    points = {
         name: PointState(name, point.label(maps, telling), row, _log(run, row))
         for name, (point, maps) in sent.items()
         for row in [rows.get(name, {})]
     }
-    order = dict.fromkeys(found)
-    with suppress(SpecError):  # then as they were sent
-        order = dict.fromkeys((*filter(found.__contains__, runs.points_of_file(run)), *found))
-    return list(map(found.__getitem__, order))
+    order = dict.fromkeys(points)
+    with suppress(SpecError):  # without a valid sweep file: in the order of submission
+        order = dict.fromkeys((*filter(points.__contains__, runs.points_of_file(run)), *points))
+    return list(map(points.__getitem__, order))
 
 
-def named(found: Iterable[PointState], prefix: str) -> PointState:
-    """Return the point whose id begins so; `UsageError` if none does, or several do."""
-    fits = [one for one in found if one.point_id.startswith(prefix)]
+def named(points: Iterable[PointState], prefix: str) -> PointState:
+    """Return the point whose id begins with `prefix`; `UsageError` unless there is exactly one."""
+    fits = [point for point in points if point.point_id.startswith(prefix)]
     if len(fits) != 1:
-        some = ", ".join(one.point_id for one in fits[:3])
+        some = ", ".join(point.point_id for point in fits[:3])
         raise UsageError(f"{len(fits)} points begin with '{prefix}'{f' ({some})' if fits else ''}")
     return fits[0]
 
@@ -123,27 +123,29 @@ def named(found: Iterable[PointState], prefix: str) -> PointState:
 def table(
     name: str, every: Sequence[PointState], statuses: Sequence[str], width: int | None
 ) -> str:
-    """Return a line for each point; with a width, one that fits a terminal, and reasons below."""
-    found = of_status(every, statuses)
+    """Return a line for each point; where `width` is too small, the reason stands below it."""
+    points = of_status(every, statuses)
     counts = PointTally()
-    for one in found or every:
-        counts.add(one.status, doubts_of(one.row))
-    if not found:
+    for point in points or every:
+        counts.add(point.status, doubts_of(point.row))
+    if not points:
         return f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
     rows = [("point", "status", "what", "median ms", "node", "why")]
-    for one in found:
-        time, node = one.row.get("median_ms"), str(one.row.get("node") or "")
-        rows.append((one.point_id[:_DIGITS], one.status, one.label, _rounded(time), node, one.why))
+    for point in points:
+        time, node = point.row.get("median_ms"), str(point.row.get("node") or "")
+        rows.append(
+            (point.point_id[:_DIGITS], point.status, point.label, _rounded(time), node, point.why)
+        )
     one_node = len({row[_NODE] for row in rows[1:]}) < 2
     if width and one_node:  # more room for the reason
-        told = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
+        cells = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
     else:
-        told = [[*row] for row in rows]
-    return "\n".join([f"{name}: {counts}", "", *_fitted(told, width)])
+        cells = [[*row] for row in rows]
+    return "\n".join([f"{name}: {counts}", "", *_fitted(cells, width)])
 
 
 def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """Yield the lines of a table; a reason that a line has no room for stands in the next ones."""
+    """Yield the lines of a table; a reason that does not fit follows in lines of its own."""
     begin = max(map(len, aligned([row[:-1] for row in rows]))) + 2
     for line in aligned(rows):
         if width is None or len(line) <= width:
@@ -154,7 +156,7 @@ def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 
 def _rounded(time: object) -> str:
-    """Return a time with three digits; what is none, since its row was damaged, as it is."""
+    """Return a time with three digits; a damaged cell as it is."""
     try:
         return f"{float(str(time)):.3f}" if time else ""
     except ValueError:

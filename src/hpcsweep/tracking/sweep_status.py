@@ -1,4 +1,4 @@
-"""What `status` shows of a sweep: points and chunks by state, and what is wrong with some."""
+"""The status of a sweep as a table, as text and as JSON: points and chunks by state, troubles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProfileStatus:
     profile: str
     planned: set[str] = field(default_factory=set)
     status: dict[str, PointStatus] = field(default_factory=dict)
-    doubts: dict[str, str] = field(default_factory=dict)  # of ok points: why they are not valid
+    doubts: dict[str, str] = field(default_factory=dict)  # by ok point: why it is not valid
     live: int = 0  # points without a row in chunks that are queued or running
     pace: float = 0.0  # points per second of the running chunks
     chunks: Counter[ChunkState] = field(default_factory=Counter)
@@ -58,39 +58,39 @@ class ProfileStatus:
     disturbed: str = ""  # what disturbed points that are not valid, and what to do
 
     def tally(self) -> PointTally:
-        """Return points by status, and how many of those that are ok are not valid."""
+        """Count the measured points by status, and those with status ok that are not valid."""
         measured = self.planned & self.status.keys()
-        found = PointTally(Counter(map(self.status.__getitem__, measured)))
-        found.doubt(
+        points = PointTally(Counter(map(self.status.__getitem__, measured)))
+        points.doubt(
             why
             for point, why in self.doubts.items()
             if why != VALID and point in measured and self.status[point] is PointStatus.OK
         )
-        return found
+        return points
 
     @property
     def running(self) -> int:
-        """Return how many chunks run."""
+        """Number of chunks that run."""
         return self.chunks[ChunkState.RUNNING]
 
     @property
     def remaining(self) -> int:
-        """Return how many points have no row yet."""
+        """Number of points without a row."""
         return len(self.planned - self.status.keys())
 
     @property
     def seconds_left(self) -> float | None:
-        """Return how long the live points take at the pace of the running chunks."""
+        """Seconds that the live points take at the pace of the running chunks; None if unknown."""
         return self.live / self.pace if self.pace and self.live else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
-        found = self.tally()
+        points = self.tally()
         return {
             "profile": self.profile,
             "points": len(self.planned),
-            "by_status": found.counts(),
-            **found.to_json(),
+            "by_status": points.counts(),
+            **points.to_json(),
             "pending": self.remaining,
             "live": self.live,
             "running_chunks": self.running,
@@ -105,17 +105,17 @@ class ProfileStatus:
 
     def words(self) -> list[str]:
         """Return the lines below the table: points that are not valid, chunks, what is wrong."""
-        chunks, found = self._chunks(), self.tally()
-        doubts = [f"{self.profile}: {found}"] if found.not_valid else []
+        chunks, points = self._chunks(), self.tally()
+        doubts = [f"{self.profile}: {points}"] if points.not_valid else []
         doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
         doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
         if not chunks.keys() - {ChunkState.DONE}:
             return doubts
-        told = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
+        states = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
         troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
         if len(self.troubles) > _TROUBLES:
             troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
-        return [*doubts, f"{self.profile}: chunks: {told}", *troubles]
+        return [*doubts, f"{self.profile}: chunks: {states}", *troubles]
 
     def _chunks(self) -> dict[ChunkState, int]:
         return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
@@ -131,7 +131,7 @@ class ProfileStatus:
 
 @dataclass
 class SweepStatus:
-    """One sweep, profile by profile, and what could not be read or asked."""
+    """The profiles and runs of one sweep, unreadable files, and unanswered questions to Slurm."""
 
     sweep: str
     profiles: list[ProfileStatus]
@@ -147,13 +147,13 @@ class SweepStatus:
         """Return the plain record."""
         return {
             "sweep": self.sweep,
-            "runs": [one.to_json() for one in self.runs],
+            "runs": [run.to_json() for run in self.runs],
             "profiles": [profile.to_json() for profile in self.profiles],
             "problems": self.problems,
             "avoided_nodes": [asdict(node) for node in self.avoided],
             "not_asked": self.unanswered,
             "artifacts": [str(path) for path in self.artifacts],
-            "until_error": [one.to_json() for one in self.until],
+            "until_error": [rounds.to_json() for rounds in self.until],
         }
 
     def words(self) -> list[str]:
@@ -163,36 +163,38 @@ class SweepStatus:
             *self.problems,
             *(line for p in self.profiles for line in p.words()),
         ]
-        lines += [f"{one.device}: {one.text()}" for one in self.until]
+        lines += [f"{rounds.device}: {rounds.text()}" for rounds in self.until]
         if self.avoided:
-            told = ", ".join(map(str, self.avoided))
-            lines.append(f"new submissions avoid {told}; `submit --allow-node NODE` uses one again")
+            shown = ", ".join(map(str, self.avoided))
+            lines.append(
+                f"new submissions avoid {shown}; `submit --allow-node NODE` uses one again"
+            )
         if self.artifacts:
             kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
-            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+            shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
             more = ", ..." if len(kinds) > _KINDS else ""
-            lines.append(f"artifacts in {self.artifacts[-1].parent}: {told}{more}")
+            lines.append(f"artifacts in {self.artifacts[-1].parent}: {shown}{more}")
         return [f"{self.sweep}: {line}" for line in lines]
 
 
-def text(found: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False) -> str:
-    """Return a table; with a width, it fits a terminal; `at_work`: each chunk that runs is told."""
-    if not found:
+def text(sweeps: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False) -> str:
+    """Return the table of sweeps, cut to `width`; with `at_work`, a line for each running chunk."""
+    if not sweeps:
         return "no results yet; `hpcsweep submit SPEC` makes some"
     head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
-    rows = [head, *(_cells(one.sweep, p) for one in found for p in one.profiles)]
+    rows = [head, *(_cells(sweep.sweep, p) for sweep in sweeps for p in sweep.profiles)]
     lines = [cut(line, width) for line in aligned(_fitted(rows, width) if width else rows)]
     if at_work:
-        profiles = [(one.sweep, profile) for one in found for profile in one.profiles]
+        profiles = [(sweep.sweep, profile) for sweep in sweeps for profile in sweep.profiles]
         lines += [f"{name}: {line}" for name, p in profiles for line in p.at_work[:_CHUNKS]]
-    lines += [line for one in found for line in one.words()]
-    unanswered = dict.fromkeys(words for one in found for words in one.unanswered)
+    lines += [line for sweep in sweeps for line in sweep.words()]
+    unanswered = dict.fromkeys(words for sweep in sweeps for words in sweep.unanswered)
     lines += [f"not asked: {'; '.join(unanswered)}"] if unanswered else []
     return "\n".join(folded(lines, width))
 
 
 def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """Return the rows with sweeps' names so short that a line fits, if 12 characters are enough."""
+    """Shorten the sweeps' names, to 12 characters at least, until the rows fit `width`."""
     excess = max(map(len, aligned(rows))) - width
     keep = max(12, max(len(row[0]) for row in rows) - max(excess, 0))
     return [
@@ -200,17 +202,17 @@ def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]
     ]
 
 
-def to_json(found: Sequence[SweepStatus]) -> dict[str, Any]:
-    """Return the plain record of all."""
-    return {"sweeps": [one.to_json() for one in found]}
+def to_json(sweeps: Sequence[SweepStatus]) -> dict[str, Any]:
+    """Return the record that `status --json` prints."""
+    return {"sweeps": [sweep.to_json() for sweep in sweeps]}
 
 
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
-    found, left = profile.tally(), profile.seconds_left
-    counts = found.counts()
+    points, left = profile.tally(), profile.seconds_left
+    counts = points.counts()
     done = sum(counts.values())
     not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
-    not_valid = f"{found.not_valid:,} not valid" if found.not_valid else ""
+    not_valid = f"{points.not_valid:,} not valid" if points.not_valid else ""
     return (
         sweep,
         profile.profile,
