@@ -1,1 +1,1 @@
-"""What lies under `results/`: folders, chunks, shards, journals; used by both sides."""
+"""Reads and writes all files under `results/`, on the submitting and on the measuring side."""

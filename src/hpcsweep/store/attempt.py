@@ -1,6 +1,6 @@
-"""What the supervisor of an attempt says of itself: `<chunk>.<attempt>.env.json`.
+"""The record that the supervisor of an attempt keeps: `<chunk>.<attempt>.env.json`.
 
-Standard library only: the supervisor writes it.
+The supervisor imports this module, so it needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
 
 _BEAT_SECONDS: Final = 20.0
-_SILENT_SECONDS: Final = 120.0  # NFS shows others' changes up to a minute late
+_SILENT_SECONDS: Final = 120.0  # NFS may show a change a minute late
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRecord:
-    """How far an attempt came, and where it ran."""
+    """The state of an attempt, its node, and the cells of its machine."""
 
     state: AttemptState
     reason: str = ""
@@ -39,11 +39,11 @@ class AttemptRecord:
     node: str = ""
     updated_at: str = ""  # UTC, ISO 8601
     slurm: dict[str, str] = field(default_factory=dict)  # Slurm's environment variables
-    row: dict[str, Any] = field(default_factory=dict)  # the machine's cells: a worker was ready
+    row: dict[str, Any] = field(default_factory=dict)  # the machine's cells, once a worker is ready
 
 
 def write(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:
-    """Write the record and what the worker said of its machine; `ResultsError` on a full disk."""
+    """Write the record with the worker's report on its machine; `ResultsError` on a full disk."""
     files.write_json(shard.env, {**typed_json.write(record), **machine})
 
 
@@ -56,7 +56,7 @@ def read(shard: ShardPath | None) -> AttemptRecord | None:
 
 
 def fence_off(attempts: Iterable[ShardPath]) -> None:
-    """Keep those that may still run from writing more rows: take the numbers of the next ones."""
+    """Keep attempts that may still run from further rows by creating their successors' files."""
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
         path = shard.next_attempt().overall
         try:
@@ -67,16 +67,16 @@ def fence_off(attempts: Iterable[ShardPath]) -> None:
 
 
 def _may_run(shard: ShardPath) -> bool:
-    """Say whether an attempt has begun, and has not said that it ended."""
-    said = read(shard)
-    if said is not None:
-        return said.state is AttemptState.RUNNING
-    # its record is damaged, or to come; what only fences off another attempt has no header
+    """Say whether an attempt has begun and did not record its end."""
+    record = read(shard)
+    if record is not None:
+        return record.state is AttemptState.RUNNING
+    # without a readable record: a fence is an empty file, an attempt has at least a header
     return shard.overall.exists() and shard.overall.stat().st_size > 0
 
 
 def is_fence(shard: ShardPath) -> bool:
-    """Say whether this is no attempt, but the number that `fence_off` took."""
+    """Say whether this is the file of `fence_off`, and no attempt."""
     try:
         return shard.overall.stat().st_size == 0 and not shard.env.exists()
     except OSError:
@@ -84,7 +84,7 @@ def is_fence(shard: ShardPath) -> bool:
 
 
 def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
-    """Touch a file of the attempt until this process ends: hosts that cannot see it look there."""
+    """Touch a file of the attempt until this process ends, as a sign of life for other hosts."""
 
     def beat() -> None:
         while True:
@@ -96,15 +96,15 @@ def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
 
 
 def beats(folder: Path, touched: Iterable[Path]) -> bool:
-    """Say whether a file was touched lately; `folder` and the error are those of `silence`."""
+    """Say whether a file was touched in the last two minutes, by the clock of `folder`."""
     return silence(folder, touched) < _SILENT_SECONDS
 
 
 def silence(folder: Path, touched: Iterable[Path], since: float = 0.0) -> float:
-    """Return the seconds since a file was touched, at most those since a moment.
+    """Return the seconds since a file was last touched, or since `since` if that is later.
 
-    By the clock of the file system that holds `folder`: the clocks of two hosts may differ.
-    `Unread` where a file cannot be looked at now, so nobody knows.
+    The clock is that of the file system of `folder`, since clocks of two hosts may differ. `Unread`
+    where a file cannot be read now.
     """
     latest = max(map(_touched_at, touched), default=0.0)
     now = time.time()

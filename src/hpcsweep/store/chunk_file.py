@@ -39,7 +39,7 @@ class Chunk:
 
     @property
     def order_seed(self) -> int:
-        """The seed of the order; it follows from the points, so that it can be told again."""
+        """The seed of the order of points; derived from the points, so that it is reproducible."""
         return int(min(point.point_id for point in self.points)[:8], 16)
 
 
@@ -72,7 +72,7 @@ def read_chunk(path: Path, index: int) -> Chunk:
 
 
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Return chunk numbers and point ids only; `ResultsError` where the file is damaged."""
+    """Yield chunk numbers with their point ids; `ResultsError` where the file is damaged."""
     try:
         with path.open("rb") as file:
             for line in file:
@@ -91,19 +91,19 @@ def _line(chunk: Chunk) -> str:
 
 
 def _prove(line: bytes) -> None:
-    """Raise `ValueError` where a line is not as it was written."""
-    found = _SEALED.match(line)
-    if not found or int(found[2], 16) != zlib.crc32(
-        found[1] + line[found.end() :].removesuffix(b"\n")
+    """Raise `ValueError` where the checksum of a line does not fit."""
+    match = _SEALED.match(line)
+    if not match or int(match[2], 16) != zlib.crc32(
+        match[1] + line[match.end() :].removesuffix(b"\n")
     ):
         raise ValueError("the checksum does not fit, so it was changed after it was written")
 
 
-def _ids(found: Any) -> list[str]:  # noqa: ANN401 - whatever a damaged line holds
-    """Return point ids; `ValueError` where these are none."""
-    if not isinstance(found, list) or not all(isinstance(point_id, str) for point_id in found):
+def _ids(ids: Any) -> list[str]:  # noqa: ANN401 - whatever a damaged line holds
+    """Return `ids` if they are a list of texts, else raise `ValueError`."""
+    if not isinstance(ids, list) or not all(isinstance(point_id, str) for point_id in ids):
         raise ValueError("no point ids")
-    return found
+    return ids
 
 
 def _encode(chunk: Chunk) -> dict[str, Any]:
@@ -130,7 +130,9 @@ def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what Y
 def _decode(record: dict[str, Any]) -> Chunk:
     ids, names = _ids(record["ids"]), record["axes"]
     kinds = [(record["workload"], str), (record["measure"], dict), (record["chunk"], int)]
-    if not all(isinstance(one, kind) for one, kind in [*kinds, *((name, str) for name in names)]):
+    if not all(
+        isinstance(value, kind) for value, kind in [*kinds, *((name, str) for name in names)]
+    ):
         raise ValueError("no points")
     columns = [
         value if isinstance(value, list) else [value] * len(ids) for value in record["values"]

@@ -1,7 +1,7 @@
-"""A submission's journal, `jobs.jsonl`: one entry a line, which says what was started.
+"""A submission's journal, `jobs.jsonl`: one entry a line for each start, end and cancellation.
 
-The first key of an entry says of which kind it is. Times are UTC in ISO 8601, of local runs seconds
-since the epoch. Chunks stand there as in ``0-2,5``.
+The first key of an entry is its kind. Times are UTC in ISO 8601, those of local runs seconds since
+the epoch. Lists of chunks look like ``0-2,5``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """That process is through."""
+    """The process that ran the submission has ended."""
 
     ended: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """Sbatch is about to be asked for an array; as the last entry: its answer was lost."""
+    """Written before a call of sbatch; as the last entry it means that sbatch's answer was lost."""
 
     sending: int  # first chunk
     tasks: int
@@ -52,7 +52,7 @@ class Sending:
 class Queued:
     """An array is in the queue; its task 0 runs `first_chunk`.
 
-    Its id means something only on its cluster; two of them may have one name, but no controller.
+    Its id is valid on its cluster alone. Clusters may share a name, but not a controller.
     """
 
     job_id: str
@@ -66,7 +66,7 @@ class Queued:
 
 @dataclass(frozen=True, kw_only=True)
 class NotSent:
-    """The array that was last asked for is not in the queue."""
+    """The array of the last call of sbatch is not in the queue."""
 
     not_sent: int  # first chunk
     at: str = ""
@@ -74,7 +74,7 @@ class NotSent:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """The chunks whose tasks `hpcsweep cancel` ended."""
+    """Chunks whose tasks `hpcsweep cancel` ended."""
 
     cancelled: str
     at: str
@@ -82,7 +82,7 @@ class Cancelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Over:
-    """How tasks ended that are no longer in the queue."""
+    """The final states of tasks that left the queue."""
 
     over: dict[str, str]  # Slurm's state, or LOST: its chunks
     at: str = ""
@@ -99,7 +99,7 @@ class Damaged:
 CANCELLED: Final = "CANCELLED"  # as Slurm calls it
 LOST: Final = "LOST"
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
-_MOST: Final = 1_000_000  # chunks: what says more is damaged
+_MOST: Final = 1_000_000  # chunks: a larger number is damage
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
 _JOB_ID: Final = re.compile(r"\d{1,18}(_\d{1,18})?(;\S+)?", re.ASCII)
 _KINDS: Final[dict[str, type[Entry]]] = {
@@ -114,7 +114,7 @@ _KINDS: Final[dict[str, type[Entry]]] = {
 
 
 def read(path: Path) -> list[Entry | Damaged]:
-    """Return the entries, and what is damaged; not torn lines, nor those of newer versions."""
+    """Return entries and damaged lines; skip torn lines and kinds of entries of newer versions."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -123,12 +123,12 @@ def read(path: Path) -> list[Entry | Damaged]:
         return [Damaged(0, error.strerror or str(error))]
     if not _is_sealed(lines[-1]):  # being written
         lines.pop()
-    found = (_entry(number, line) for number, line in enumerate(lines, 1))
-    return [entry for entry in found if entry is not None]
+    entries = (_entry(number, line) for number, line in enumerate(lines, 1))
+    return [entry for entry in entries if entry is not None]
 
 
 def append(path: Path, entry: Entry) -> None:
-    """Add an entry, synced before this returns; `ResultsError` where it is not on the disk."""
+    """Append an entry, synced before this returns; `ResultsError` where that fails."""
     record = typed_json.sealed(typed_json.write(entry))
     try:
         with path.open("ab+") as file:
@@ -152,13 +152,13 @@ def _entry(number: int, line: bytes) -> Entry | Damaged | None:
 
 
 def _is_sealed(line: bytes) -> bool:
-    """Say whether a line was written to its end, whatever became of it since."""
+    """Say whether a line has its end, where the checksum stands; it may be damaged before."""
     _, checksum, end = line.rpartition(b'"crc": ')
     return bool(checksum) and len(end) >= len(b'"00000000"}')
 
 
 def _parsed(record: Any) -> Entry | None:  # noqa: ANN401 - whatever JSON holds
-    """Return the entry that an object is, None for one of a newer version; else `ValueError`."""
+    """Return the entry of a JSON object; None for an unknown kind, `ValueError` for damage."""
     if not isinstance(record, dict):
         raise ValueError("not an object")  # noqa: TRY004 - as for all other damage
     typed_json.prove(record)
@@ -188,12 +188,12 @@ def _check(entry: Entry) -> None:
 
 
 def _numbers(lists: Iterable[str]) -> list[int]:
-    """Return the numbers in lists of chunks; `ValueError` where they are none."""
-    found: list[int] = []
+    """Return the numbers in lists of chunks; `ValueError` for other text."""
+    numbers: list[int] = []
     for chunks in lists:
         _match(_CHUNKS, chunks)
-        found += map(int, re.findall(r"\d+", chunks))
-    return found
+        numbers += map(int, re.findall(r"\d+", chunks))
+    return numbers
 
 
 def _match(form: re.Pattern[str], text: object) -> None:

@@ -1,8 +1,8 @@
-"""Which points are measured already, and which are queued or running: neither is sent again.
+"""Finds the points that are measured, queued or running, which `submit` does not send again.
 
-The shards say what is measured, the journal of a submission what was started. Whether that still
-runs is asked of the operating system for local submissions, and of a function that the caller gives
-for submissions to a scheduler.
+The shards hold the measured points, the journal of a submission what was started. The operating
+system knows whether a local submission still runs, the caller's function whether one to a scheduler
+does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ledger:
     """The points that are not sent again, by id."""
 
     status: dict[str, PointStatus] = field(default_factory=dict)  # of points with a row
-    live: dict[str, str] = field(default_factory=dict)  # the submission that will measure it
+    live: dict[str, str] = field(default_factory=dict)  # by point: the submission that measures it
     again: int = 0  # the run that new submissions belong to: `Manifest.again`
 
     def settled(self, again: Iterable[str] = ()) -> set[str]:
@@ -43,11 +43,11 @@ class Ledger:
 
 
 def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False) -> Ledger:
-    """Read every shard's statuses, and every live submission's points.
+    """Read the statuses of all shards, and the points of all live submissions.
 
-    Runs under a profiler measure nothing, so they have a ledger of their own. A submission whose
-    manifest cannot be read may be of either kind: what lives of it counts in both. `ResultsError`
-    where a submission lives, and which points it measures cannot be read.
+    Profiled submissions have a ledger of their own, since they measure nothing. A live submission
+    with an unreadable manifest counts in both ledgers. `ResultsError` where the points of a live
+    submission cannot be read.
     """
     ledger = Ledger()
     for submission in run.submissions():
@@ -57,7 +57,7 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
         live = _live_points(submission, manifest, queue)
         if live:
             ledger.live.update(dict.fromkeys(live - _done_in(submission), submission.id))
-    # Last: what ended while the queue was asked has its rows by now.
+    # after the queue: a chunk that has ended since it was asked has its rows by now
     ledger.status = statuses(run, profiled=profiled)
     return ledger
 
@@ -71,7 +71,7 @@ def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, PointStatus]:
 def _live_points(
     submission: SubmissionDir, manifest: Manifest | None, queue: LiveChunks | None
 ) -> set[str]:
-    """Return the points of a submission that may still be measured, or are measured already."""
+    """Return the points of a submission's live chunks, those with rows included."""
     local = manifest.is_local if manifest else runner(submission) is not None
     if local:
         chunks = None if local_is_live(submission) else set[int]()
@@ -91,14 +91,14 @@ def _live_points(
 
 
 def missing_in(submission: SubmissionDir, chunks: Iterable[int]) -> set[str]:
-    """Return the points of some chunks that have no row, as far as they can be read."""
+    """Return the points of `chunks` without a row; none if the chunk file cannot be read."""
     with suppress(ResultsError):
         return _points_of(submission, {*chunks}) - _done_in(submission)
     return set()
 
 
 def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:
-    """Return the points of some chunks, or of all that there are; each must be there."""
+    """Return the points of `chunks` (None: of all); `ResultsError` where one is missing."""
     by_chunk = dict(chunk_file.read_ids(submission.chunks))
     if missing := (chunks or set()) - by_chunk.keys():
         raise ResultsError(f"{submission.chunks}: has no chunk {min(missing)}")
@@ -116,15 +116,15 @@ def note_start(submission: SubmissionDir) -> None:
 
 
 def note_end(submission: SubmissionDir) -> None:
-    """Record that the process that ran a submission is done with it."""
+    """Record that the process that ran a submission has ended."""
     submission.append_job(Ended(ended=time.time()))
 
 
 def local_is_live(submission: SubmissionDir) -> bool:
     """Say whether the process that runs a local submission is alive.
 
-    One on another host, or in another container, is not seen: it counts as alive while its
-    attempts beat. So does one that a damaged line of the journal may have named.
+    A process on another host or in another container cannot be seen, nor one whose entry in the
+    journal is damaged: both count as alive while their attempts beat.
     """
     who, entries = runner(submission), submission.read_jobs()
     if any(isinstance(entry, Ended) for entry in entries):
@@ -151,5 +151,5 @@ def runner(submission: SubmissionDir) -> processes.Identity | None:
 
 
 def _done_in(submission: SubmissionDir) -> set[str]:
-    """Return the points that have a row; a listing per chunk would be quadratic."""
+    """Return the points of a submission that have a row."""
     return {key.point_id for key in shards.keys_of(submission.run.shards_of(submission.id))}

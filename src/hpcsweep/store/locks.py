@@ -1,8 +1,8 @@
-"""The lock around the two critical sections of the submitting host: submit and collect.
+"""The lock of a results folder, which submit and collect hold.
 
-Jobs never take it: locks on shared file systems break or hang, so nothing that measures may wait
-for one. Where the file system has no locks, the file itself is the lock, and a process that is
-killed on another host leaves it behind: `break_open` removes it.
+Jobs never take it, since locks on shared file systems break or hang. Where the file system has no
+locks, the existence of the file is the lock, and a process that is killed on another host leaves it
+behind: `break_open` removes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BREAK: Final = "--break-lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who holds the lock, why, and since when (UTC, ISO 8601)."""
+    """The process that holds the lock, its command, and since when (UTC, ISO 8601)."""
 
     what: str = ""
     since: str = ""
@@ -48,10 +48,10 @@ class Holder:
 
 @contextmanager
 def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
-    """Hold the run folder's lock while doing `what`; a folder that stays empty goes again.
+    """Hold the run folder's lock for the command `what`; remove a new folder that stays empty.
 
-    `Busy` with the name of the process that held it for `timeout` seconds, `ResultsError` where the
-    folder cannot be written, or is of a newer layout.
+    `Busy` where another process held it for `timeout` seconds, `ResultsError` where the folder
+    cannot be written or has a newer layout.
     """
     manifest.check_layout(run.path)
     lock = FileLock(run.lock)
@@ -68,7 +68,7 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
         raise cannot_write(run.path, error) from error
     try:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        with suppress(ResultsError):  # it only serves a message
+        with suppress(ResultsError):  # the holder's name is only for messages
             holder = Holder(what=what, since=now, process=processes.identity())
             files.write_json(_path(run), typed_json.write(holder))
         manifest.check_layout(run.path)  # again: a newer program may have held the lock
@@ -85,10 +85,10 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
 
 
 def break_open(run: RunDir) -> str:
-    """Remove a lock that a dead process left behind; return what was done, for people.
+    """Remove the lock of a dead process; return a message.
 
-    `Busy` where the process that holds it is alive, as far as this host can tell, `ResultsError`
-    where the folder cannot be written.
+    `Busy` where the process that holds it is alive as far as this host knows, `ResultsError` where
+    the folder cannot be written.
     """
     if not run.lock.exists():
         return f"{run.path}: no lock to break"
@@ -115,7 +115,7 @@ def break_open(run: RunDir) -> str:
 
 
 def _acquire(lock: BaseFileLock, timeout: float) -> None:
-    with warnings.catch_warnings():  # that there are no locks here, so that the file is the lock
+    with warnings.catch_warnings():  # filelock warns where the file system has no locks
         warnings.simplefilter("ignore")
         lock.acquire(timeout=timeout)
 
@@ -132,7 +132,7 @@ def _holder(run: RunDir) -> Holder:
 
 
 def _remove_empty(run: RunDir, made: Sequence[Path]) -> None:
-    """Remove the lock from a folder that was made for it and holds nothing else."""
+    """Remove the lock if its folder was made for it and holds nothing else."""
     with suppress(OSError):
         if run.path in made and os.listdir(run.path) == [run.lock.name]:  # noqa: PTH208 - names
             run.lock.unlink()

@@ -1,4 +1,4 @@
-"""What was submitted: `manifest.json`."""
+"""The record of a submission, `manifest.json`, and the version of the layout of results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
 _MASKED: Final = re.compile("masked:[0-9a-f]{16}")
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
 _KEY_FILE: Final = "masking.key"
-_MOST: Final = 1_000_000  # chunks, rounds: what says more is damaged
+_MOST: Final = 1_000_000  # chunks, rounds: a larger number is damage
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
     "rows that were measured stay, and submit sends what is missing"
@@ -34,27 +34,27 @@ _REMEDY: Final = (
 
 
 class NewerLayout(ResultsError):
-    """A newer version wrote it: nothing of it may be read, or written beside it."""
+    """A newer version wrote the folder: this one may neither read it nor write into it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What the measuring side needs to know of sweep and profile, beside the GPU."""
+    """The settings of sweep and profile that the measuring side needs."""
 
-    gpu_name: str = ""  # regular expression of the device's own name; empty: any
+    gpu_name: str = ""  # regular expression for the name of the device; empty: any
     min_memory_gb: float | None = None
     point_timeout: float = 600.0  # seconds, for each epoch of a training
     kill_wait: float = 20.0  # seconds between the scheduler's SIGTERM and its SIGKILL
     signal_lead: float = 120.0  # seconds between the signal to finish and the end of the job
     workers: int = 1
-    search_path: tuple[str, ...] = ()  # folders of what the sweep names without one; absolute
+    search_path: tuple[str, ...] = ()  # absolute folders in which the sweep's files are searched
     skip_dominated: bool = False
     known_oom: tuple[dict[str, Any], ...] = ()  # axes of points that ran out of memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One submission: what was asked for, by whom, and of what the sweep was made."""
+    """One submission: its sweep, profile, options and size; who sent it, when and from where."""
 
     layout: int = LAYOUT
     id: str = ""
@@ -65,8 +65,8 @@ class Manifest:
     gpu: str = ""
     rehearsal: bool = False
     sample: int | None = None
-    round: int = 0  # larger than that of every submission of the sweep before this one
-    again: int = 0  # how often the sweep was measured before, since --again was asked for
+    round: int = 0  # larger than the round of every earlier submission of the sweep
+    again: int = 0  # number of earlier runs of the sweep: each --again begins another run
     created_at: str = ""  # UTC, ISO 8601
     host: str = ""
     user: str = ""
@@ -79,7 +79,7 @@ class Manifest:
     maps: dict[str, str] = field(default_factory=dict)  # names of maps, by their canonical JSON
     templates: tuple[str, ...] = ()  # of the job script; the user's own, not those shipped
     run: RunSettings = field(default_factory=RunSettings)
-    source: str = ""  # where it was imported from; empty: submitted here
+    source: str = ""  # where its rows were imported from; empty: submitted here
     profile_fields: dict[str, Any] = field(default_factory=dict)  # keys that `run` does not hold
     chunks: int = 0
     points: int = 0
@@ -88,12 +88,12 @@ class Manifest:
 
     @property
     def is_local(self) -> bool:
-        """Say whether its chunks run on the submitting machine, not in Slurm's queue."""
+        """Whether its chunks run on the submitting machine, not in Slurm's queue."""
         return self.launcher in LAUNCHERS and not LAUNCHERS[self.launcher].in_slurm
 
     @property
     def is_profiled(self) -> bool:
-        """Say whether its jobs run under a profiler, so that its rows hold no times."""
+        """Whether its jobs run under a profiler, so that its rows hold no times."""
         return str(self.profile_fields.get("wrapper", "none")) != "none"
 
     @property
@@ -102,7 +102,7 @@ class Manifest:
 
 
 def check_layout(folder: Path) -> bool:
-    """Say whether a folder tells its layout; `NewerLayout`, or `ResultsError` if damaged."""
+    """Say whether a folder has a layout file; `NewerLayout`, or `ResultsError` if it is damaged."""
     path = folder / LAYOUT_FILE
     if not os.path.lexists(path):
         return False
@@ -117,7 +117,7 @@ def check_layout(folder: Path) -> bool:
 
 
 def keep_layout(folder: Path) -> None:
-    """Write the layout of a folder that does not tell it; refuse one that is newer."""
+    """Write the layout file if it is missing; `NewerLayout` if a newer version wrote it."""
     if not check_layout(folder):
         files.write_json(folder / LAYOUT_FILE, {"layout": LAYOUT})
 
@@ -131,13 +131,13 @@ def _refuse_newer(path: Path, layout: object) -> None:
 
 
 def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile's keys with digests for what may be secret: variables, shell, options.
+    """Return a profile with digests for values that may be secret: variables, shell, options.
 
-    Equal values have equal digests. They need the user's key, which never leaves the machine:
-    without it nobody can try short passwords until a digest fits.
+    Equal values have equal digests. Digests depend on the user's key, which never leaves the
+    machine: without the key nobody can find short passwords by trial.
     """
     env, setup = profile.get("env"), profile.get("setup")
-    found = {
+    secret = {
         "env": {name: _mask(name, value) for name, value in env.items()}
         if isinstance(env, dict)
         else {},
@@ -145,8 +145,8 @@ def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
     }
     for key in ("sbatch_options", "wrapper_options"):
         options = profile.get(key)
-        found[key] = [_mask_option(str(one)) for one in options] if type(options) is list else []
-    return {**profile, **{key: value for key, value in found.items() if key in profile}}
+        secret[key] = [*map(_mask_option, map(str, options))] if type(options) is list else []
+    return {**profile, **{key: value for key, value in secret.items() if key in profile}}
 
 
 def _mask(name: str, value: object) -> str:
@@ -158,14 +158,14 @@ def _mask(name: str, value: object) -> str:
 
 
 def _mask_option(text: str) -> str:
-    found = _OPTION.fullmatch(text)
-    name, value = found.groups() if found else ("", text)
+    match = _OPTION.fullmatch(text)
+    name, value = match.groups() if match else ("", text)
     return f"{name or ''}{_mask('', value)}"
 
 
 @cache
 def _key() -> bytes:
-    """Return the user's key, made at its first use; where no home can be written, one for now."""
+    """Return the user's key, made at its first use; without a home, a key for this process."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         path = environment.config_folder() / _KEY_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,21 +173,21 @@ def _key() -> bytes:
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(number, "wb") as file:
                 file.write(os.urandom(32))
-        found = path.read_bytes()
-        if len(found) == 32:
-            return found
+        key = path.read_bytes()
+        if len(key) == 32:
+            return key
     return os.urandom(32)
 
 
 def round_of(path: Path, default: int) -> int:
-    """Return the round alone; `default` where the manifest cannot be read or is damaged."""
+    """Return the round of a manifest; `default` where it cannot be read or is damaged."""
     try:
         record = files.read_json(path)
         typed_json.prove(record)
     except (ResultsError, ValueError):
         return default
-    found = record.get("round")
-    return found if type(found) is int and 0 <= found <= _MOST else default
+    number = record.get("round")
+    return number if type(number) is int and 0 <= number <= _MOST else default
 
 
 def write(path: Path, manifest: Manifest) -> None:
@@ -196,22 +196,18 @@ def write(path: Path, manifest: Manifest) -> None:
 
 
 def read(path: Path) -> Manifest:
-    """Read a manifest.
-
-    `NewerLayout` where a newer version wrote it, `ResultsError` where it cannot be read, or is
-    damaged.
-    """
+    """Read a manifest; `ResultsError` where it is damaged, `NewerLayout` from a newer version."""
     try:
-        found = files.read_json(path)
-        typed_json.prove(found)
+        content = files.read_json(path)
+        typed_json.prove(content)
     except ResultsError as error:
         raise ResultsError(f"{error}\n{_REMEDY}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: damaged: {error}\n{_REMEDY}") from error
-    _refuse_newer(path, found.get("layout"))
+    _refuse_newer(path, content.get("layout"))
     try:
-        record = typed_json.read(Manifest, {"id": path.parent.name, **found})
-        wrong = _wrong(found, record)
+        record = typed_json.read(Manifest, {"id": path.parent.name, **content})
+        wrong = _wrong(content, record)
     except ValueError as error:
         wrong = str(error)
     if wrong:
@@ -219,9 +215,9 @@ def read(path: Path) -> Manifest:
     return record
 
 
-def _wrong(found: Mapping[str, Any], record: Manifest) -> str:
-    """Say what cannot be right though its type is."""
-    if "layout" not in found:
+def _wrong(content: Mapping[str, Any], record: Manifest) -> str:
+    """Describe a value of the right type that no manifest can have; empty if there is none."""
+    if "layout" not in content:
         return "it has no `layout`, as every manifest has"
     for name, value in (
         ("chunks", record.chunks),

@@ -1,7 +1,7 @@
-"""How points ended: counts, what is not valid and why, why some failed, what disturbed others.
+"""Counts how points ended: valid, not valid and why, failed and why, disturbed and by what.
 
-Every headline that counts points is made here, so that none of them hides rows whose `valid` is
-false, and is followed by the line that says how to measure these again.
+All headlines that count points are made here, so that none hides rows whose `valid` is false, and
+each is followed by a line on how to measure these again.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _ID_AND_OK: Final = slice(16, 20)
 
 @dataclass
 class PointTally:
-    """Counts points by status; of those that are ok, the ones that are not valid, by flag."""
+    """Counts points by status, and ok points that are not valid by flag."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     not_valid: int = 0
     doubts: Counter[str] = field(default_factory=Counter)
 
     def add(self, status: str, doubts: str = VALID) -> None:
-        """Count a point, with what `doubts_of` says of its row."""
+        """Count a point with the doubts of its row (`doubts_of`)."""
         self.statuses[status] += 1
         if status == PointStatus.OK and doubts:
             self.doubt([doubts])
 
     def doubt(self, doubts: Iterable[str]) -> None:
-        """Count ok points that are counted already as not valid, each with its doubts."""
+        """Count points as not valid, given the doubts of each; `add` has counted their statuses."""
         for flags in doubts:
             self.not_valid += 1
             self.doubts.update(flags.split(";"))
@@ -67,7 +67,7 @@ class PointTally:
         return "; ".join(filter(None, (f"{measured}: {why}", text.tally(others, PointStatus))))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts of what is not valid, for the records that have `statuses`."""
+        """Return the counts of points that are not valid, without those by status."""
         return {"not_valid": self.not_valid, "doubts": dict(self.doubts)}
 
 
@@ -81,10 +81,10 @@ def doubts_of(row: Mapping[str, Any]) -> str:
 
 def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
     """Return the doubts of the points that have an ok row; of several rows the last counts."""
-    found: dict[str, str] = {}
+    doubts: dict[str, str] = {}
     for shard in attempts:
-        found.update(doubts_in_lines(shards.complete_lines(shard.overall)))
-    return found
+        doubts.update(doubts_in_lines(shards.complete_lines(shard.overall)))
+    return doubts
 
 
 def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
@@ -93,7 +93,7 @@ def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
     if not {"valid", "flags"} <= {*columns}:
         return {}
     valid, flags = (columns.index(name) - len(columns) for name in ("valid", "flags"))
-    depth, found = -min(valid, flags), dict[str, str]()
+    depth, doubts = -min(valid, flags), dict[str, str]()
     for line in lines:
         if line[_ID_AND_OK] != b",ok,":
             continue
@@ -101,12 +101,12 @@ def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
         if b'"' in line:  # a comma may be part of a cell
             cells = [cell.encode() for cell in next(csv.reader([line.decode("utf-8", "replace")]))]
         doubt = len(cells) >= depth and cells[valid] == b"false"
-        found[line[: _ID_AND_OK.start].decode("ascii", "replace")] = (
+        doubts[line[: _ID_AND_OK.start].decode("ascii", "replace")] = (
             doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
             if doubt
             else VALID
         )
-    return found
+    return doubts
 
 
 _DIGITS: Final = re.compile(r"\d[\d.,]*")
@@ -115,7 +115,7 @@ WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Points that were not measured for one reason; `first` is the label of the first one."""
+    """The points that were not measured for one reason; `first` is the label of one of them."""
 
     status: str
     reason: str
@@ -130,25 +130,25 @@ class FailureGroup:
 def failures_in(
     rows: Iterable[Mapping[str, Any]], maps: Mapping[str, str] = NO_MAPS
 ) -> list[FailureGroup]:
-    """Return the rows of points that were not measured by reason, the most frequent first.
+    """Group rows of points that were not measured by reason, the most frequent first.
 
-    Reasons that differ in numbers only are one. `maps` has names of maps of algorithms.
+    Reasons that differ only in numbers are one. `maps` has the names of maps of algorithms.
     """
     groups: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         reason = row.get("status_reason") or "no reason was given"
         groups.setdefault((row["status"], _DIGITS.sub("#", reason)), []).append((reason, row))
-    found = [
+    failures = [
         FailureGroup(status, of_one[0][0], len(of_one), Point("", dict(of_one[0][1])).label(maps))
         for (status, _), of_one in groups.items()
     ]
-    return sorted(found, key=lambda one: -one.points)
+    return sorted(failures, key=lambda failure: -failure.points)
 
 
-def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
-    """Return the row that counts of each point; its key `_shard` is where it lies."""
+def rows_of(attempts: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
+    """Return by point the row that counts, with its shard as the key `_shard`."""
     rows: dict[str, Mapping[str, Any]] = {}
-    for shard in found:
+    for shard in attempts:
         for row in shards.read(shard).rows:
             row["_shard"] = shard
             before = rows.get(row["point_id"])
@@ -158,10 +158,10 @@ def rows_of(found: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
 
 
 def failures_of(
-    found: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS
+    attempts: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS
 ) -> list[FailureGroup]:
-    """Return why points of these shards were not measured; it reads whole rows."""
-    failed = (row for row in rows_of(found).values() if row["status"] not in WELL)
+    """Group the points of shards that were not measured by reason."""
+    failed = (row for row in rows_of(attempts).values() if row["status"] not in WELL)
     return failures_in(failed, maps)
 
 
@@ -169,13 +169,13 @@ def _rank(row: Mapping[str, Any]) -> int:
     return rank(PointStatus(row["status"]))
 
 
-# columns, above what they tell of a disturbance (as `contended` and `machine_shift` do), and how
+# column, threshold of a disturbance (as for the flags `contended` and `machine_shift`), message
 _FIGURES: Final = (
     ("waited_pct", 10.0, "{:.0f} % of the time waited for a CPU"),
     ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
     ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
 )
-_TOLD: Final = {VALID, "old_files"}  # these have a line and a command of their own
+_EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 _WORDS: Final = {
     "shared_gpu": "another process on the GPU",
     "shared_cpu": "several workers at the same time",
@@ -186,40 +186,40 @@ _WORDS: Final = {
 
 
 def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
-    """Return the line for those of these rows that are not valid; nothing if all are.
+    """Return a line on the rows that are not valid and how to measure them again; empty without.
 
-    Flags of what a point is, such as `algorithm_absent`, would be there again.
+    Measuring again does not help rows with lasting flags, such as `algorithm_absent`.
     """
     measured = (row for row in rows if row["status"] == PointStatus.OK)
-    flags = [({*doubts_of(row).split(";")} - _TOLD, row) for row in measured]
+    flags = [({*doubts_of(row).split(";")} - _EXCEPT, row) for row in measured]
     passing = [row for names, row in flags if names - LASTING]
     lasting = {name for names, _ in flags if names <= LASTING for name in names}
-    told = []
+    parts = []
     if passing:
         these = "this point" if len(passing) == 1 else f"these {count(len(passing), 'point')}"
         again = f"to measure {these} again: {run.command('retry', '--invalid')}"
         why = "; ".join(_causes(passing)) or "no column says what by"
-        told = [f"disturbed ({why})", *([again] if run.sweep_file.is_file() else [])]
+        parts = [f"disturbed ({why})", *([again] if run.sweep_file.is_file() else [])]
     if lasting:
-        told.append(f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {run.name})")
-    return "; ".join(told)
+        parts.append(f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {run.name})")
+    return "; ".join(parts)
 
 
 def _causes(rows: Sequence[Row]) -> list[str]:
-    """Return what columns and flags say: medians over the rows that tell of a disturbance."""
+    """Return the causes of disturbance: medians over rows above a threshold, and flags."""
     flags = {flag for row in rows for flag in doubts_of(row).split(";")}
-    found = []
+    causes = []
     busy = [row for row in rows if _number(row, "load_avg_1min") >= 1 + _number(row, "threads", 1)]
     if busy:
-        found.append(f"load {median(_number(row, 'load_avg_1min') for row in busy):.1f}")
+        causes.append(f"load {median(_number(row, 'load_avg_1min') for row in busy):.1f}")
     for name, above, words in _FIGURES:
         if values := [value for row in rows if (value := _number(row, name)) > above]:
-            found.append(words.format(median(values)))
+            causes.append(words.format(median(values)))
     reasons = dict.fromkeys(str(row.get("throttle_reasons") or "") for row in rows)
     for flag in [name for name in _WORDS if name in flags]:
         why = ", ".join(filter(None, reasons)) if flag == "throttled" else ""
-        found.append(_WORDS[flag] + (f": {why}" if why else ""))
-    return found
+        causes.append(_WORDS[flag] + (f": {why}" if why else ""))
+    return causes
 
 
 def _number(row: Row, name: str, missing: float = 0.0) -> float:

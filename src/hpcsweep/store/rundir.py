@@ -1,4 +1,4 @@
-"""Where everything lies below `results/`: the only module that knows the paths.
+"""The paths of all files below `results/`; no other module makes them.
 
 ::
 
@@ -11,8 +11,8 @@
         nodes.json  until.json         nodes to avoid; rounds of `submit --until-error`
         overall.csv  layers.csv        written by collect only
 
-Files that are read by others while they may be rewritten (manifest, tables) are written aside,
-synced and renamed. Nothing here needs more than the standard library: compute nodes use it.
+Files that others may read while they are rewritten (manifest, tables) are written aside, synced and
+renamed. Compute nodes import this module, so it needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SubmissionOrder = tuple[int, str]  # round and id of a submission
 
-# what a shard is made of, and what is being written; the rest of a folder are artifacts
+# the files of a shard, and files that are being written; all others in the folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
 _OF_A_SWEEP: Final = frozenset({
     "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "layers.csv",
@@ -53,7 +53,7 @@ class _HasFiles(Protocol):
 
 
 class _File:
-    """An attribute that is the path of a file or folder of its owner, made once for each."""
+    """An attribute that holds the path of a file or folder of its owner, made at its first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -69,21 +69,18 @@ class _File:
 
 @dataclass(frozen=True)
 class RunDir:
-    """The results folder of one sweep; its merged tables may be made in a folder aside.
-
-    With `only` some of its submissions, they must be.
-    """
+    """The results folder of one sweep, or (with `only`) some submissions in it."""
 
     path: Path
-    tables: Path | None = None
-    only: frozenset[str] | None = None  # some submissions, those of a run; None: all
-    at: str = ""  # what names them, behind an @
+    tables: Path | None = None  # another folder for the merged tables; needed with `only`
+    only: frozenset[str] | None = None  # ids of the submissions that count; None: all
+    at: str = ""  # the name of these submissions, as a person writes it behind an @
 
     sweep_file = _File("sweep.yaml")  # as last submitted
     overall = _File("overall.csv")
     layers = _File("layers.csv")
     samples = _File("samples.csv")
-    collect_index = _File(".collect.json")  # so that collect reads what grew; may be deleted
+    collect_index = _File(".collect.json")  # a cache: how far collect has read the shards
     bad_nodes = _File("nodes.json")
     until = _File("until.json")  # rounds of `submit --until-error`
     lock = _File(".lock")  # of submit and collect; jobs never touch it
@@ -112,32 +109,32 @@ class RunDir:
         return shlex.join(["hpcsweep", *where, verb, self.path.name, *more])
 
     def submission(self, submission_id: str) -> SubmissionDir:
-        """Return one submission's folder, which need not exist."""
+        """Return the folder of a submission, which need not exist."""
         return SubmissionDir(self.submissions_dir / submission_id)
 
     def submissions(self) -> list[SubmissionDir]:
-        """Return every submission that was recorded, oldest first."""
-        every = map(self.submission, self.ages())  # not a glob: it leaves out what may not be read
+        """Return every recorded submission, oldest first."""
+        every = map(self.submission, self.ages())  # a glob would leave out unreadable folders
         return [submission for submission in every if submission.manifest.exists()]
 
     def manifests(self) -> list[Manifest]:
-        """Return what was submitted, oldest first, as far as it can be read; or `NewerLayout`."""
-        found = (submission.manifest_or_none() for submission in self.submissions())
-        return [record for record in found if record]
+        """Return the readable manifests, oldest submission first; `NewerLayout` for a newer one."""
+        manifests = (submission.manifest_or_none() for submission in self.submissions())
+        return [record for record in manifests if record]
 
     def damage(self) -> list[str]:
         """Return a message for each file of a submission that cannot be read in whole.
 
-        One of them must not hide the others: commands leave out what they cannot read, unless that
-        is not safe, and tell these in the end.
+        A damaged submission must not hide the others: where it is safe, commands leave it out and
+        print these messages in the end.
         """
         return [problem for submission in self.submissions() for problem in submission.damage()]
 
     def ages(self) -> dict[str, SubmissionOrder]:
-        """Return what orders submissions, and so their rows, by id; the oldest comes first.
+        """Return the order of submissions, and so of their rows, by id; the oldest comes first.
 
-        The round counts, not the time in the id, since a clock may have gone back. Where no
-        manifest can be read, a submission stands behind the one before it by id.
+        The round counts, not the time in the id, since clocks may go back. A submission without a
+        readable manifest takes the round of the one before it by id.
         """
         ages: dict[str, SubmissionOrder] = {}
         last = 0
@@ -148,7 +145,7 @@ class RunDir:
         return dict(sorted(ages.items(), key=lambda item: item[1]))
 
     def next_round(self) -> int:
-        """Return the round of a submission that comes now."""
+        """Return the round of the next submission."""
         return max((number for number, _id in self.ages().values()), default=-1) + 1
 
     def shards(self) -> list[ShardPath]:
@@ -160,7 +157,7 @@ class RunDir:
         return _shards(self.shards_dir / submission_id)
 
     def artifacts(self) -> list[Path]:
-        """Return what profilers and trainings left beside the shards: files, and folders."""
+        """Return the files and folders that profilers and trainings left beside the shards."""
         return [
             self.shards_dir / folder / name
             for folder in sorted(_listdir(self.shards_dir))
@@ -196,7 +193,7 @@ class SubmissionDir:
         return self.run.shards_dir / self.id
 
     def is_at(self, folder: str) -> bool:
-        """Say whether a folder is this one under another name; if in doubt (it is gone), yes."""
+        """Say whether a path names this folder; if the folder is gone, by the last three parts."""
         path = Path(folder)
         if path.name != self.id:
             return False
@@ -214,20 +211,20 @@ class SubmissionDir:
         return self.logs / f"{chunk}.{attempt}.log"
 
     def job_output(self, job: int, task: int) -> Path:
-        """Return what a job of Slurm printed: all that there is where no worker started."""
+        """Return the output of a Slurm job, the only log where no worker started."""
         own = self.logs / f"slurm-{job}_{task}.out"
         return own if own.exists() else self.submitit / f"{job}_{task}_0_log.out"
 
     def attempts(self, chunk: int) -> list[ShardPath]:
-        """Return the shards of a chunk, first attempt first."""
+        """Return the shards of a chunk, the first attempt first."""
         return _shards(self.shards, f"{chunk}.")
 
     def read_manifest(self) -> Manifest:
-        """Return what was submitted; `ResultsError` where that cannot be read."""
+        """Read the manifest; `ResultsError` where it cannot be read."""
         return manifest.read(self.manifest)
 
     def manifest_or_none(self) -> Manifest | None:
-        """Return what was submitted; None where that is damaged, but raise `NewerLayout`."""
+        """Read the manifest; None where it is damaged, `NewerLayout` from a newer version."""
         try:
             return self.read_manifest()
         except manifest.NewerLayout:
@@ -236,11 +233,11 @@ class SubmissionDir:
             return None
 
     def write_manifest(self, record: Manifest) -> None:
-        """Record the submission: from now on it counts."""
+        """Write the manifest; without it the submission does not exist."""
         manifest.write(self.manifest, record)
 
     def read_jobs(self) -> list[Entry | Damaged]:
-        """Return the entries of the journal, and which of its lines are damaged."""
+        """Return the entries and damaged lines of the journal."""
         from hpcsweep.store import jobs_file  # noqa: PLC0415 - the measuring side has no journal
 
         return jobs_file.read(self.jobs)
@@ -263,7 +260,7 @@ class SubmissionDir:
 
     def journal_damage(self) -> list[str]:
         """Return a message for each damaged line of the journal."""
-        from hpcsweep.store.jobs_file import Damaged  # noqa: PLC0415 - as above
+        from hpcsweep.store.jobs_file import Damaged  # noqa: PLC0415 - no journal on nodes
 
         return [
             f"{self.jobs}{f':{entry.line}' * bool(entry.line)}: cannot be read ({entry.why}); "
@@ -273,8 +270,8 @@ class SubmissionDir:
         ]
 
     def append_job(self, entry: Entry) -> None:
-        """Add an entry to the journal, synced before this returns."""
-        from hpcsweep.store import jobs_file  # noqa: PLC0415 - as above
+        """Append an entry to the journal, synced before this returns."""
+        from hpcsweep.store import jobs_file  # noqa: PLC0415 - no journal on nodes
 
         jobs_file.append(self.jobs, entry)
 
@@ -306,18 +303,18 @@ class ShardPath:
 
 
 def open_run(root: Path, name: str) -> RunDir:
-    """Return the results folder of an existing sweep, not one of a newer layout.
+    """Return the results folder of an existing sweep.
 
-    `UsageError` with the nearest name where there is none, `NewerLayout` where a newer version
-    wrote it.
+    `UsageError` with the nearest name where the sweep has no results, `NewerLayout` where a newer
+    version wrote them.
     """
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")
     run = RunDir(root / name)
     if not run.submissions_dir.is_dir():
-        known = [found.name for found in all_runs(root)]
-        have = f"{root.absolute()} has {', '.join(known) or 'no results yet'}"
-        raise UsageError(f"no results of a sweep '{name}'{suggest(name, known)} ({have})")
+        names = [run.name for run in all_runs(root)]
+        have = f"{root.absolute()} has {', '.join(names) or 'no results yet'}"
+        raise UsageError(f"no results of a sweep '{name}'{suggest(name, names)} ({have})")
     manifest.check_layout(run.path)
     return run
 
@@ -332,12 +329,12 @@ def all_runs(root: Path) -> list[RunDir]:
 
 
 def runs_at(path: Path) -> list[RunDir]:
-    """Return the results folder that a path is, or every sweep below it."""
+    """Return the results folder at a path, else every results folder below it."""
     return [RunDir(path)] if (path / "submissions").is_dir() else all_runs(path)
 
 
 def holds_results(path: Path) -> bool:
-    """Say whether a file without links belongs to a results folder, whatever names lead to it."""
+    """Say whether a resolved path belongs to a results folder, on file systems without case too."""
     for folder in path.parents:
         run = folder.parent
         if (
@@ -355,15 +352,15 @@ def _is_results(folder: Path) -> bool:
     return (folder / "submissions").is_dir()
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)
+        return path.samefile(other)
     except OSError:
         return False
 
 
 def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> SubmissionDir:
-    """Create the folder of a new submission, `<UTC time>-<profile>`, never one that exists."""
+    """Create the folder of a new submission, `<UTC time>-<profile>[.N]`."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f".{n}" for n in range(2, 100))):
         submission = run.submission(f"{stamp}-{profile}{suffix}")

@@ -1,8 +1,8 @@
-"""The runs of a sweep: how often it was measured, when, and how a person names one.
+"""The runs of a sweep: their numbers, dates and submissions, and the names that people give them.
 
-A run is what was measured at one time: a submission, those that resumed it, and its retries.
-`submit --again` starts the next one. A run is named by the date of its first submission, with the
-time if need be, by its number, or as `previous`, the one before the last.
+A run is a submission with those that resumed it and its retries; `submit --again` starts the next
+run. Its name is the date of its first submission, with the time if needed, or its number, or
+`previous` for the run before the last.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ class Run:
 
     @property
     def began(self) -> str:
-        """Return when its first submission began, in UTC; the submission where its id has none."""
+        """Time of its first submission in UTC; the submission's id if that has no time."""
         first = next(iter(self.dir.ages()))
-        found = _STAMP.match(first)
-        return "{}-{}-{} {}:{}:{}".format(*found.groups()) if found else first
+        match = _STAMP.match(first)
+        return "{}-{}-{} {}:{}:{}".format(*match.groups()) if match else first
 
     def __str__(self) -> str:
         return f"run {self.number} ({self.began})"
 
     def planned(self) -> set[str]:
-        """Return the ids of the points that it is to measure, as far as they can be read."""
-        found: set[str] = set()
+        """Return the ids of its planned points, from the readable chunk files."""
+        planned: set[str] = set()
         for submission in self.dir.submissions():
             with suppress(ResultsError):
-                found.update(*(ids for _chunk, ids in chunk_file.read_ids(submission.chunks)))
-        return found
+                planned.update(*(ids for _chunk, ids in chunk_file.read_ids(submission.chunks)))
+        return planned
 
 
 @dataclass(frozen=True)
 class Listed:
     """A run as `status` and `show` list it.
 
-    `look` returns the points that are planned, and the statuses and doubts of those with a row. It
-    is called where the run is printed: of a single run nothing is.
+    `look` returns the planned points, and the statuses and doubts of the points with a row. It is
+    called only when the run is printed, since it reads files.
     """
 
     run: Run
@@ -69,7 +69,7 @@ class Listed:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Return how many points it has, how many are measured, and how many of these valid."""
+        """Number of its points, of those that are measured, and of those that are valid."""
         planned, statuses, doubts = self.look()
         ok = [point for point, status in statuses.items() if status is PointStatus.OK]
         valid = sum(doubts.get(point, outcomes.VALID) == outcomes.VALID for point in ok)
@@ -83,16 +83,16 @@ class Listed:
 
     def __str__(self) -> str:
         points, *rest = self.counts.items()
-        told = ", ".join(f"{number:,} {name}" for name, number in rest)
-        return f"{self.run}: {count(points[1], 'point')}, {told}"
+        counts = ", ".join(f"{number:,} {name}" for name, number in rest)
+        return f"{self.run}: {count(points[1], 'point')}, {counts}"
 
 
 def of(run: RunDir) -> list[Run]:
-    """Return the runs of a sweep, by number; what runs under a profiler is in none of them.
+    """Return the runs of a sweep in their order, without profiled submissions.
 
-    A submission whose manifest cannot be read belongs to the run of the one before.
+    A submission with an unreadable manifest belongs to the run of the submission before it.
     """
-    found: dict[int, list[str]] = {}
+    names_by_number: dict[int, list[str]] = {}
     number = 0
     for name in run.ages():
         submission = run.submission(name)
@@ -100,8 +100,8 @@ def of(run: RunDir) -> list[Run]:
         if manifest and manifest.is_profiled:
             continue
         number = manifest.again if manifest else number
-        found.setdefault(number, []).append(name)
-    every = sorted(found.items())
+        names_by_number.setdefault(number, []).append(name)
+    every = sorted(names_by_number.items())
     return [
         Run(number + 1, replace(run, only=frozenset(names), at=str(number + 1)))
         for number, names in every
@@ -109,35 +109,35 @@ def of(run: RunDir) -> list[Run]:
 
 
 def of_sweeps(results: Path, names: Sequence[str]) -> list[RunDir]:
-    """Return the results of these sweeps; without names, of all sweeps."""
+    """Return the results of the named sweeps; without names, of all sweeps."""
     if names:
         return [rundir.open_run(results, sweep_name(name)) for name in names]
-    if found := rundir.all_runs(results):
-        return found
+    if sweeps := rundir.all_runs(results):
+        return sweeps
     raise UsageError(f"{results.absolute()}: no results yet; `hpcsweep submit SPEC` makes some")
 
 
 def of_sweep(results: Path, name: str | None) -> RunDir:
-    """Return the results of a sweep, or of the only one; `UsageError` where there are several."""
-    found = of_sweeps(results, (name,) if name else ())
-    if len(found) > 1:
-        raise UsageError(f"which sweep? {results} has: {', '.join(one.name for one in found)}")
-    return found[0]
+    """Return the results of a sweep; without a name, of the only one, or `UsageError`."""
+    sweeps = of_sweeps(results, (name,) if name else ())
+    if len(sweeps) > 1:
+        raise UsageError(f"which sweep? {results} has: {', '.join(sweep.name for sweep in sweeps)}")
+    return sweeps[0]
 
 
 def of_run(results: Path, text: str | None) -> RunDir:
-    """Return the results of a sweep, or those of one of its runs alone: ``SWEEP[@RUN]``."""
+    """Return the results of ``SWEEP``, or of one of its runs: ``SWEEP@RUN``."""
     name, at, run = (text or "").rpartition("@")
     if not at or Path(text or "").exists():
         return of_sweep(results, text)
-    found = named(of_sweep(results, name), run)
-    if len(found) > 1:
-        raise UsageError(f"{text} is {len(found)} runs: {', '.join(one.name for one in found)}")
-    return found[0]
+    runs = named(of_sweep(results, name), run)
+    if len(runs) > 1:
+        raise UsageError(f"{text} is {len(runs)} runs: {', '.join(item.name for item in runs)}")
+    return runs[0]
 
 
 def sweep_name(text: str) -> str:
-    """Return the name of a sweep that is given by its name, its file or its results folder."""
+    """Return the name of a sweep, given its name, its file or its results folder."""
     path = Path(text)
     if path.suffix not in lookup.SUFFIXES:
         return path.name if path.is_dir() and (path / "submissions").is_dir() else text
@@ -152,23 +152,23 @@ def sweep_name(text: str) -> str:
 
 
 def named(run: RunDir, text: str) -> list[RunDir]:
-    """Return the folder of a sweep with the rows of a run alone; a year or month may name several.
+    """Return the runs of a sweep with a name; a year or month may name several.
 
-    What begins no run may begin the id of a submission: its rows are taken. `UsageError` where
-    there is none, or a day has several.
+    If no run has the name, submissions whose ids begin with it are taken. `UsageError` where there
+    is nothing of that name, or a day has several runs.
     """
     every = of(run)
     if text == "previous" and len(every) > 1:
         return [replace(every[-2].dir, at=text)]
-    chosen = [one for one in every if str(one.number) == text]
+    chosen = [item for item in every if str(item.number) == text]
     digits = re.sub(r"\D", "", text) if _A_TIME.fullmatch(text) else ""
     if digits and not chosen:
-        chosen = [one for one in every if re.sub(r"\D", "", one.began).startswith(digits)]
+        chosen = [item for item in every if re.sub(r"\D", "", item.began).startswith(digits)]
         if len(chosen) > 1 and len(digits) >= _A_DAY:
             which = f"{run.name}@{text} is {' or '.join(map(str, chosen))}"
             raise UsageError(f"{which}; add the time, or name it by its number: {run.name}@1")
     if chosen:
-        return [replace(one.dir, at=text if len(chosen) == 1 else one.dir.at) for one in chosen]
+        return [replace(item.dir, at=text if len(chosen) == 1 else item.dir.at) for item in chosen]
     stamp = f"{digits[:_A_DAY]}-{digits[_A_DAY:]}".rstrip("-")
     begins = (text, stamp) if digits else (text,)
     if ids := [name for name in run.ages() if text and name.startswith(begins)]:
@@ -178,7 +178,7 @@ def named(run: RunDir, text: str) -> list[RunDir]:
 
 
 def points_of_file(run: RunDir) -> Iterator[str]:
-    """Yield the ids of the points that the sweep file has now; `SpecError` if it has a mistake."""
+    """Yield the ids of the points of the sweep file; `SpecError` if it has a mistake."""
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - a quarter of a second
 
     sweep = sweep_file.load(run.sweep_file, name=run.name)
@@ -190,21 +190,21 @@ def points_of_file(run: RunDir) -> Iterator[str]:
 
 def statuses(run: RunDir) -> dict[str, PointStatus]:
     """Return the status of every point with a row, in the newest run that has one."""
-    found: dict[str, PointStatus] = {}
-    for one in of(run):
-        found.update(ledger.statuses(one.dir))
-    return found
+    by_point: dict[str, PointStatus] = {}
+    for item in of(run):
+        by_point.update(ledger.statuses(item.dir))
+    return by_point
 
 
 def listed(run: RunDir) -> list[Listed]:
-    """Return the runs of a sweep with what their files say of their points."""
+    """Return the runs of a sweep, with functions that read their points' statuses."""
 
-    def look(one: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
-        return one.planned(), ledger.statuses(one.dir), outcomes.doubts_in(one.dir.shards())
+    def look(item: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
+        return item.planned(), ledger.statuses(item.dir), outcomes.doubts_in(item.dir.shards())
 
-    return [Listed(one, partial(look, one)) for one in of(run)]
+    return [Listed(item, partial(look, item)) for item in of(run)]
 
 
-def lines(found: Sequence[Listed]) -> list[str]:
-    """Return a line for each run, where there are several."""
-    return [str(one) for one in found] if len(found) > 1 else []
+def lines(runs: Sequence[Listed]) -> list[str]:
+    """Return a line for each run; none for a single run."""
+    return [str(run) for run in runs] if len(runs) > 1 else []

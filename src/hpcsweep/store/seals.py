@@ -1,8 +1,8 @@
-"""Blocks of rows, and the checksum that ends a row, with the headers that it proves.
+"""Reads blocks of rows; computes and checks the checksum at the end of each row.
 
 The checksum covers the header of `overall.csv`, the row's layer rows with their header, its
-samples, and the row's own text. So a row proves under which names its cells were written, and a
-shard whose header is damaged is still read by the headers that its rows prove.
+samples, and the row's own text. So it proves the names of the row's columns, and a shard whose
+header is damaged can still be read.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Blocks:
     def read(self, path: Path, offset: int, length: int) -> bytes:
         """Return whole lines from a place in a file.
 
-        `ResultsError` where they are damaged, or the file is gone, `Unread` where they cannot be
-        read now.
+        `ResultsError` where they are damaged or the file is gone, `Unread` where it cannot be read
+        now.
         """
         if not length:
             return b""
@@ -76,7 +76,7 @@ class Blocks:
         return fd
 
     def _opened(self, path: Path) -> int:
-        """Open a file; where too many are open, close those that were kept for later."""
+        """Open a file; if the process has too many open files, close the least recently used."""
         while True:
             try:
                 return os.open(path, os.O_RDONLY)
@@ -87,7 +87,7 @@ class Blocks:
 
 
 def _pread(fd: int, offset: int, length: int) -> bytes:
-    """Return `length` bytes: one read takes no more than 2 GiB, and network file systems less."""
+    """Read `length` bytes; one call returns 2 GiB at most, on network file systems less."""
     parts = []
     while length:
         part = os.pread(fd, length, offset)
@@ -105,7 +105,7 @@ def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]
 
 
 def cannot_read(path: Path, error: OSError) -> ResultsError:
-    """Return the error for a file that is gone, which is damage, or cannot be read now."""
+    """Return `ResultsError` for a file that is gone, `Unread` if it cannot be read now."""
     kind = ResultsError if isinstance(error, FileNotFoundError) else Unread
     return kind(f"{path}: cannot be read ({error.strerror or error})")
 
@@ -130,7 +130,7 @@ def header(names: Names) -> bytes:
 
 
 def names_in(line: bytes) -> Names:
-    """Return the columns that a header names, which may be damaged."""
+    """Return the column names in a header line, which may be damaged."""
     return tuple(line.decode("utf-8", "replace").removesuffix("\n").split(","))
 
 
@@ -141,22 +141,22 @@ def seal(text: bytes, heads: Heads, layers: bytes, samples: bytes) -> bytes:
 
 
 def fits(line: bytes, heads: Heads, layers: bytes, samples: bytes) -> bool:
-    """Say whether a row and its blocks are as they were written, under these headers."""
-    text, comma, found = line.rpartition(b",")
-    return found == seal(text + comma, heads, layers, samples)
+    """Say whether a row's checksum fits its text, its blocks and these headers."""
+    text, comma, checksum = line.rpartition(b",")
+    return checksum == seal(text + comma, heads, layers, samples)
 
 
-def proven(shard: ShardPath, found: Heads, lines: Iterable[bytes]) -> Heads | None:
-    """Return the headers that a shard's rows prove; None where no row proves any.
+def proven(shard: ShardPath, written: Heads, lines: Iterable[bytes]) -> Heads | None:
+    """Return the headers that fit the checksums of a shard's rows; None where none fit.
 
-    Its own headers are tried first, then those of this version. The columns of layer rows are
-    unknown where no intact row has any, unless the header is that of this version. `Unread` where a
+    The shard's headers (`written`) are tried first, then those of this version. If no intact row
+    has layer rows, their columns are unknown unless the header is this version's. `Unread` where a
     file cannot be read now.
     """
     options = [
-        Heads(*names) for names in product(*map(dict.fromkeys, zip(found, OURS, strict=True)))
+        Heads(*names) for names in product(*map(dict.fromkeys, zip(written, OURS, strict=True)))
     ]
-    rest, best = found.layers if found.layers == OURS.layers else (), None
+    rest, best = written.layers if written.layers == OURS.layers else (), None
     with Blocks() as blocks:
         for line, layers, samples in _readable(shard, lines, blocks):
             for heads in options:
@@ -170,7 +170,7 @@ def proven(shard: ShardPath, found: Heads, lines: Iterable[bytes]) -> Heads | No
 def _readable(
     shard: ShardPath, lines: Iterable[bytes], blocks: Blocks
 ) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield the lines whose last cells name places that can be read, with these blocks."""
+    """Yield each line with its layer rows and samples, if both can be read."""
     for line in lines:
         cells = line.rsplit(b",", len(COMMIT))[1:-1]
         if len(cells) == len(COMMIT) - 1 and all(map(_PLACE, cells)):

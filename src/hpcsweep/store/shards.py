@@ -1,12 +1,12 @@
-"""Appends rows to the shard of an attempt; reads them back past any damage.
+"""Appends rows to the shard of an attempt; reads the intact rows of damaged shards.
 
-The commit protocol. A shard has one writer. For each point it writes the layer rows, the raw
+The commit protocol: a shard has one writer. For each point it writes the layer rows, the raw
 samples, and last the overall row, each block with one `write()`. The overall row holds the places
 of its blocks and ends in a checksum over headers, blocks and itself (`store.seals`); a point
-without such a row has not been measured. So a kill at any moment loses at most the point that was
-being measured, and readers need no lock: they take complete rows and name what they leave out.
-`fsync` runs at most once a second and at the end; it guards against a machine that dies, since a
-killed process loses nothing that it wrote.
+without such a row is not measured. So a kill loses at most the point that was being measured, and
+readers need no lock: they take complete rows and report the others. `fsync` runs at most once a
+second and at the end; it guards against a machine that dies, since a killed process loses nothing
+that it wrote.
 
 A line is a row: cells never hold line breaks (`columns.cell`).
 """
@@ -72,7 +72,7 @@ class ShardWriter:
         self._synced = time.monotonic()
 
     def set_common(self, row: Mapping[str, object]) -> None:
-        """Take the cells that every row to come has unless it says otherwise."""
+        """Set the cells of all later rows that do not have them."""
         self._common = cells(row, SHARD_COLUMNS[:-1])
 
     def commit(
@@ -101,7 +101,7 @@ class ShardWriter:
             self.sync()
 
     def _cells(self, row: Row) -> list[str]:
-        """Return the texts of the row's cells but for the last one, the checksum."""
+        """Return the texts of the row's cells without the last one, the checksum."""
         texts = self._common.copy()
         for name, value in row.items():
             place = _PLACES.get(name)
@@ -110,7 +110,7 @@ class ShardWriter:
         return texts
 
     def sync(self) -> None:
-        """Sync what was written to the disk: blocks before the rows that name them."""
+        """Sync the files to the disk: blocks before the rows that refer to them."""
         for name in ("layers", "samples", "overall"):
             self._files[name].sync()
         self._synced = time.monotonic()
@@ -131,12 +131,12 @@ class ShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
-        with suppress(*([ResultsError] if kind else [])):  # the first error says more
+        with suppress(*([ResultsError] if kind else [])):  # the first error is the cause
             self.close()
 
 
 class _Appender:
-    """A file that grows by whole blocks; a block that does not fit leaves no trace."""
+    """A file that grows by whole blocks; a block that the disk has no room for is removed."""
 
     def __init__(self, path: Path, header: bytes) -> None:
         self._path, self._header = path, header
@@ -154,7 +154,7 @@ class _Appender:
         self.append(self._header)
 
     def append(self, block: bytes) -> int:
-        """Write a block, if there is anything in it; return the offset where it begins."""
+        """Write a block unless it is empty; return the offset where it begins."""
         if not block:
             return self._size
         if self._fd < 0:
@@ -177,7 +177,7 @@ class _Appender:
         try:
             os.fsync(self._fd)
             self._synced = self._size
-        except OSError as error:  # some file systems tell only now that the disk is full
+        except OSError as error:  # some file systems report a full disk only here
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class _Appender:
 
 
 class RowKey(NamedTuple):
-    """The two cells of a row that counting needs."""
+    """The two cells of a row that `status` counts."""
 
     point_id: str
     status: PointStatus
@@ -198,20 +198,20 @@ class RowKey(NamedTuple):
 
 @dataclass
 class Shard:
-    """What could be read of one attempt: rows in file order, and what was left out and why."""
+    """The readable rows of one attempt in file order, and messages about the others."""
 
     path: ShardPath
     columns: tuple[str, ...]
-    layer_columns: tuple[str, ...] | None  # empty: nothing proves them; None: unread for now
+    layer_columns: tuple[str, ...] | None  # empty: no row proves them; None: unread for now
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    left_out: int = 0  # complete lines that are no rows
+    left_out: int = 0  # complete lines that are damaged
     torn: bool = False  # the last line is not complete: being written, or its writer was killed
-    size: int = 0  # bytes that need not be read again: up to the end of the last complete line
+    size: int = 0  # bytes up to the end of the last complete line: need not be read again
 
 
 def complete_lines(path: Path) -> list[bytes]:
-    """Return the lines of a shard, its header first; without one that is still being written."""
+    """Return the complete lines of a shard, its header first."""
     try:
         return path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -221,36 +221,36 @@ def complete_lines(path: Path) -> list[bytes]:
 
 
 def keys_in(lines: Iterable[bytes]) -> list[RowKey]:
-    """Return point ids and statuses of complete lines: the quick look that `status` takes.
+    """Return point ids and statuses of complete lines, for `status`.
 
-    Only the two leading cells are parsed. Lines that lead with an id and a known status count;
-    `collect` checks the rest.
+    Only the two leading cells are parsed, for speed. Lines that begin with an id and a status
+    count; `collect` checks the rest.
     """
-    found = []
+    keys = []
     for line in lines:
         key = _KEY(line)
         if key and key[2] in _STATUS and b"\0" not in line:
-            found.append(RowKey(key[1].decode(), _STATUS[key[2]]))
-    return found
+            keys.append(RowKey(key[1].decode(), _STATUS[key[2]]))
+    return keys
 
 
 def read_keys(path: Path) -> list[RowKey]:
-    """Return point ids and statuses of the complete rows of a shard, as `keys_in` sees them."""
+    """Return point ids and statuses of the complete rows of a shard."""
     return keys_in(complete_lines(path))
 
 
-def keys_of(found: Iterable[ShardPath]) -> Iterator[RowKey]:
-    """Yield the point ids and statuses of several shards, one shard after the other."""
-    for shard in found:
+def keys_of(attempts: Iterable[ShardPath]) -> Iterator[RowKey]:
+    """Yield the point ids and statuses of several shards."""
+    for shard in attempts:
         yield from read_keys(shard.overall)
 
 
 def read(shard: ShardPath, begin: int = 0) -> Shard:
-    """Return the complete rows of a shard from byte `begin` on, and what had to be left out.
+    """Return the complete rows of a shard from byte `begin` on, and messages about damaged lines.
 
-    A row has two keys of its own: `_line`, its text, and `_at`, the byte where that begins. Rows
-    whose columns nothing proves are left out (`store.seals`). `Unread` where the file cannot be
-    opened at all.
+    A row has two keys beside its columns: `_line`, its text, and `_at`, the byte where that begins.
+    Rows whose columns are not proven (`store.seals`) are left out. `Unread` where the file cannot
+    be opened.
     """
     head, data = _content(shard.overall, begin)
     layer_columns = layer_columns_of(shard)
@@ -274,21 +274,21 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     where = places(shard.overall, damaged)
     result.problems += [f"{where[place]}: {what}" for place, what in damaged.items()]
     result.torn = bool(data) and not data.endswith(b"\n")
-    result.size = at if result.columns else 0  # where nothing is proven, more rows may prove it
+    result.size = at if result.columns else 0  # later rows may prove the columns of all
     return result
 
 
 def places(path: Path, begins: Collection[int]) -> dict[int, str]:
-    """Return ``FILE:LINE`` for the bytes where some lines of a file begin."""
-    found, line, before = dict.fromkeys(begins, str(path)), 1, 0
+    """Return ``FILE:LINE`` by offset, for lines that begin at these offsets of a file."""
+    names, line, before = dict.fromkeys(begins, str(path)), 1, 0
     try:
         text = path.read_bytes() if begins else b""
     except OSError:
-        return found
+        return names
     for at in sorted(begins):
         line, before = line + text.count(b"\n", before, at), at
-        found[at] = f"{path}:{line}"
-    return found
+        names[at] = f"{path}:{line}"
+    return names
 
 
 def _content(path: Path, begin: int) -> tuple[bytes, bytes]:
@@ -305,10 +305,10 @@ def _content(path: Path, begin: int) -> tuple[bytes, bytes]:
 
 
 def _prove(shard: ShardPath, written: Heads) -> Heads:
-    """Return the headers that the rows prove; without columns where they prove none."""
+    """Return the headers that the checksums of rows prove; without columns if they prove none."""
     head, data = _content(shard.overall, 0)
     lines = data.split(b"\n")[:-1]
-    if not head and not lines and _HEADER_LINE.startswith(data):  # its writer was killed there
+    if not head and not lines and _HEADER_LINE.startswith(data):  # killed while it wrote the header
         return written
     if heads := seals.proven(shard, written, lines):
         return heads
@@ -316,7 +316,7 @@ def _prove(shard: ShardPath, written: Heads) -> Heads:
 
 
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
-    """Return the columns of a shard's layer rows (without a file today's); None: unknown."""
+    """Return the columns of a shard's layer rows, without a file this version's; None if unread."""
     try:
         with shard.layers.open("rb") as file:
             return seals.names_in(file.readline())
@@ -334,7 +334,7 @@ def split(line: bytes) -> list[str]:
 
 
 def joined(values: list[str]) -> str:
-    """Return the texts of a row's cells, which hold no line breaks, as a line without its end."""
+    """Join the texts of a row's cells, which hold no line breaks, into a line without its end."""
     text = ",".join(values)
     if '"' not in text and text.count(",") == len(values) - 1:  # nearly always, and faster
         return text
@@ -344,7 +344,7 @@ def joined(values: list[str]) -> str:
 
 
 def sealed(texts: list[str], layers: bytes, samples: bytes) -> bytes:
-    """Return the line of a row with these cells, and the checksum behind them."""
+    """Return the line of a row: its cells, and their checksum as the last one."""
     line = f"{joined(texts)},".encode()
     return line + seals.seal(line, seals.OURS, layers, samples) + b"\n"
 
@@ -373,7 +373,7 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
 
 
 def _about_headers(shard: ShardPath, written: Heads, heads: Heads) -> str:
-    """Say which header is damaged, and what that means for the rows."""
+    """Return a message that names the damaged header, and whether its rows are lost."""
     of_rows = heads.columns != written.columns
     path, columns = (shard.overall, heads.columns) if of_rows else (shard.layers, heads.layers)
     if not columns:
@@ -382,6 +382,6 @@ def _about_headers(shard: ShardPath, written: Heads, heads: Heads) -> str:
 
 
 def _of_point(line: bytes) -> str:
-    """Name the point of a damaged line, where it still begins with one."""
+    """Return the point of a damaged line for a message; empty if the line begins with no id."""
     begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
     return f" (point {line[:_ID].decode()})" if begins else ""

@@ -1,6 +1,6 @@
-"""The states of points, chunks and attempts, and which of several rows of a point counts.
+"""The states of points, chunks and attempts, and the rank that decides between rows of a point.
 
-Files hold the words as they stand here, so a word that was released never changes.
+Files hold these words, so a released word never changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FAILED: Final = frozenset({PointStatus.ERROR, PointStatus.CRASHED, PointStatus.T
 
 
 class ChunkState(Word):
-    """What became of a chunk that was sent."""
+    """The state of a submitted chunk."""
 
     PENDING = "pending", "waits in the queue; Slurm's reason is shown"
     RUNNING = "running", "has a node"
@@ -69,23 +69,18 @@ class ChunkState(Word):
 
     @property
     def live(self) -> bool:
-        """Say whether the chunk may still write rows."""
+        """Whether the chunk may still write rows."""
         return self in _LIVE
 
 
-_LIVE: Final = frozenset(
-    {
-        ChunkState.PENDING,
-        ChunkState.RUNNING,
-        ChunkState.REQUEUED,
-        ChunkState.UNKNOWN,
-        ChunkState.MAYBE_LOST,
-    }
-)
+_LIVE: Final = frozenset({
+    ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED, ChunkState.UNKNOWN,
+    ChunkState.MAYBE_LOST,
+})  # fmt: skip
 
 
 class AttemptState(Word):
-    """What an attempt's supervisor says of itself in `env.json`."""
+    """The state of an attempt, which its supervisor writes into `env.json`."""
 
     RUNNING = "running", "measures, or was killed while it did"
     DONE = "done", "left no point"
@@ -94,9 +89,9 @@ class AttemptState(Word):
 
 
 def rank(status: PointStatus) -> int:
-    """Return what decides between two rows of a point: the higher one counts, else the later.
+    """Return the rank of a row's status: of two rows of a point, the higher rank counts.
 
-    Which row is later is for `RunDir.ages` to say, and within a submission for its attempts.
+    With equal ranks the later row counts: by `RunDir.ages`, and within a submission by attempt.
     """
     if status is PointStatus.OK:
         return 2
@@ -104,14 +99,14 @@ def rank(status: PointStatus) -> int:
 
 
 def best(rows: Iterable[tuple[str, PointStatus]]) -> dict[str, PointStatus]:
-    """Return the status of each point; `rows` are ids and statuses, the oldest first."""
+    """Return the status of each point, given the ids and statuses of its rows, oldest first."""
     rows = list(rows)
-    found = dict(rows)
-    if len(found) == len(rows):
-        return found
-    found = {}
+    statuses = dict(rows)
+    if len(statuses) == len(rows):
+        return statuses
+    statuses = {}
     for point_id, status in rows:
-        before = found.get(point_id)
+        before = statuses.get(point_id)
         if before is None or rank(status) >= rank(before):
-            found[point_id] = status
-    return found
+            statuses[point_id] = status
+    return statuses

@@ -1,6 +1,6 @@
-"""JSON objects as frozen records: what is missing takes its default, and every type is checked.
+"""Converts JSON objects to dataclasses and back; missing keys take defaults, types are checked.
 
-Standard library only: the supervisor reads its files and its worker's replies through it.
+The supervisor imports this module, so it needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ _AS_THEY_ARE: Final = frozenset({str, int, float, bool, dict, list, NoneType})
 _CHECKSUM: Final = "crc"
 
 
-def read(kind: type[T], found: Mapping[str, Any]) -> T:
-    """Return a JSON object as a record of `kind`, a dataclass.
+def read(kind: type[T], record: Mapping[str, Any]) -> T:
+    """Convert a JSON object to a record of the dataclass `kind`.
 
-    Keys that `kind` does not have are left out: a newer version wrote them. A null takes the
-    field's default where the field has no null. `ValueError` where a value is of another type, or
-    one without a default is missing; names the key.
+    Keys without a field are left out: a newer version wrote them. A null takes the default where
+    the field cannot be None. `ValueError` names a key of a wrong type, or missing keys.
     """
     values: dict[str, Any] = {}
     for name, (hint, plain, nullable) in _fields(cast("Hashable", kind)).items():
-        value = found.get(name)
+        value = record.get(name)
         if value is None:
-            values |= {name: None} if nullable and name in found else {}
+            values |= {name: None} if nullable and name in record else {}
             continue
         if type(value) is plain:  # most values, at a tenth of the time
             values[name] = value
@@ -45,11 +44,11 @@ def read(kind: type[T], found: Mapping[str, Any]) -> T:
     try:
         return kind(**values)
     except TypeError:  # a field without a default
-        raise ValueError(f"keys are missing; there are {', '.join(found) or 'none'}") from None
+        raise ValueError(f"keys are missing; there are {', '.join(record) or 'none'}") from None
 
 
 def write(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    """Return a record as a JSON object; records in it, and in its tuples, become objects too."""
+    """Convert a record to a JSON object, with the records inside it and inside its tuples."""
     return {name: _plain(getattr(record, name)) for name in _names(cast("Hashable", type(record)))}
 
 
@@ -59,9 +58,9 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prove(record: Mapping[str, Any]) -> None:
-    """Raise `ValueError` where an object is not what was sealed, as far as it has a checksum."""
-    found = record.get(_CHECKSUM)
-    if found is not None and found != _crc(record):
+    """Raise `ValueError` where an object has a checksum that does not fit."""
+    checksum = record.get(_CHECKSUM)
+    if checksum is not None and checksum != _crc(record):
         raise ValueError("its checksum does not fit, so it was changed after it was written")
 
 
@@ -86,19 +85,19 @@ def _names(kind: Hashable) -> tuple[str, ...]:
 
 @lru_cache
 def _fields(kind: Hashable) -> dict[str, tuple[Any, Any, bool]]:
-    """Return the types of a record's fields: in full, as JSON has them, and which may be null."""
-    found = {}
+    """Return by field: its type, its type in JSON, and whether it may be null."""
+    types = {}
     for name, hint in get_type_hints(kind).items():
         nullable = get_origin(hint) is UnionType
         options = [option for option in get_args(hint) if option is not NoneType]
         full = options[0] if nullable else hint
         plain = get_origin(full) or full
-        found[name] = (full, dict if plain is Mapping else plain, nullable)
-    return found
+        types[name] = (full, dict if plain is Mapping else plain, nullable)
+    return types
 
 
 def _value(value: Any, hint: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """Return a value as its field keeps it; `TypeError` where it is of another type."""
+    """Convert a JSON value to the type of its field; `TypeError` where it does not fit."""
     kind = get_origin(hint) or hint
     if is_dataclass(kind) and isinstance(value, dict):
         return read(hint, value)
