@@ -46,11 +46,16 @@ def test_other_seeds_are_repeats(tmp_path):
 
 
 def test_x_is_the_numeric_axis_that_varies_where_there_is_one(tmp_path, run):
-    """Where there are several the question names them."""
+    """Of several the one with most values, and a note names the others."""
     text = SWEEP.replace("[1, 2, 4]", "[1]")
     assert plot.read(collected(tmp_path, text)).x == "batch_size"
-    with pytest.raises(UsageError, match="batch_size, num_threads"):
-        plot.read(run)
+    several = plot.read(run)
+    assert several.x == "batch_size"
+    assert "x is batch_size, with most values; --x chooses num_threads" in several.notes
+    with pytest.raises(UsageError, match="no axis varies"):
+        plot.read(
+            collected(tmp_path / "one", text.replace("[1, 4, 16]", "[1]")), where="algorithm=gemm"
+        )
 
 
 def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
-from hpcsweep.analysis import plot, plot_chart
+from hpcsweep.analysis import output, plot, plot_chart
 from hpcsweep.errors import UsageError
 
 
@@ -159,13 +159,57 @@ def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper)
     plot_chart.draw(plot.read(paper, "input_size"), path, look=look)
     text = path.read_text()
     assert 'width="252pt" height="180pt"' in text
-    assert "Tesla V100-SXM2-32GB; driver 550.54" in text
+    assert "Tesla V100-SXM2-32GB; driver 550.54" not in text  # that is for the caption
+    plot_chart.draw(plot.read(paper, "input_size"), tmp_path / "wide.svg")
+    assert "Tesla V100-SXM2-32GB; driver 550.54" in (tmp_path / "wide.svg").read_text()
     assert "implicit_precomp_gemm</text>" in text
     assert re.search(r"font(-size)?: 8px", text)
     pdf = tmp_path / "x.pdf"
     plot_chart.draw(plot.read(paper, "input_size"), pdf, look=look)
     assert b"/TrueType" in pdf.read_bytes() or b"/CIDFontType2" in pdf.read_bytes()
     assert b"/Type3" not in pdf.read_bytes()
+
+
+def test_in_a_column_of_a_paper_the_plot_keeps_two_thirds(paper):
+    """Of 3.4 x 2.6 inches with text of 8 points; a legend above would take a part."""
+    found = plot.read(paper, "input_size")
+    areas = {}
+    for place in ("auto", "none", "above"):
+        look = plot_chart.Look(3.4, 2.6, 8, legend=place)
+        with mpl.rc_context({"font.size": 8}):
+            figure = Figure(figsize=(3.4, 2.6), layout="constrained")
+            plot_chart._fill(figure, found, look, log_x=False, log_y=False)
+            figure.draw_without_rendering()
+        box = figure.axes[0].get_position()
+        areas[place] = box.width * box.height
+    assert areas["auto"] > 2 / 3
+    assert areas["none"] > 2 / 3 > areas["above"]
+
+
+def test_an_algorithm_has_one_colour_and_mark_everywhere(paper):
+    """Whatever else is drawn beside it; other axes change the mark and the dashes."""
+    one = plot.read(paper, "input_size", where="algorithm=implicit_gemm", by=["algorithm"])
+    alone = plot_chart._styles(one)
+    among = plot.read(paper, "input_size", by=["algorithm"])
+    styles = dict(zip([line.label for line in among.lines], plot_chart._styles(among), strict=True))
+    assert alone == [styles["implicit_gemm"]]
+    assert styles["implicit_gemm"][:2] == output.styles(["x", "implicit_gemm"])["implicit_gemm"]
+    assert len({*styles.values()}) == len(styles)
+    twelve = output.styles(map(str, range(12)))
+    assert len({*twelve.values()}) == 12
+    assert len(output.styles(map(str, range(40)))) == 40
+
+
+def test_intervals_of_unreliable_values_do_not_set_the_scale(tmp_path):
+    """They are drawn, and may leave the picture."""
+
+    def cells(axes):
+        wide = {"ci95_lo_ms": 0.1, "ci95_hi_ms": 500.0, "flags": "very_noisy", "valid": False}
+        near = {"ci95_lo_ms": 0.9, "ci95_hi_ms": 1.4}
+        return {"median_ms": 1.0, **(wide if axes["batch_size"] == 1 else near)}
+
+    found = plot.read(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
+    assert drawn(found).axes[0].get_ylim()[1] == pytest.approx(1.4 * 1.1)
 
 
 PHASES = "phase_data_ms,phase_forward_ms,phase_backward_ms"

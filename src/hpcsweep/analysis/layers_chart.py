@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib import rcParams
 from matplotlib.lines import Line2D
 
-from hpcsweep.analysis import formats, layers
-from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
+from hpcsweep.analysis import formats, layers, output
+from hpcsweep.analysis.output import COLOURS, LOOK, WIDE, Look, caption, picture, plain_numbers
 from hpcsweep.analysis.roofline.work import labels
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _LETTERS: Final = 60  # of a name, per inch of width, in text of one point
 _ABOVE: Final = 1.7  # inches for all but the rows
-_WIDE: Final = 6.0
 
 
 def draw(layers: View, path: Path, *, log: bool = False, look: Look = LOOK) -> None:
@@ -44,15 +43,18 @@ def draw(layers: View, path: Path, *, log: bool = False, look: Look = LOOK) -> N
         )
     row = look.font / 72 * max(1.7, 0.6 * len(names))
     with picture(path, look, _ABOVE + row * len(layers.frame)) as figure:
-        _fill(figure, layers, names, log=log)
+        _fill(figure, layers, names, look, log=log)
 
 
-def _fill(figure: Figure, layers: View, names: Sequence[str], *, log: bool) -> None:
+def _fill(
+    figure: Figure, layers: View, names: Sequence[str], look: Look = LOOK, *, log: bool
+) -> None:
     table, record = layers.frame, layers.record
     axes = figure.add_subplot()
+    styles = output.styles(names)
     for index, name in enumerate(names):
         height = (index + 0.5) / len(names) * 0.8 - 0.4  # above and below the middle of the row
-        _marks(axes, table, name, height, COLOURS[index], MARKERS[index])
+        _marks(axes, table, name, height, *styles[name])
     for place in range(0, len(table), 2):
         axes.axhspan(place - 0.5, place + 0.5, color="0.5", alpha=0.1, linewidth=0)
     longest = int(_LETTERS * figure.get_figwidth() / rcParams["font.size"])
@@ -66,12 +68,13 @@ def _fill(figure: Figure, layers: View, names: Sequence[str], *, log: bool) -> N
         plain_numbers(axes.xaxis)
     else:
         axes.set_xlim(left=0)
-    axes.set_title(layers.title, wrap=True)
+    if look.titled:
+        axes.set_title(layers.title, wrap=True)
+        caption(figure, record["hardware"])
     axes.set_xlabel(formats.label(record["metric"]))
     axes.grid(which="major", axis="x", alpha=0.3)
     axes.set_axisbelow(True)
-    _legend(figure, table, names)
-    caption(figure, record["hardware"])
+    _legend(figure, axes, table, look, styles)
 
 
 def _marks(  # noqa: PLR0913, PLR0917 - where and how
@@ -91,16 +94,21 @@ def _marks(  # noqa: PLR0913, PLR0917 - where and how
         axes.plot(rows[name], rows.index + height, marker, **style)
 
 
-def _legend(figure: Figure, table: pd.DataFrame, names: Sequence[str]) -> None:
+def _legend(
+    figure: Figure,
+    axes: Any,  # noqa: ANN401 - Axes
+    table: pd.DataFrame,
+    look: Look,
+    styles: Mapping[str, tuple[str, str]],
+) -> None:
     style: Any = {"linestyle": "none", "markersize": 5}
     handles = [
         Line2D([], [], marker=marker, color=colour, label=name, **style)
-        for name, marker, colour in zip(names, MARKERS, COLOURS, strict=False)
+        for name, (colour, marker) in styles.items()
     ]
     if table["fallbacks"].any():
         label = "some calls ran another algorithm"
         half: Any = {"fillstyle": "left", "color": "0.4", **style}
         handles.append(Line2D([], [], marker="o", label=label, **half))
-    columns_ = 4 if figure.get_figwidth() >= _WIDE else 2
-    place: Any = {"loc": "outside upper center", "ncols": min(columns_, len(handles))}
-    figure.legend(handles=handles, fontsize="small", frameon=False, **place)
+    columns = min(4 if look.width >= WIDE else 2, len(handles))
+    output.legend(figure, axes, handles, look, ncols=columns)

@@ -73,13 +73,24 @@ _TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": F
 
 @dataclass(frozen=True)
 class Look:
-    """The size of a picture in inches, and of its text in points."""
+    """The size of a picture in inches, of its text in points, its resolution and its surroundings.
+
+    What is narrower than `WIDE` is for a column of a paper, whose caption says title and machine.
+    """
 
     width: float = 8.5
     height: float | None = None
     font: float = 10.0
+    dpi: int = 110
+    title: bool = True
+    legend: str = "auto"  # inside, above, right, none
+
+    @property
+    def titled(self) -> bool:
+        return self.title and self.width >= WIDE
 
 
+WIDE: Final = 6.0  # inches
 LOOK: Final = Look()
 
 
@@ -169,7 +180,7 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
             yield figure
             kind = path.suffix.lower()
             drawn, about = io.BytesIO(), {_KINDS[kind][1]: _MARK}
-            figure.savefig(drawn, dpi=110, format=kind[1:], metadata=about)
+            figure.savefig(drawn, dpi=look.dpi, format=kind[1:], metadata=about)
             data = drawn.getvalue()
             if kind == ".svg":  # which is XML: no control characters, and browsers obey some
                 data = printable(data.decode()).encode()
@@ -187,6 +198,29 @@ def caption(figure: Figure, text: str) -> None:
     """Write a line of small text below a picture."""
     if text:
         figure.supxlabel(text, fontsize="x-small", color="0.35", wrap=True)
+
+
+def legend(
+    figure: Figure,
+    axes: Any,  # noqa: ANN401 - Axes
+    handles: Sequence[Any],
+    look: Look,
+    *,
+    auto: str = "above",
+    **style: Any,  # noqa: ANN401 - matplotlib's
+) -> None:
+    """Say what marks are, where `look` wants it, or else at the place `auto`."""
+    place = auto if look.legend == "auto" else look.legend
+    style |= {"handles": handles, "fontsize": "small", "title_fontsize": "small"}
+    if place == "none" or not handles:
+        return
+    if place == "inside":
+        style |= {"ncols": 1, "handlelength": 1.2, "labelspacing": 0.25, "borderpad": 0.25}
+        axes.legend(**style, loc="best", framealpha=0.7)
+    elif place == "right":
+        figure.legend(**style | {"ncols": 1}, loc="outside right upper", frameon=False)
+    else:
+        figure.legend(**style, loc="outside upper center", frameon=False)
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

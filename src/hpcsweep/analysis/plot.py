@@ -207,12 +207,12 @@ def read(  # noqa: PLR0913 - one argument per option
         rows, y, by = _parts(data, rows, parts)
     else:
         rows = data.numbers(rows, y)
-    x = x or _only_axis(rows)
+    x, alone = (x, []) if x else _axis(rows)
     rows = rows[rows[x].notna()]
     if rows.empty:
         raise UsageError(f"{run.overall}: no measured point has both {x} and {y}")
     rest = len(data.rows) - len(rows) // len(parts)
-    notes = [f"{rest} points without {x} or {y} left out"] if rest else []
+    notes = [*alone, *([f"{rest} points without {x} or {y} left out"] if rest else [])]
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += data.of_earlier_files()
     notes += _medians(rows, x, telling)
@@ -249,14 +249,15 @@ def _parts(
     return rows.melt(rest, parts, _PART, value), value, (_PART,)
 
 
-def _only_axis(rows: pd.DataFrame) -> str:
-    """Return the numeric axis that varies; `UsageError` where there is none, or several."""
+def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
+    """Return the numeric axis with most values, and a note where it was one of several."""
     varying = [axis for axis in dataset.varying_axes(rows) if axis not in dataset.REPEATS]
     found = [axis for axis in varying if _is_quantity(axis)] or varying
-    if len(found) == 1:
-        return found[0]
-    known = f"one of {', '.join(found)}" if found else "no axis varies; try --x input_size"
-    raise UsageError(f"which column is x? give --x ({known})")
+    if not found:
+        raise UsageError("which column is x? give --x (no axis varies; try --x input_size)")
+    most = max(found, key=lambda axis: rows[axis].nunique())  # of equal ones the first
+    others = ", ".join(axis for axis in found if axis != most)
+    return most, [f"x is {most}, with most values; --x chooses {others}"] if others else []
 
 
 def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ are the stored 95 % intervals.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcsweep.analysis import dataset, formats
-from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
+from hpcsweep.analysis import dataset, formats, output
+from hpcsweep.analysis.output import LOOK, MARKERS, WIDE, Look, caption, picture, plain_numbers
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
 
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
 _TICKS: Final = 12  # so many places have a tick each
-_WIDE: Final = 6.0  # inches; what is narrower has its legend above
 _HEIGHT: Final = 4.8
 _HATCH: Final = "////"
-_DARK: Final = 7  # the first of the colours on which black is not seen
+_DASHES: Final = ("-", "--", ":", "-.")
+
+
+class _Style(NamedTuple):
+    colour: str
+    marker: str
+    dash: str
 
 
 def draw(
@@ -45,24 +51,41 @@ def draw(
     plot.check_lines()
     _check_logs(plot, log_x=log_x, log_y=log_y)
     with picture(path, look, _HEIGHT * (1.5 if plot.against else 1)) as figure:
-        _fill(figure, plot, log_x=log_x, log_y=log_y)
+        _fill(figure, plot, look, log_x=log_x, log_y=log_y)
 
 
-def _fill(figure: Figure, plot: Plot, *, log_x: bool, log_y: bool) -> None:
+def _styles(plot: Plot) -> list[_Style]:
+    """Return the style of each line: of an algorithm its own; another axis turns the mark."""
+    names = [str(line.by.get("algorithm", line.label)) for line in plot.lines]
+    known = output.styles(dict.fromkeys(names))
+    others: dict[Any, int] = {}
+    found = []
+    for name, line in zip(names, plot.lines, strict=True):
+        rest = tuple(value for axis, value in line.by.items() if axis != "algorithm")
+        at = others.setdefault(rest, len(others)) if "algorithm" in line.by else 0
+        colour, marker = known[name]
+        turned = MARKERS[(MARKERS.index(marker) + at) % len(MARKERS)]
+        found.append(_Style(colour, turned, _DASHES[at % len(_DASHES)]))
+    return found
+
+
+def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: bool) -> None:
     rows: Any = figure.subplots(2 if plot.against else 1, squeeze=False, sharex=True)
     panels = rows[:, 0]
     top, bottom = panels[0], panels[-1]
-    _panel(top, plot, lambda dot: (dot.y, dot.doubtful))
-    top.set_title(f"{plot.data.run.name}: {formats.label(plot.y)}", wrap=True)
+    styles = _styles(plot)
+    _panel(top, plot, styles, lambda dot: (dot.y, dot.doubtful))
+    if look.titled:
+        top.set_title(f"{plot.data.run.name}: {formats.label(plot.y)}", wrap=True)
+        caption(figure, dataset.hardware(plot.rows))
     top.set_ylabel(formats.label(plot.y))
     if plot.against:
-        _panel(bottom, plot, lambda dot: (dot.speedup, dot.unsure))
+        _panel(bottom, plot, styles, lambda dot: (dot.speedup, dot.unsure))
         bottom.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
         bottom.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
     bottom.set(xlabel=formats.label(plot.x))
-    caption(figure, dataset.hardware(plot.rows))
     _scales(panels, plot, log_x=log_x, log_y=log_y)
-    _legend(figure, top, plot)
+    _legend(figure, top, plot, styles, look)
     _without_overlap(figure, bottom.xaxis)
 
 
@@ -75,25 +98,25 @@ def _check_logs(plot: Plot, *, log_x: bool, log_y: bool) -> None:
             raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
 
 
-def _panel(axes: Any, plot: Plot, height: Height) -> None:  # noqa: ANN401 - Axes
-    for index, line in enumerate(plot.lines):
+def _panel(axes: Any, plot: Plot, styles: Sequence[_Style], height: Height) -> None:  # noqa: ANN401 - Axes
+    for index, (line, style) in enumerate(zip(plot.lines, styles, strict=True)):
         if plot.numeric:
-            _line(axes, line, index, height)
+            _line(axes, line, style, height)
         else:
-            _bars(axes, plot, index, height)
+            _bars(axes, plot, index, style.colour, height)
     axes.grid(which="major", axis="both" if plot.numeric else "y", alpha=0.3)
     axes.set_axisbelow(True)
 
 
-def _line(axes: Any, line: Line, index: int, height: Height) -> None:  # noqa: ANN401 - Axes
-    colour = COLOURS[index]
+def _line(axes: Any, line: Line, style: _Style, height: Height) -> None:  # noqa: ANN401 - Axes
+    colour = style.colour
     dots = [(dot, *height(dot)) for dot in line.dots]
     known = [(dot, y, doubt) for dot, y, doubt in dots if y is not None]
     xs, ys = [dot.x for dot, _, _ in known], [y for _, y, _ in known]
-    axes.plot(xs, ys, color=colour, ls=_dash(index), linewidth=1.2)
+    axes.plot(xs, ys, color=colour, ls=style.dash, linewidth=1.2)
     for dot, y, doubt in known:
         fill = "none" if doubt else "left" if dot.partial else "full"
-        axes.plot(dot.x, y, MARKERS[index], color=colour, fillstyle=fill, markersize=5)
+        axes.plot(dot.x, y, style.marker, color=colour, fillstyle=fill, markersize=5)
         _interval(axes, dot, y, dot.x, colour)
 
 
@@ -103,31 +126,40 @@ def _interval(axes: Any, dot: Dot, y: float, x: float, colour: str) -> None:  # 
         axes.vlines(x, dot.low, dot.high, color=colour, linewidth=1.2)
 
 
-def _dash(index: int) -> str:
-    """Return a second style for the lines past the eight colours that everybody tells apart."""
-    return "-" if index < 8 else "--"
-
-
-def _bars(axes: Any, plot: Plot, index: int, height: Height) -> None:  # noqa: ANN401 - Axes
+def _bars(axes: Any, plot: Plot, index: int, colour: str, height: Height) -> None:  # noqa: ANN401 - Axes
     places = plot.places
     width = 0.8 if plot.stacked else 0.8 / len(plot.lines)
     below = [dot for line in plot.lines[:index] for dot in line.dots] if plot.stacked else []
     for dot in plot.lines[index].dots:
         left = places.index(dot.x) - 0.4 + (0 if plot.stacked else width * index)
-        colour, (top, doubtful) = COLOURS[index], height(dot)
+        top, doubtful = height(dot)
         face = "white" if doubtful else colour
         style = {"align": "edge", "facecolor": face, "edgecolor": colour, "linewidth": 1.2}
         style["bottom"] = sum(part.y for part in below if part.x == dot.x)
         if dot.partial:
-            ink = "white" if index >= _DARK else "black"
-            style |= {"hatch": _HATCH, "edgecolor": ink if face == colour else colour}
+            style |= {"hatch": _HATCH, "edgecolor": _ink(colour) if face == colour else colour}
         axes.bar(left, top or 0.0, width * 0.92, **style)
         _interval(axes, dot, top or 0.0, left + width * 0.46, "0.2")
     axes.set_xticks(range(len(places)), [str(place) for place in places])
 
 
+def _ink(colour: str) -> str:
+    """Return black or white, whichever is seen on a colour."""
+    red, green, blue = to_rgb(colour)
+    return "white" if 0.2 * red + 0.7 * green + 0.1 * blue < 0.35 else "black"
+
+
 def _scales(panels: Any, plot: Plot, *, log_x: bool, log_y: bool) -> None:  # noqa: ANN401 - Axes
     top = panels[0]
+    dots = [dot for line in plot.lines for dot in line.dots]
+    sure = [dot.high for dot in dots if not dot.doubtful and dot.high is not None]
+    low = [dot.low for dot in dots if not dot.doubtful and dot.low is not None]
+    if plot.numeric:  # intervals of unreliable values do not set the scale
+        highest, lowest = max(dot.y for dot in dots), min(dot.y for dot in dots)
+        highest, lowest = max([highest, *sure]), min([lowest, *low])
+        top.set_ylim(top=highest * (1.1 if highest > 0 else 0.9))
+        if log_y and lowest > 0:
+            top.set_ylim(bottom=lowest / 1.1)
     if log_y:
         top.set_yscale("log")
         plain_numbers(top.yaxis)
@@ -144,34 +176,35 @@ def _scales(panels: Any, plot: Plot, *, log_x: bool, log_y: bool) -> None:  # no
         panels[-1].set_xticks([], minor=True)
 
 
-def _legend(figure: Figure, axes: Any, plot: Plot) -> None:  # noqa: ANN401 - Axes
+def _legend(
+    figure: Figure,
+    axes: Any,  # noqa: ANN401 - Axes
+    plot: Plot,
+    styles: Sequence[_Style],
+    look: Look,
+) -> None:
     """Say what the lines are: inside where they are few, else beside the picture."""
     handles: list[Any] = []
     if len(plot.lines) > 1 or plot.by:
-        handles = [_handle(plot, index) for index in range(len(plot.lines))]
+        handles = [_handle(plot, *pair) for pair in zip(plot.lines, styles, strict=True)]
     if doubts := dataset.doubts(plot.rows):
-        handles.append(_hollow(plot, "unreliable:\n" + ",\n".join(doubts)))
+        why = ":\n" + ",\n".join(doubts) if look.width >= WIDE else ""
+        handles.append(_hollow(plot, f"unreliable{why}"))
     if any(dot.partial for line in plot.lines for dot in line.dots):
         handles.append(_partial(plot))
     if not handles:
         return
     title = plot.by[0].replace("_", " ") if len(plot.by) == 1 else None
-    style = {"handles": handles, "title": title, "fontsize": "small", "title_fontsize": "small"}
-    if len(handles) <= _INSIDE and plot.numeric:
-        axes.legend(**style, loc="best")
-    elif figure.get_figwidth() < _WIDE:
-        figure.legend(**style, loc="outside upper center", ncols=2, frameon=False)
-    else:
-        place: Any = {"loc": "outside right upper"}
-        figure.legend(**style, **place, frameon=False)
+    few = len(handles) <= _INSIDE and plot.numeric
+    auto = "inside" if few or look.width < WIDE else "right"
+    output.legend(figure, axes, handles, look, title=title, ncols=2, auto=auto)
 
 
-def _handle(plot: Plot, index: int) -> Line2D | Patch:
-    colour, label = COLOURS[index], plot.lines[index].label
+def _handle(plot: Plot, line: Line, style: _Style) -> Line2D | Patch:
     if not plot.numeric:
-        return Patch(color=colour, label=label)
-    marker: Any = {"marker": MARKERS[index], "markersize": 5}
-    return Line2D([], [], color=colour, ls=_dash(index), label=label, **marker)
+        return Patch(color=style.colour, label=line.label)
+    marker: Any = {"marker": style.marker, "markersize": 5}
+    return Line2D([], [], color=style.colour, ls=style.dash, label=line.label, **marker)
 
 
 def _hollow(plot: Plot, label: str) -> Line2D | Patch:

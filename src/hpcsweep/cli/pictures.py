@@ -37,7 +37,11 @@ _out = click.option(
     help="Write a picture (.png, .svg or .pdf), or the values (.csv); repeatable.",
 )
 _width = click.option(
-    "--width", type=_POSITIVE, default=8.5, metavar="INCHES", help="Width of the picture."
+    "--width",
+    type=_POSITIVE,
+    default=8.5,
+    metavar="INCHES",
+    help="Width of the picture; below 6 it has no title.",
 )
 _height = click.option("--height", type=_POSITIVE, metavar="INCHES", help="Height of the picture.")
 _font = click.option(
@@ -45,9 +49,25 @@ _font = click.option(
 )
 
 
+_dpi = click.option(
+    "--dpi",
+    type=click.IntRange(min=30, max=1200),
+    default=110,
+    metavar="N",
+    help="Dots of an inch.",
+)
+_title = flag("--no-title", "title", default=True, flag_value=False, help="Leave out the title.")
+_legend = click.option(
+    "--legend",
+    type=click.Choice(["auto", "inside", "above", "right", "none"]),
+    default="auto",
+    help="Place of the legend; auto: inside, or where there is room.",
+)
+
+
 def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the size of a picture and of its text."""
-    return _width(_height(_font(command)))
+    """Add the size of a picture and of its text, and what stands around it."""
+    return _width(_height(_font(_dpi(_legend(_title(command))))))
 
 
 @click.command()
@@ -113,7 +133,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
     """
     drawn, written = _split(out, "plot")
-    from hpcsweep.analysis import output
+    from hpcsweep.analysis import dataset, output
 
     one = tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
@@ -123,7 +143,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         _no_axes(x=x, baseline=baseline, log_y=log_y)
         kind = columns[0] if columns else "layer"
         table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=unreliable)
-        views = [table]
+        views, machine = [table], table.record["hardware"]
         for path in drawn:
             from hpcsweep.analysis import layers_chart
 
@@ -137,6 +157,9 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
             from hpcsweep.analysis import plot_chart
 
             plot_chart.draw(found, path, log_x=log_x, log_y=log_y, look=output.Look(**look))
+        machine = dataset.hardware(found.rows)
+    if drawn and not output.Look(**look).titled and machine:
+        note(f"note: for the picture's caption: {machine}")
     for path in written:
         output.write_csv(path, views[0].rows())
     return tables(views, format, out)

@@ -30,17 +30,19 @@ def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = 
     """Write a picture of every piece, or of the sums by name; the suffix says which format."""
     pieces = roofline.groups if grouped else roofline.export.work
     with picture(path, look, _HEIGHT) as figure:
-        fill(figure, roofline, pieces)
+        fill(figure, roofline, pieces, look)
 
 
-def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work]) -> None:
+def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work], look: Look = LOOK) -> None:
     """Draw pieces of work below their roofs."""
     drawn = [piece for piece in pieces if piece.total and piece.bytes]
     axes: Any = figure.add_subplot()
     _points(axes, roofline, drawn)
     _roofs(axes, roofline, drawn)
     axes.set(xscale="log", yscale="log")
-    axes.set_title(roofline.label, wrap=True)
+    if look.titled:
+        axes.set_title(roofline.label, wrap=True)
+        caption(figure, roofline.export.hardware)
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)
@@ -51,7 +53,6 @@ def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work]) -> None:
         for handle in legend.legend_handles:
             handle.set_sizes([36])
         _areas(axes, drawn)
-    caption(figure, roofline.export.hardware)
 
 
 def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
