@@ -1,1 +1,1 @@
-"""Shards to tables: merges every intact row, and names what it could not read."""
+"""Merges the intact rows of all shards into tables, and reports what it could not read."""

@@ -1,7 +1,8 @@
-"""Sees to it that tables hold every row that there is now, whoever reads them.
+"""Renews the tables of a sweep before somebody reads them.
 
-Where the folder cannot be written, or somebody holds its lock, the tables are made aside, for this
-process alone. Tables that hold more than the shards do are left as they are, and that is said.
+Where the folder cannot be written, or another process holds its lock, the tables are made in a
+temporary folder for this process alone. Tables with rows whose shards are gone stay as they are,
+with a message.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ _ROW: Final = ("submission", "chunk", "attempt")
 
 
 def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
-    """Return a sweep's results with tables of all its rows, and what a reader must know."""
+    """Return a sweep's results with tables of all its rows, and messages for the reader."""
     if run.only is not None:
         return _made_aside(run)
-    found = run.shards()
-    if not found or workflow.is_up_to_date(run):
+    attempts = run.shards()
+    if not attempts or workflow.is_up_to_date(run):
         return run, []
     if gone := _in_tables_only(run):
-        told = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
+        what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
         again = f"{run.command('collect')} makes them from the shards that are there"
-        return run, [f"{run.overall}: {told}, so the tables were not renewed: {again}"]
+        return run, [f"{run.overall}: {what}, so the tables were not renewed: {again}"]
     memory = incremental.load(run)
     raw = bool(memory and memory.raw)
     try:
         report = workflow.collect(run, _SECONDS, raw=raw)
     except (Busy, ResultsError) as why:
         run, lines = _made_aside(run, raw=raw)
-        said = f"its newest rows are shown, but its tables could not be renewed: {why}"
-        return run, [said, *lines]
+        news = f"its newest rows are shown, but its tables could not be renewed: {why}"
+        return run, [news, *lines]
     error = report.error()
     return run, [*([str(error)] if error else []), *_parquet(run)]
 
 
 def _made_aside(run: RunDir, *, raw: bool = False) -> tuple[RunDir, list[str]]:
-    """Return a sweep with tables in a folder for this process alone, and what is amiss."""
+    """Return a sweep with tables in a temporary folder for this process alone, and messages."""
     folder = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     run = replace(run, tables=folder / run.name)  # messages name the tables
@@ -57,7 +58,7 @@ def _made_aside(run: RunDir, *, raw: bool = False) -> tuple[RunDir, list[str]]:
 
 
 def _in_tables_only(run: RunDir) -> set[str]:
-    """Return the attempts of rows in the table whose shards are not there."""
+    """Return the attempts that have rows in the table, and whose shards are gone."""
     try:
         with run.overall.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file)
@@ -65,7 +66,7 @@ def _in_tables_only(run: RunDir) -> set[str]:
             submission, *numbers = map(header.index, _ROW)
             named = {f"{row[submission]}/{'.'.join(row[at] for at in numbers)}" for row in rows}
     except (OSError, ValueError, IndexError, csv.Error):
-        return set()  # none yet, or damaged: collect makes it anew
+        return set()  # no table yet, or a damaged one: collect writes it anew
     return named - {incremental.name_of(shard) for shard in run.shards()}
 
 

@@ -1,8 +1,8 @@
-"""What collect remembers between two runs: what it has read, and what lies where in the tables.
+"""Collect's memory between two runs: how far it read each shard, and where rows lie in the tables.
 
-Shards only grow, so collect reads what is new since the last time and takes the rest from the
-tables. If a shard shrank or is gone, or a table was edited, or another version wrote the memory,
-collect reads everything again. The file is a cache: it may be deleted.
+Shards only grow, so collect reads their new rows and takes the others from the tables. If a shard
+shrank or is gone, a table was edited, or another version wrote the memory, collect reads everything
+again. The file is a cache and may be deleted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionOrder
 _TAIL: Final = 4096
 _FORMAT: Final = f"7 {__version__}"
 
-Found = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
+ShardStamps = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file
 
 
 @dataclass
 class ShardProgress:
-    """What collect knows of one shard."""
+    """How far collect read one shard, and what it left out."""
 
     stamp: Stamp
     read: int = 0  # bytes
@@ -49,13 +49,13 @@ class ShardProgress:
         self.blocks = block_stamps(shard) if self.left_out else []
 
     def same_blocks(self, shard: ShardPath) -> bool:
-        """Say whether the files with damage are as they were."""
+        """Say whether block files with damage have not changed."""
         return not self.blocks or self.blocks == block_stamps(shard)
 
 
 @dataclass
 class CollectMemory:
-    """What is known after a collect."""
+    """The state of collect after a run."""
 
     planned: list[str]
     shards: dict[str, ShardProgress]
@@ -63,21 +63,23 @@ class CollectMemory:
     rounds: dict[str, int]  # of submissions
     repeated: dict[str, int]
     report: dict[str, Any]
-    latest: dict[str, list[str]] = field(default_factory=dict)  # as in `merge.Pool`
-    raw: bool = False  # the cells of the tables are as they were measured
+    latest: dict[str, list[str]] = field(default_factory=dict)  # `merge.Pool.latest`
+    raw: bool = False  # tables have no quotes before formulas
     rows: list[list[int]] = field(default_factory=list)  # shard, byte, lengths of both blocks
     tables: list[Stamp] = field(default_factory=list)
 
-    def news(self, found: Found, ages: Mapping[str, SubmissionOrder]) -> dict[str, int] | None:
-        """Return the shards to read and from which byte; None: read everything again.
+    def news(
+        self, shards: ShardStamps, ages: Mapping[str, SubmissionOrder]
+    ) -> dict[str, int] | None:
+        """Return the shards to read, and from which byte; None: read everything again.
 
-        `ages` are those of the submissions; where one changed, other rows may count.
+        `ages` is the order of submissions: if it changed, other rows may count.
         """
         same = self.rounds.items() <= rounds_of(ages).items()
-        if not same or not self.shards.keys() <= found.keys():
+        if not same or not self.shards.keys() <= shards.keys():
             return None
         news: dict[str, int] = {}
-        for name, (shard, stamp) in found.items():
+        for name, (shard, stamp) in shards.items():
             seen = self.shards.get(name)
             if seen is None:
                 news[name] = 0
@@ -85,12 +87,12 @@ class CollectMemory:
                 return None
             elif seen.stamp != stamp:
                 if tail_of(shard.overall, seen.read) != seen.tail or seen.tail < 0:
-                    return None  # another file by now, or it could not be read
+                    return None  # not the file that was read, or unreadable
                 news[name] = seen.read
         return news
 
     def place(self, written: Written) -> None:
-        """Note where the rows of the tables come from, and how long their blocks are."""
+        """Remember where the rows of the tables come from, and how long their blocks are."""
         number = {name: index for index, name in enumerate(self.shards)}
         self.rows = [
             [number[name_of(entry.origin)], entry.origin.at, layers, samples]
@@ -100,7 +102,7 @@ class CollectMemory:
         ]
 
     def entries(self, run: RunDir) -> list[TableRow]:
-        """Return the rows of the tables; `ResultsError` where they do not fit."""
+        """Return the rows of the tables; `ResultsError` where they do not fit the memory."""
         names = list(self.shards)
         try:
             header, *lines = run.overall.read_bytes().split(b"\n")[:-1]
@@ -126,11 +128,11 @@ class CollectMemory:
 
 
 def load(run: RunDir) -> CollectMemory | None:
-    """Return what the last collect knew; None where it cannot be used."""
+    """Return the memory of the last collect; None where it cannot be used."""
     try:
-        found = run.collect_index.read_bytes()
-        text = b"{" + found[len(_head(b"")) :]
-        if not found.startswith(_head(text)):
+        data = run.collect_index.read_bytes()
+        text = b"{" + data[len(_head(b"")) :]
+        if not data.startswith(_head(text)):
             return None
         record = json.loads(text)
         if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
@@ -156,7 +158,7 @@ def save(run: RunDir, memory: CollectMemory) -> None:
 
 
 def _head(text: bytes) -> bytes:
-    """Return what stands in the file for the first byte of a JSON object: a checksum over it."""
+    """Return the start of the file, a checksum in place of the JSON object's first byte."""
     return b'{"crc":"%08x",' % zlib.crc32(text)
 
 
@@ -166,8 +168,8 @@ def forget(run: RunDir) -> None:
         run.collect_index.unlink(missing_ok=True)
 
 
-def stamps(run: RunDir) -> Found:
-    """Return every shard there is, by its name below `shards/`, with its stamp."""
+def stamps(run: RunDir) -> ShardStamps:
+    """Return every shard by its name below `shards/`, with its stamp."""
     return {name_of(shard): (shard, stamp_of(shard.overall)) for shard in run.shards()}
 
 
@@ -182,12 +184,12 @@ def block_stamps(shard: ShardPath) -> list[Stamp]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return what changes when a file changes: inode, size and time."""
+    """Return a file's inode, size and time, which change with the file."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - thousands of them
+        status = os.stat(path)  # noqa: PTH116 - thousands of them
     except OSError:
         return []
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def tail_of(path: Path, end: int) -> int:
@@ -202,7 +204,7 @@ def tail_of(path: Path, end: int) -> int:
 
 
 def _grew_from(before: Stamp, now: Stamp) -> bool:
-    """Say whether a file is as it was, or longer."""
+    """Say whether a file is unchanged, or longer."""
     return before == now or (bool(before and now) and before[0] == now[0] and before[1] < now[1])
 
 
@@ -211,9 +213,9 @@ def rounds_of(ages: Mapping[str, SubmissionOrder]) -> dict[str, int]:
     return {name: number for name, (number, _name) in ages.items()}
 
 
-def name_of(found: ShardPath | Origin) -> str:
+def name_of(place: ShardPath | Origin) -> str:
     """Return a shard's name below `shards/`."""
-    return f"{found.submission}/{found.chunk}.{found.attempt}"
+    return f"{place.submission}/{place.chunk}.{place.attempt}"
 
 
 def _parsed(run: RunDir, name: str) -> ShardPath:

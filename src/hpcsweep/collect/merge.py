@@ -1,7 +1,8 @@
-"""Which row of a point counts, the order of the rows, and whether they may be compared.
+"""Chooses the row of each point, sorts the rows, and flags those that do not compare.
 
-A point may have several rows, from attempts that were requeued, retried or run twice: `state.rank`
-decides, then which row is later. Nothing here reads a file or depends on the order of the shards.
+A point may have several rows, from attempts that were requeued, retried or run twice: the row with
+the highest `state.rank` counts, among equals the latest. Nothing here reads files or depends on the
+order of the shards.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
 LONELY: Final = "lonely"
-# flags of a row that explain it, where its neighbours have others
+# flags that explain why a row differs from neighbours without them
 _EXPLAIN: Final = frozenset({"fallback", "uncovered", "recompiled"})
 _TIMES: Final = 10.0
 _BOTH: Final = 2
-_NUMBER: Final = 1  # how the sorted cell of a number begins
+_NUMBER: Final = 1  # first item of the sort key of a number
 OLD_FILES: Final = "old_files"
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
@@ -38,12 +39,12 @@ _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 Place = tuple[int, int]  # offset and length of a block, in bytes
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
-OwnFiles = tuple[tuple[str, str], ...]  # what of one's own a point is made of, and its digest
+OwnFiles = tuple[tuple[str, str], ...]  # the user's files behind a point, with digests
 
 
 @dataclass(frozen=True, order=True)
 class Origin:
-    """Where a row was written; of two rows, the one with the larger origin is later."""
+    """The place where a row was written; of two rows, the one with the larger origin is later."""
 
     age: SubmissionOrder  # of its submission
     attempt: int
@@ -62,7 +63,7 @@ class TableRow:
     point_id: str
     status: PointStatus
     doubts: str  # the flags that make it not valid
-    explained: frozenset[str]  # what may make it differ from its neighbours
+    explained: frozenset[str]  # its flags of `_EXPLAIN`
     ms: float  # median; 0 where there is none, as of a noop
     gpu: str
     versions: Versions
@@ -86,7 +87,7 @@ class TableRow:
         return dict(zip(self.columns, self.values(), strict=False))
 
     def rank(self) -> tuple[int, Origin]:
-        """Return what decides between rows of one point; the largest counts."""
+        """Return a key: of the rows of a point, the one with the largest key counts."""
         return state.rank(self.status), self.origin
 
 
@@ -100,7 +101,7 @@ def entry(  # noqa: PLR0913 - a record
     places: tuple[Place, Place],
     layer_columns: tuple[str, ...] | None = (),
 ) -> TableRow:
-    """Return the entry of a row, which lies in `shard` or in the merged tables."""
+    """Make the `TableRow` of a row that lies in `shard` or, without one, in the merged tables."""
     return TableRow(
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
@@ -122,9 +123,9 @@ def entry(  # noqa: PLR0913 - a record
     )
 
 
-def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> TableRow:
-    """Return a shard's row; `ResultsError` if a newer hpcsweep wrote it, or numbers are none."""
-    shard = found.path
+def shard_entry(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
+    """Make the `TableRow` of a shard's row; `ResultsError` if its version or numbers are wrong."""
+    shard = content.path
     origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
@@ -133,50 +134,50 @@ def shard_entry(row: Row, found: Shard, age: SubmissionOrder) -> TableRow:
     return entry(
         row,
         line=row["_line"],
-        columns=found.columns,
+        columns=content.columns,
         origin=origin,
         shard=shard,
         places=(layers, samples),
-        layer_columns=found.layer_columns,
+        layer_columns=content.layer_columns,
     )
 
 
 @dataclass
 class Pool:
-    """All rows of all points; of each own file the digest that was measured last, and when."""
+    """All rows of all points; for each of the user's files, the digest measured last, and when."""
 
     rows: dict[str, list[TableRow]] = field(default_factory=dict)
     latest: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, found: TableRow) -> None:
-        """Take a row."""
-        self.rows.setdefault(found.point_id, []).append(found)
-        for name, digest in found.own_files:
+    def add(self, row: TableRow) -> None:
+        """Add a row."""
+        self.rows.setdefault(row.point_id, []).append(row)
+        for name, digest in row.own_files:
             if digest:
-                self.latest[name] = max(self.latest.get(name, []), [found.started, digest])
+                self.latest[name] = max(self.latest.get(name, []), [row.started, digest])
 
-    def old_files(self, found: TableRow) -> list[str]:
-        """Return what a row was made of that is of an earlier version, or an unknown one."""
+    def old_files(self, row: TableRow) -> list[str]:
+        """Return the user's files of which a row has an earlier or unknown version."""
         return [
             name
-            for name, digest in found.own_files
-            if found.status is PointStatus.OK and digest != self.latest.get(name, ["", digest])[1]
+            for name, digest in row.own_files
+            if row.status is PointStatus.OK and digest != self.latest.get(name, ["", digest])[1]
         ]
 
     def drop(self, damaged: Iterable[TableRow]) -> None:
-        """Leave rows out: their points get the next best one."""
-        for found in damaged:
-            rows = self.rows[found.point_id]
-            rows.remove(found)
+        """Remove rows, so that their points get the next best one."""
+        for row in damaged:
+            rows = self.rows[row.point_id]
+            rows.remove(row)
             if not rows:
-                del self.rows[found.point_id]
+                del self.rows[row.point_id]
 
     def losers(self) -> Iterator[TableRow]:
         """Return the rows that lie in shards and are not the best of their points."""
         for rows in self.rows.values():
             if len(rows) > 1:
                 best = max(rows, key=TableRow.rank)
-                yield from (found for found in rows if found is not best and found.shard)
+                yield from (row for row in rows if row is not best and row.shard)
 
     def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""
@@ -184,12 +185,12 @@ class Pool:
             rows[0] if len(rows) == 1 else max(rows, key=TableRow.rank)
             for rows in self.rows.values()
         )
-        return sorted(best, key=lambda found: (found.order, found.point_id))
+        return sorted(best, key=lambda row: (row.order, row.point_id))
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Library versions of the rows of one GPU type, with counts, the most frequent first."""
+    """The library versions of one GPU type's rows, with counts, the most frequent first."""
 
     gpu: str
     groups: tuple[tuple[Versions, int], ...]
@@ -202,13 +203,13 @@ class Mix:
 def mixes(winners: Iterable[TableRow]) -> list[Mix]:
     """Return the GPU types whose measured rows do not agree in `columns.MUST_AGREE`."""
     counts: dict[str, Counter[Versions]] = {}
-    for found in winners:
-        if found.status is PointStatus.OK:
-            counts.setdefault(found.gpu, Counter())[found.versions] += 1
+    for row in winners:
+        if row.status is PointStatus.OK:
+            counts.setdefault(row.gpu, Counter())[row.versions] += 1
     return [
-        Mix(gpu, tuple(sorted(of.items(), key=lambda item: (-item[1], item[0]))))
-        for gpu, of in sorted(counts.items())
-        if len(of) > 1
+        Mix(gpu, tuple(sorted(versions.items(), key=lambda item: (-item[1], item[0]))))
+        for gpu, versions in sorted(counts.items())
+        if len(versions) > 1
     ]
 
 
@@ -247,7 +248,7 @@ def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 -
 
 @lru_cache(maxsize=1000)
 def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
-    """Return the digest of each own file or module; empty where it is not known."""
+    """Return the digests of the user's files and modules behind a point; empty if unknown."""
     if workload == "noop":
         return ()
     digests = sources.parts(cell)
@@ -260,7 +261,7 @@ def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
 
 @lru_cache(maxsize=1000)
 def _shared(versions: Versions) -> Versions:
-    """Return the same object for equal tuples, since a table holds few of them many times."""
+    """Intern tuples: a table repeats few of them many times."""
     return versions
 
 
@@ -274,48 +275,48 @@ def _check_schema(version: str) -> None:
 
 
 def lonely(winners: Iterable[TableRow]) -> set[str]:
-    """Return the ids of rows that take ten times as long as their neighbours, and nothing says why.
+    """Return the ids of rows that take ten times as long as their neighbours without explanation.
 
-    Such a row was disturbed by what no counter saw. It is one between two others that differ from
-    it in one axis alone, and both are ten times faster: no curve that rises or falls looks like
-    that, nor do the steps of a library that changes its algorithm. Of repetitions all others are
-    neighbours. Rows that are not valid have a reason, and prove nothing.
+    Such a row was disturbed unseen by any counter. Its neighbours are the two rows before and after
+    it along one axis; both are ten times faster, which neither a rising or falling curve nor the
+    steps of a library that changes its algorithm can be. For repetitions all others are neighbours.
+    Rows that are not valid are left out.
     """
     rows = [
-        one
-        for one in winners
-        if one.status is PointStatus.OK and one.ms > 0 and one.doubts in {"", LONELY}
+        row
+        for row in winners
+        if row.status is PointStatus.OK and row.ms > 0 and row.doubts in {"", LONELY}
     ]
     return {
-        one.point_id
+        row.point_id
         for line, again in _lines(rows)
-        for place, one in enumerate(line)
-        if _is_lonely(one, [*line[:place], *line[place + 1 :]] if again else _beside(line, place))
+        for place, row in enumerate(line)
+        if _is_lonely(row, [*line[:place], *line[place + 1 :]] if again else _beside(line, place))
     }
 
 
 def _lines(rows: Sequence[TableRow]) -> Iterator[tuple[Sequence[TableRow], bool]]:
-    """Yield rows that differ in one axis of numbers alone, by its value; and if it repeats them."""
+    """Yield rows that differ in one numeric axis alone, in its order, and if it is a repetition."""
     for place, axis in enumerate(catalog.AXES.values()):
-        if axis.kind not in {"int", "float"} or len({one.order[place] for one in rows}) <= _BOTH:
+        if axis.kind not in {"int", "float"} or len({row.order[place] for row in rows}) <= _BOTH:
             continue
         lines: dict[object, list[tuple[float, TableRow]]] = defaultdict(list)
-        for one in rows:
-            if one.order[place][0] == _NUMBER:
-                rest = one.order[:place], one.order[place + 1 :]
-                lines[rest].append((float(str(one.order[place][1])), one))
+        for row in rows:
+            if row.order[place][0] == _NUMBER:
+                rest = row.order[:place], row.order[place + 1 :]
+                lines[rest].append((float(str(row.order[place][1])), row))
         for line in lines.values():
             ordered = sorted(line, key=lambda pair: pair[0])
-            yield [one for _, one in ordered], catalog.Role.REPETITION in axis.role
+            yield [row for _, row in ordered], catalog.Role.REPETITION in axis.role
 
 
 def _beside(line: Sequence[TableRow], place: int) -> Sequence[TableRow]:
     return [line[place - 1], line[place + 1]] if 0 < place < len(line) - 1 else []
 
 
-def _is_lonely(one: TableRow, others: Sequence[TableRow]) -> bool:
+def _is_lonely(row: TableRow, others: Sequence[TableRow]) -> bool:
     return (
         len(others) >= _BOTH
-        and one.ms >= _TIMES * max(other.ms for other in others)
-        and all(other.explained == one.explained for other in others)
+        and row.ms >= _TIMES * max(other.ms for other in others)
+        and all(other.explained == row.explained for other in others)
     )

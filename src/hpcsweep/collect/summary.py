@@ -1,4 +1,4 @@
-"""What a collect found and did, for people and for programs."""
+"""The report of a collect, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FEW: Final = 5
 
 @dataclass(frozen=True)
 class CollectReport:
-    """What a collect read, found and wrote."""
+    """Counts of points, rows and shards, messages about damage, and the files written."""
 
     sweep: str
     points: int
@@ -33,18 +33,18 @@ class CollectReport:
     unreadable: list[str]  # shards of which nothing, or not everything (`unread`), could be read
     version_mixes: list[dict[str, Any]]  # per GPU type: rows counted by library versions
     destroyed: list[str] = field(default_factory=list)  # points whose rows are all damaged
-    remedy: str = ""  # the command that measures them again, or reads again what is `unread`
+    remedy: str = ""  # the command that measures `destroyed` again, or reads `unread` again
     notes: list[str] = field(default_factory=list)
     shards_read: int = 0
     written: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)  # tables that have a header and no row
     seconds: float = 0.0
-    damaged: list[str] = field(default_factory=list)  # files of submissions that are
-    not_valid: int = 0  # of the points that are ok
-    doubts: dict[str, int] = field(default_factory=dict)  # of those, by flag
-    disturbed: str = ""  # what disturbed these, and how to measure them again
+    damaged: list[str] = field(default_factory=list)  # messages about files of submissions
+    not_valid: int = 0  # ok points that are not valid
+    doubts: dict[str, int] = field(default_factory=dict)  # not valid points by flag
+    disturbed: str = ""  # a line on what disturbed points, and how to measure them again
     nothing: bool = False  # no point has a row yet, and there are no tables
-    unread: int = 0  # shards with files that cannot be read now, and perhaps the next time
+    unread: int = 0  # shards with files that cannot be read now, but perhaps later
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that ``collect --json`` prints."""
@@ -54,11 +54,11 @@ class CollectReport:
 
     def text(self) -> str:
         """Return the text that `collect` prints."""
-        told = [self._head(), self.disturbed, *self._findings(), *self._left_out(), self._done()]
-        return "\n  ".join(filter(None, told))
+        parts = [self._head(), self.disturbed, *self._findings(), *self._left_out(), self._done()]
+        return "\n  ".join(filter(None, parts))
 
     def error(self) -> DamagedResults | None:
-        """Return the error to raise where measured points are missing from the tables."""
+        """Return the error to raise if measured points are missing from the tables, else None."""
         if not self.unreadable and not self.destroyed:
             return DamagedResults("\n".join(self.damaged)) if self.damaged else None
         what = f"measured points are missing from the tables: {len(self.destroyed):,}"
@@ -68,7 +68,7 @@ class CollectReport:
         return DamagedResults(f"{what}; all other rows were merged. {self._advice()}")
 
     def _advice(self) -> str:
-        """Say what to do about rows that are missing; what may be whole is never to be deleted."""
+        """Say what to do about missing rows; never advise to delete a file that may be intact."""
         if self.unread and not self.destroyed:
             return f"Collect again when they can be read: {self.remedy}"
         if self.destroyed:
@@ -86,7 +86,7 @@ class CollectReport:
         names = ", ".join(self.destroyed[:_FEW]) + ", ..." * (len(self.destroyed) > _FEW)
         damaged = f"left out, because all rows are damaged: {names}"
         several = "with several rows: kept the latest ok row, or the latest row if none is ok"
-        told = (
+        findings = (
             (
                 self.missing,
                 "submitted point",
@@ -96,7 +96,7 @@ class CollectReport:
             (self.duplicates, "point", several),
             (self.orphans, "point", "no longer in the sweep (column orphan is true)"),
         )
-        lines = [f"{count(number, noun)} {words}" for number, noun, words in told if number]
+        lines = [f"{count(number, noun)} {words}" for number, noun, words in findings if number]
         return [*lines, *map(_mix_text, self.version_mixes), *self.notes]
 
     def _left_out(self) -> list[str]:

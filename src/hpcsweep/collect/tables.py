@@ -40,8 +40,8 @@ from hpcsweep.text import harmless
 _KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
 _PARQUET_BLOCK: Final = 1 << 25  # bytes; a cell must fit in
 _NO_NUMBER: Final = rb"(?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$))"
-# how a cell begins that may be a formula for a spreadsheet, by its sign. The sign comes first in
-# the pattern since it is rare: looking for a comma first takes a hundred times as long
+# the beginnings of cells that a spreadsheet may take for a formula, by sign. The rare sign comes
+# first in the pattern: looking for a comma first takes a hundred times as long
 _FORMULAS: Final = tuple(
     (sign, re.compile(pattern, re.MULTILINE | re.IGNORECASE))
     for sign, pattern in (
@@ -54,31 +54,31 @@ _FORMULAS: Final = tuple(
 
 
 class DamagedRows(Exception):
-    """Rows that cannot be taken, with the reason (`Unread`: for now); nothing was written."""
+    """Damaged rows with the reason (`Unread`: unreadable for now); nothing was written."""
 
-    def __init__(self, found: list[tuple[TableRow, ResultsError]]) -> None:
-        super().__init__(f"{len(found)} rows")
-        self.found = found
+    def __init__(self, rows: list[tuple[TableRow, ResultsError]]) -> None:
+        super().__init__(f"{len(rows)} rows")
+        self.rows = rows
 
 
 class Extras(NamedTuple):
-    """Columns that rows of other versions have, by name; they follow those of this version."""
+    """Sorted columns of rows of other versions; they follow the columns of this version."""
 
     overall: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
 
-    def and_those_of(self, found: Iterable[TableRow]) -> Extras:
-        """Return the union with the extra columns in the shards of some rows."""
-        headers = {id(entry.columns): entry.columns for entry in found}.values()
-        of_layers = {entry.layer_columns or () for entry in found if entry.layers[1]}
-        rows = {*self.overall}.union(*headers).difference(MERGED_COLUMNS, COMMIT)
+    def and_those_of(self, rows: Iterable[TableRow]) -> Extras:
+        """Return the union with the extra columns in the shards of `rows`."""
+        headers = {id(row.columns): row.columns for row in rows}.values()
+        of_layers = {row.layer_columns or () for row in rows if row.layers[1]}
+        overall = {*self.overall}.union(*headers).difference(MERGED_COLUMNS, COMMIT)
         layers = {*self.layers}.union(*of_layers).difference(LAYER_COLUMNS)
-        return Extras(tuple(sorted(rows)), tuple(sorted(layers)))
+        return Extras(tuple(sorted(overall)), tuple(sorted(layers)))
 
 
 @dataclass
 class Marks:
-    """What collect marks: orphans, points that could not be checked, version mixes."""
+    """The points and versions that collect flags, and whether it quotes formulas."""
 
     orphans: Collection[str] = ()
     unknown: Collection[str] = ()
@@ -99,7 +99,7 @@ class Marks:
 
 @dataclass
 class Written:
-    """What was written: the rows in order, the bytes of their blocks, the number of layer rows."""
+    """The written rows in order, the bytes of their blocks, and the number of layer rows."""
 
     rows: list[TableRow]
     layers: list[int] = field(default_factory=list)
@@ -123,19 +123,19 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
         source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers), raw=marks.raw)
-        for found in written.rows:
-            layer_block, sample_block = source.blocks_of(found)
+        for row in written.rows:
+            layer_block, sample_block = source.blocks_of(row)
             written.layers.append(layers.write(layer_block))
             written.samples.append(samples.write(sample_block))
-        for found in pool.losers():
-            source.blocks_of(found)
+        for row in pool.losers():
+            source.blocks_of(row)
         if source.damaged:
             raise DamagedRows(source.damaged)
         written.layer_rows = _write_rows(overall, written.rows, marks, extras.overall, pool)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
-        for file in (overall, samples, layers):  # a full disk may be told as late as here
+        for file in (overall, samples, layers):  # some file systems report a full disk only here
             file.close()
     return written
 
@@ -156,28 +156,28 @@ def _write_rows(
     extras: Sequence[str],
     pool: Pool,
 ) -> int:
-    """Write the rows of points; return how many layer rows they have, which their seals prove."""
+    """Write the rows of points; return their number of layer rows, which checksums prove."""
     columns, layer_rows = (*MERGED_COLUMNS, *extras), 0
-    headers = {id(found.columns): found.columns for found in winners}
+    headers = {id(row.columns): row.columns for row in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
     names = ("flags", "orphan", "source", "valid", "layer_rows")
     flags, orphan, source, valid, layers = map(columns.index, names)
     minority, apart = marks.minority(), merge.lonely(winners)
     file.write(_head(columns))
-    for found in winners:
-        cells = picks[id(found.columns)](found.values())
-        mixed = found.status is PointStatus.OK and (found.gpu, found.versions) in minority
-        old, alone = bool(pool.old_files(found)), found.point_id in apart
+    for row in winners:
+        cells = picks[id(row.columns)](row.values())
+        mixed = row.status is PointStatus.OK and (row.gpu, row.versions) in minority
+        old, alone = bool(pool.old_files(row)), row.point_id in apart
         doubted = not {merge.OLD_FILES, merge.LONELY}.isdisjoint(cells[flags].split(";"))
         cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old, alone=alone)
         if old or alone or doubted:
             sound = DOUBTFUL.isdisjoint(cells[flags].split(";"))
             cells[valid] = str(sound).lower()
-            found.doubts = outcomes.doubts_of({"valid": cells[valid], "flags": cells[flags]})
+            row.doubts = outcomes.doubts_of({"valid": cells[valid], "flags": cells[flags]})
         layer_rows += int(cells[layers] or 0)
-        cells[orphan] = marks.orphan(found.point_id)
-        cells[source] = marks.sources.get(found.origin.submission, "")
-        if not marks.raw and _may_hold_formulas(found.line):
+        cells[orphan] = marks.orphan(row.point_id)
+        cells[source] = marks.sources.get(row.origin.submission, "")
+        if not marks.raw and _may_hold_formulas(row.line):
             cells = list(map(harmless, cells))
         file.write(f"{shards.joined(cells)}\n".encode())
     return layer_rows
@@ -205,28 +205,28 @@ class _Source:
         self.damaged: list[tuple[TableRow, ResultsError]] = []
         self._run, self._blocks = run, blocks
 
-    def blocks_of(self, found: TableRow) -> tuple[bytes, bytes]:
-        """Return a point's layer rows, as the table has them, and samples; empty if damaged."""
+    def blocks_of(self, row: TableRow) -> tuple[bytes, bytes]:
+        """Return a row's layer rows for the table, and its samples; empty if it is damaged."""
         try:
-            return self._intact(found)
+            return self._intact(row)
         except ResultsError as error:
-            self.damaged.append((found, error))
+            self.damaged.append((row, error))
             return b"", b""
 
-    def _intact(self, found: TableRow) -> tuple[bytes, bytes]:
-        """Return the blocks of a row that is intact; `ResultsError` says which step it fails.
+    def _intact(self, row: TableRow) -> tuple[bytes, bytes]:
+        """Return the blocks of a row; `ResultsError` names the reason why it is not intact.
 
-        Its blocks lie whole where it says, their headers are known, and its checksum fits all.
+        An intact row has whole blocks at its offsets, known headers, and a checksum that fits all.
         """
-        where = found.shard or self._run
-        layers = self._blocks.read(where.layers, *found.layers)
-        samples = self._blocks.read(where.samples, *found.samples)
-        if found.shard is None:
+        where = row.shard or self._run
+        layers = self._blocks.read(where.layers, *row.layers)
+        samples = self._blocks.read(where.samples, *row.samples)
+        if row.shard is None:
             return layers, samples
-        if layers and found.layer_columns is None:
+        if layers and row.layer_columns is None:
             raise Unread(f"{where.layers}: its header cannot be read")
-        heads = Heads(found.columns, found.layer_columns or ())
-        if not seals.fits(found.line, heads, layers, samples):
+        heads = Heads(row.columns, row.layer_columns or ())
+        if not seals.fits(row.line, heads, layers, samples):
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self._layer_columns:
             layers = _remapped(layers, heads.layers, self._layer_columns)
@@ -263,11 +263,11 @@ def check_parquet() -> None:
 
 
 def write_parquet(run: RunDir) -> list[Path]:
-    """Write each merged table as Parquet, too: with types, in far fewer bytes; return the paths.
+    """Write each merged table also as Parquet, with types and far smaller; return the paths.
 
-    Cells have seven significant digits, so numbers are float32: as doubles, every bit of them would
-    be random, and the eight times of a layer row would be nearly all of the file. `ResultsError`
-    where a table does not hold what its columns say, or a file cannot be written.
+    Cells have seven significant digits, so numbers are float32: doubles would add random bits that
+    do not compress. `ResultsError` where a cell does not have its column's type, or a file cannot
+    be written.
     """
     import pyarrow as pa  # noqa: PLC0415 - optional
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
@@ -290,8 +290,8 @@ def write_parquet(run: RunDir) -> list[Path]:
         except pa.ArrowInvalid as error:
             raise ResultsError(f"{table}: {error}") from error
         # the digits of times are random: their bytes compress by place, other cells by repetition
-        split = [one.name for one in rows.schema if one.type == pa.float32()]
-        repeated = [one.name for one in rows.schema if one.type != pa.float32()]
+        split = [column.name for column in rows.schema if column.type == pa.float32()]
+        repeated = [column.name for column in rows.schema if column.type != pa.float32()]
         path = table.with_suffix(".parquet")
         with files.replacing(path) as file:
             parquet.write_table(

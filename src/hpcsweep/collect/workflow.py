@@ -1,11 +1,11 @@
 """Merges all shards of a sweep into `overall.csv`, `layers.csv` and `samples.csv`.
 
 The tables have one row per point, sorted by axis values; neither the order of the shards nor
-earlier collects change them. Damaged rows are left out and named; every complete row is kept. A
-second collect reads only what is new, and writes nothing if nothing is.
+earlier collects change them. Damaged rows are left out and reported; all complete rows are kept. A
+second collect reads only new rows, and writes nothing if there are none.
 
-Neither pandas nor pydantic is loaded on the way, so that collecting a small sweep takes no longer
-than starting Python.
+Nothing here imports pandas or pydantic, so that collecting a small sweep is as fast as starting
+Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
-from hpcsweep.collect.incremental import CollectMemory, Found, ShardProgress
+from hpcsweep.collect.incremental import CollectMemory, ShardProgress, ShardStamps
 from hpcsweep.collect.merge import TableRow
 from hpcsweep.collect.summary import CollectReport, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
@@ -41,21 +41,21 @@ _NAMED: Final = 20  # points in the command that measures destroyed ones again
 def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
     """Merge the shards of a sweep into its tables.
 
-    Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. Damage does
-    not stop it (see `CollectReport.error`). `Busy` where a submit or collect held the lock for
-    `timeout` seconds, `ResultsError` where the folder cannot be written, or is of a newer layout:
+    Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. Damaged rows
+    are reported (`CollectReport.error`). `Busy` where a submit or collect held the lock for
+    `timeout` seconds, `ResultsError` where the folder cannot be written or has a newer layout: then
     the tables stay as they were.
     """
     began = time.perf_counter()
     with errors_named(), locks.held(run, "collect", timeout):
         mine = run.overall, run.layers, run.samples, run.collect_index
-        remove_leftovers(run.path, mine)  # they are written under the lock only
+        remove_leftovers(run.path, mine)  # safe: nobody else writes them without the lock
         report = _collect(run, raw=raw)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
 def is_up_to_date(run: RunDir) -> bool:
-    """Say whether the tables hold what the shards do, as the last collect left both."""
+    """Say whether neither shards nor tables changed since the last collect."""
     memory = incremental.load(run)
     news = memory.news(incremental.stamps(run), run.ages()) if memory else None
     return bool(memory and news == {} and memory.planned == _planned(run, run.manifests()))
@@ -63,27 +63,27 @@ def is_up_to_date(run: RunDir) -> bool:
 
 def _collect(run: RunDir, *, raw: bool) -> CollectReport:
     manifests = run.manifests()
-    found = incremental.stamps(run)
+    shards = incremental.stamps(run)
     memory = incremental.load(run)
-    news = memory.news(found, run.ages()) if memory and memory.raw is raw else None
+    news = memory.news(shards, run.ages()) if memory and memory.raw is raw else None
     if memory and news is not None:
         if not news and memory.planned == _planned(run, manifests):
             before = CollectReport(**memory.report)
             return replace(before, remedy=_remedy(run, before.destroyed))
-        grown = _Reading(run, found, memory)
+        grown = _Reading(run, shards, memory)
         if grown.read(news):
             with suppress(tables.DamagedRows):
                 return _Writing(grown, manifests, raw=raw).report(len(news))
-    anew = _Reading(run, found, None)
-    anew.read(dict.fromkeys(found, 0))
-    return _Writing(anew, manifests, raw=raw).report(len(found))
+    anew = _Reading(run, shards, None)
+    anew.read(dict.fromkeys(shards, 0))
+    return _Writing(anew, manifests, raw=raw).report(len(shards))
 
 
 class _Reading:
     """All rows of all points: from the last collect's `memory`, if given, and from shards."""
 
-    def __init__(self, run: RunDir, found: Found, memory: CollectMemory | None) -> None:
-        self.run, self.found, self._memory = run, found, memory
+    def __init__(self, run: RunDir, shards: ShardStamps, memory: CollectMemory | None) -> None:
+        self.run, self.shards, self._memory = run, shards, memory
         self.ages = run.ages()
         self.pool = merge.Pool(latest=dict(memory.latest) if memory else {})
         self.rows: Counter[str] = Counter()  # per point
@@ -93,12 +93,12 @@ class _Reading:
         self.extras: Extras = memory.extras if memory else tables.Extras()
 
     def read(self, news: Mapping[str, int]) -> bool:
-        """Read shards from a byte on; return false where the memory cannot be used."""
+        """Read shards from offsets on; return False where the memory cannot be used."""
         added = [entry for name, begin in news.items() for entry in self._shard(name, begin)]
         before = self.extras
         self.extras = before.and_those_of(added)
         if self._memory:
-            if self.extras.layers != before.layers:  # every layer row gets a cell more
+            if self.extras.layers != before.layers:  # every layer row gets another cell
                 return False
             try:
                 self._take(self._memory.entries(self.run), self._memory.repeated)
@@ -108,13 +108,13 @@ class _Reading:
         return True
 
     def drop(self, damaged: list[tuple[TableRow, ResultsError]]) -> None:
-        """Leave out rows whose blocks are damaged, or cannot be read now."""
+        """Remove rows whose blocks are damaged or cannot be read now, and note why."""
         self.pool.drop(entry for entry, _reason in damaged)
         places: dict[ShardPath, list[int]] = {}
         for entry, _reason in damaged:
             if entry.shard:
                 places.setdefault(entry.shard, []).append(entry.origin.at)
-        where = {shard: shards.places(shard.overall, found) for shard, found in places.items()}
+        where = {shard: shards.places(shard.overall, offsets) for shard, offsets in places.items()}
         for entry, reason in damaged:
             self.rows[entry.point_id] -= 1
             if entry.shard is None:
@@ -135,8 +135,8 @@ class _Reading:
             self.rows[entry.point_id] += repeated.get(entry.point_id, 1)
 
     def _shard(self, name: str, begin: int) -> list[TableRow]:
-        """Return the rows of a shard from a byte on, and note what was read."""
-        shard, stamp = self.found[name]
+        """Return the rows of a shard from an offset on, and note how far it was read."""
+        shard, stamp = self.shards[name]
         try:
             part = shards.read(shard, begin)
         except ResultsError as error:
@@ -148,10 +148,10 @@ class _Reading:
         for row in part.rows:
             try:
                 entries.append(merge.shard_entry(row, part, age))
-            except ResultsError as error:  # noqa: PERF203 - next to nothing
+            except ResultsError as error:  # noqa: PERF203 - a negligible cost
                 refused[row["_at"]] = f"row of point {row['point_id']} left out: {error}"
         where = shards.places(shard.overall, refused)
-        told = [f"{where[at]}: {what}" for at, what in refused.items()]
+        messages = [f"{where[at]}: {what}" for at, what in refused.items()]
         left_out = before.left_out + part.left_out + len(refused)
         self.seen[name] = ShardProgress(
             stamp,
@@ -160,7 +160,7 @@ class _Reading:
             rows=before.rows + len(entries),
             left_out=left_out,
             torn=part.torn,
-            problems=[*before.problems, *part.problems, *told],
+            problems=[*before.problems, *part.problems, *messages],
         )
         return entries
 
@@ -181,7 +181,7 @@ class _Writing:
         written, mixes = self._write()
         reading, run = self._reading, self._run
         for name, seen in reading.seen.items():
-            seen.note_blocks(reading.found[name][0])
+            seen.note_blocks(reading.shards[name][0])
         report = self._report(written, mixes)
         if self._nothing:
             return report
@@ -197,7 +197,7 @@ class _Writing:
             raw=self._raw,
         )
         memory.place(written)
-        if reading.unread or self._damage:  # nothing is remembered that was not read
+        if reading.unread or self._damage:  # the next collect must try to read these files again
             incremental.forget(run)
         else:
             incremental.save(run, memory)
@@ -217,9 +217,9 @@ class _Writing:
             try:
                 return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
             except tables.DamagedRows as damaged:
-                if any(entry.shard is None for entry, _reason in damaged.found):
-                    raise  # the tables of the last collect are no good
-                self._reading.drop(damaged.found)
+                if any(entry.shard is None for entry, _reason in damaged.rows):
+                    raise  # the tables of the last collect are damaged: read all shards again
+                self._reading.drop(damaged.rows)
 
     def _report(self, written: Written, mixes: list[merge.Mix]) -> CollectReport:
         reading, members, winners = self._reading, self._members, written.rows
@@ -239,18 +239,18 @@ class _Writing:
             statuses=_ordered(counted),
             **counted.to_json(),
             layer_rows=written.layer_rows,
-            shards=len(reading.found),
+            shards=len(reading.shards),
             duplicates=sum(rows > 1 for rows in reading.rows.values()),
             orphans=len(members.orphans & measured),
             missing=len(missing) - len(destroyed),
             destroyed=destroyed,
             remedy=_remedy(self._run, destroyed) or again,
             left_out=[
-                *(problem for found in reading.unread.values() for problem in found),
+                *(problem for messages in reading.unread.values() for problem in messages),
                 *(problem for seen in reading.seen.values() for problem in seen.problems),
-                *(f"{reading.found[name][0].overall}: torn last line left out" for name in torn),
+                *(f"{reading.shards[name][0].overall}: torn last line left out" for name in torn),
             ],
-            unreadable=[str(reading.found[n][0].overall) for n in [*reading.unread, *unreadable]],
+            unreadable=[str(reading.shards[n][0].overall) for n in [*reading.unread, *unreadable]],
             unread=len(reading.unread),
             version_mixes=[mix_to_json(mix) for mix in mixes],
             notes=[*self._damage, *members.notes, *self._old_files(winners)],
@@ -261,29 +261,29 @@ class _Writing:
         )
 
     def _old_files(self, winners: list[TableRow]) -> list[str]:
-        """Return a line on the rows of an earlier version of own files, if there are some."""
-        found = [names for entry in winners if (names := self._reading.pool.old_files(entry))]
-        if not found:
+        """Return a line on rows that were measured with earlier versions of the user's files."""
+        old = [names for entry in winners if (names := self._reading.pool.old_files(entry))]
+        if not old:
             return []
-        what = ", ".join(dict.fromkeys(name for names in found for name in names))
+        files = ", ".join(dict.fromkeys(name for names in old for name in names))
         again = self._run.command("retry", "--changed")
-        told = f"measured with an earlier version of {what} (flag {merge.OLD_FILES})"
-        return [f"{count(len(found), 'point')} {told}; to measure them again: {again}"]
+        what = f"measured with an earlier version of {files} (flag {merge.OLD_FILES})"
+        return [f"{count(len(old), 'point')} {what}; to measure them again: {again}"]
 
     def _destroyed(self, missing: set[str]) -> list[str]:
-        """Return the points that have rows, all of which are damaged."""
+        """Return the points of which all rows are damaged."""
         reading = self._reading
-        damaged = [reading.found[name][0] for name, seen in reading.seen.items() if seen.left_out]
+        damaged = [reading.shards[name][0] for name, seen in reading.seen.items() if seen.left_out]
         try:
             keys = [*shards.keys_of(damaged)] if missing else []
-        except Unread:  # since it was read a moment ago; the next collect tells
+        except Unread:  # it was readable a moment ago; the next collect reports it
             return []
         measured = {key.point_id for key in keys if key.status is not PointStatus.PROFILED}
         return sorted(missing & measured)
 
 
 def _remedy(run: RunDir, destroyed: list[str]) -> str:
-    """Return the command that measures points again; for many points, the first ones."""
+    """Return the command that measures points again, the first 20 of them."""
     named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
     return run.command("retry", *named) if named else ""
 
@@ -298,30 +298,30 @@ def _empty(run: RunDir, written: Written) -> list[str]:
 
 
 def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
-    """Return what the set of planned points depends on: the sweep file and the submissions."""
+    """Return a fingerprint of the planned points: the sweep file and the submissions."""
     return [_sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
 def _tally(winners: list[TableRow]) -> PointTally:
-    found = PointTally()
+    points = PointTally()
     for entry in winners:
-        found.add(entry.status, entry.doubts)
-    return found
+        points.add(entry.status, entry.doubts)
+    return points
 
 
-def _marked(found: TableRow) -> dict[str, str]:
+def _marked(row: TableRow) -> dict[str, str]:
     """Return the cells of a row with the flags that the tables give it."""
-    doubts = {"valid": "false", "flags": found.doubts} if found.doubts else {"valid": "true"}
-    return {"status": found.status, **(found.cells() if found.doubts else {}), **doubts}
+    doubts = {"valid": "false", "flags": row.doubts} if row.doubts else {"valid": "true"}
+    return {"status": row.status, **(row.cells() if row.doubts else {}), **doubts}
 
 
-def _ordered(found: PointTally) -> dict[str, int]:
-    return {status: found.statuses[status] for status in PointStatus if found.statuses[status]}
+def _ordered(points: PointTally) -> dict[str, int]:
+    return {status: points.statuses[status] for status in PointStatus if points.statuses[status]}
 
 
 @dataclass
 class _Membership:
-    """Planned points of the sweep; measured ones that it no longer has or could not be checked."""
+    """The planned points; the measured points that left the sweep, or that could not be checked."""
 
     planned: set[str] = field(default_factory=set)
     orphans: set[str] = field(default_factory=set)
@@ -341,9 +341,9 @@ def _membership(
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
     for submission in run.submissions():
         ids = current if sha_of.get(submission.id) == latest else earlier
-        with suppress(ResultsError):  # told by collect
-            for _chunk, found in chunk_file.read_ids(submission.chunks):
-                ids.update(found)
+        with suppress(ResultsError):  # `RunDir.damage` reports it
+            for _chunk, points in chunk_file.read_ids(submission.chunks):
+                ids.update(points)
     doubtful = (earlier | measured) - current
     wanted = current
     if doubtful:

@@ -1,7 +1,7 @@
 """Writes a profile for every GPU type of this cluster.
 
-The type in the GRES tells GPUs apart, otherwise the features of their nodes. A comment in the file
-stands for what Slurm does not know (modules, environment) or leaves open (one of several accounts).
+GPUs differ by the type in their GRES, otherwise by the features of their nodes. Comments in the
+file name keys that a person has to set: modules, environment, one of several accounts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _GpuKind:
 
 @dataclass(frozen=True)
 class Discovery:
-    """A profile that `write` writes."""
+    """A profile for one GPU type: its keys, the nodes, and notes for the person."""
 
     name: str
     about: str
@@ -62,7 +62,7 @@ class Discovery:
 
 
 def ask() -> list[Discovery]:
-    """Return a profile for every GPU type of this cluster.
+    """Describe this cluster, and return a profile for every GPU type.
 
     Raises:
         MissingDependency: Slurm's programs are not here.
@@ -72,10 +72,10 @@ def ask() -> list[Discovery]:
     if not slurm.available():
         raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")
     cluster = slurm.describe()
-    found = find(cluster)
-    if not found:
+    discoveries = find(cluster)
+    if not discoveries:
         raise Refused("no node of this cluster has `gpu` among its GRES (`sinfo -N -o '%N %G'`)")
-    return found
+    return discoveries
 
 
 def find(cluster: Cluster) -> list[Discovery]:
@@ -91,21 +91,24 @@ def find(cluster: Cluster) -> list[Discovery]:
     return [_discovery(kind, kinds, cluster) for kind in kinds]
 
 
-def write(found: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
+def write(discoveries: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
     """Write the profiles, and yield a line for each; keep existing files, unless `force`.
 
     Raises:
         UsageError: the folder cannot be written.
     """
-    for one in found:
-        path = folder / f"{one.name}.yaml"
-        what = f"{one.about}, partition {one.profile.get('partition', 'unknown')}"
+    for discovery in discoveries:
+        path = folder / f"{discovery.name}.yaml"
+        what = f"{discovery.about}, partition {discovery.profile.get('partition', 'unknown')}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with path.open("w" if force else "x", encoding="utf-8") as file:
-                file.write(one.text())
+                file.write(discovery.text())
         except FileExistsError:
-            if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == one.text():
+            if (
+                path.is_file()
+                and path.read_text(encoding="utf-8", errors="replace") == discovery.text()
+            ):
                 yield f"{path}: unchanged"
             else:
                 yield f"{path}: exists and was kept; --force overwrites it ({what})"
@@ -179,7 +182,7 @@ def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> D
 
 
 def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
-    """Choose an open partition: most of the nodes, the longest time, no preemption, fewest others.
+    """Choose a partition: most of the nodes, longest time, no preemption, fewest other nodes.
 
     A time limit above a day counts as a day. None if the user may use no partition of these nodes.
     """
@@ -188,41 +191,47 @@ def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
         for name in node.partitions:
             members.setdefault(name, set()).add(node.name)
 
-    def rank(one: Partition) -> tuple[int, int, bool, int, str]:
-        inside = members.get(one.name, set())
-        longest = min(one.max_time_s or _LONGEST_S, _LONGEST_S)
-        gives_way = one.settings.get("PreemptMode", "OFF") != "OFF"
-        return -len(inside & kind.names), -longest, gives_way, len(inside - kind.names), one.name
+    def rank(partition: Partition) -> tuple[int, int, bool, int, str]:
+        inside = members.get(partition.name, set())
+        longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
+        gives_way = partition.settings.get("PreemptMode", "OFF") != "OFF"
+        fits, others = len(inside & kind.names), len(inside - kind.names)
+        return -fits, -longest, gives_way, others, partition.name
 
-    able = [one for one in cluster.partitions if members.get(one.name, set()) & kind.names]
-    return min((one for one in able if _usable(one, cluster)), key=rank, default=None)
+    able = [p for p in cluster.partitions if members.get(p.name, set()) & kind.names]
+    return min((p for p in able if _usable(p, cluster)), key=rank, default=None)
 
 
-def _usable(one: Partition, cluster: Cluster) -> bool:
-    """Say whether this user may send jobs there."""
-    closed = "YES" in {one.settings.get("RootOnly"), one.settings.get("ReqResv")}
-    long_enough = one.max_time_s is None or one.max_time_s >= _SHORTEST_S
-    if one.state != "UP" or closed or not long_enough or not open_to(one, cluster.groups):
+def _usable(partition: Partition, cluster: Cluster) -> bool:
+    """Say whether this user may send jobs to a partition."""
+    closed = "YES" in {partition.settings.get("RootOnly"), partition.settings.get("ReqResv")}
+    long_enough = partition.max_time_s is None or partition.max_time_s >= _SHORTEST_S
+    if (
+        partition.state != "UP"
+        or closed
+        or not long_enough
+        or not open_to(partition, cluster.groups)
+    ):
         return False
-    own = _accounts(one, cluster)
+    own = _accounts(partition, cluster)
     return not (own.get("account") == [] or own.get("qos") == [])
 
 
-def _accounts(one: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
-    """Return the accounts and QOS that this user may use there; no keys if they are unknown."""
-    if one is None or not cluster.associations:
+def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
+    """Return the accounts and QOS that this user may use in a partition; empty if unknown."""
+    if partition is None or not cluster.associations:
         return {}
     mine = Rights(Wants({}, {}), cluster)
     qualities = {name for row in cluster.associations for name in row.qos}
     return {
-        "account": sorted(name for name in mine.accounts if _takes(one, name, cluster)),
-        "qos": sorted(filter(one.qos.takes, qualities)),
+        "account": sorted(name for name in mine.accounts if _takes(partition, name, cluster)),
+        "qos": sorted(filter(partition.qos.takes, qualities)),
     }
 
 
-def _takes(one: Partition, account: str, cluster: Cluster) -> bool:
-    found = checks.refused_by(one, Rights(Wants({"account": account}, {}), cluster))
-    return all(finding.what != "account" for finding in found)
+def _takes(partition: Partition, account: str, cluster: Cluster) -> bool:
+    findings = checks.refused_by(partition, Rights(Wants({"account": account}, {}), cluster))
+    return all(finding.what != "account" for finding in findings)
 
 
 def _feature(kind: _GpuKind, kinds: Sequence[_GpuKind]) -> str:
@@ -235,22 +244,22 @@ def _feature(kind: _GpuKind, kinds: Sequence[_GpuKind]) -> str:
     return next(iter([*telling, *needed]), "")
 
 
-def _time(one: Partition | None, cluster: Cluster) -> int:
+def _time(partition: Partition | None, cluster: Cluster) -> int:
     """Return the longest time limit of a job in seconds, a day at most."""
     walls = [_LONGEST_S]
-    if one is not None and one.max_time_s is not None:
-        walls.append(one.max_time_s)
+    if partition is not None and partition.max_time_s is not None:
+        walls.append(partition.max_time_s)
     name = Rights(Wants({}, {}), cluster).qos
     walls += [qos.max_wall_s for qos in cluster.qos if qos.name == name and qos.max_wall_s]
     return min(walls)
 
 
-def _share(kind: _GpuKind, one: Partition | None) -> dict[str, str | int]:
-    """Return the share of memory and CPUs for one GPU, on the node that has least."""
+def _share(kind: _GpuKind, partition: Partition | None) -> dict[str, str | int]:
+    """Return the memory and CPUs for one GPU, on the node that has least."""
     memory = min(node.memory_mb // count for node, count in kind.nodes)
     cpus = min(node.cpus // count for node, count in kind.nodes)
-    if one is not None:
-        memory = min(memory, one.max_mem_per_node_mb or memory)
-        cpus = min(cpus, one.max_cpus_per_node or cpus)
+    if partition is not None:
+        memory = min(memory, partition.max_mem_per_node_mb or memory)
+        cpus = min(cpus, partition.max_cpus_per_node or cpus)
     text = f"{memory // 1024}G" if memory >= 4096 else f"{memory}M"
     return {"mem": text, "cpus_per_task": max(1, cpus)}

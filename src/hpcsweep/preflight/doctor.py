@@ -1,7 +1,7 @@
-"""Checks this machine, its Python environment and a profile, and says how to fix what is wrong.
+"""Checks this machine, its Python environment and a profile, with advice for each failure.
 
-Nothing here imports torch. With `deep`, another process does, so that a broken installation is a
-finding and not a crash.
+Nothing here imports torch. With `deep`, another process imports it, so that a broken installation
+is a finding and not a crash.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def writable(results: Path) -> Finding:
 
 
 def shared(results: Path) -> Finding:
-    """Say whether compute nodes will see the results, judging by the type of file system."""
+    """Check whether compute nodes will see the results, by the type of file system."""
     folder = _existing(results).resolve()
     kind = _file_system(folder)
     if kind in _IN_MEMORY or folder.is_relative_to("/dev/shm"):  # noqa: S108
@@ -65,7 +65,7 @@ def shared(results: Path) -> Finding:
 def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
     """Check the folders of `--output` and `--error`: if one is missing, a job fails without a log.
 
-    They are relative to the submission's folder, which has a folder `logs`.
+    Relative paths begin at the submission's folder, which has a folder `logs`.
     """
     for key in ("output", "error"):
         folder = Path(wants[key]).expanduser().parent
@@ -123,7 +123,7 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
 
 
 def _properties(profile: Profile) -> Iterator[Finding]:
-    """On a GPU of the profile, write beside it what libcudnn says of the device."""
+    """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
     if not profile.gpu or local_device.local_device() != profile.gpu:
         return
     command = [sys.executable, "-m", _PROPERTIES]
@@ -140,9 +140,9 @@ def _properties(profile: Profile) -> Iterator[Finding]:
 
 
 def _packages(jobs_have_own: bool) -> Iterator[Finding]:  # noqa: FBT001 - of the profile
-    """Report the extras: those that are here in one line, and what each missing one leaves out.
+    """Report the installed extras in one line, and the use of each missing one.
 
-    Jobs with a Python of their own need nothing of this one.
+    Jobs with a Python of their own do not need the extras of this Python.
     """
     of_jobs = {"measure", "nvidia"} if jobs_have_own else set()
     lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
@@ -157,7 +157,7 @@ def _packages(jobs_have_own: bool) -> Iterator[Finding]:  # noqa: FBT001 - of th
 
 
 def _pairing(torch: str, vision: str) -> Finding:
-    """Check torch against the release that torchvision itself asks for."""
+    """Check torch against the release that torchvision requires."""
     wanted = [
         _TORCH_PIN.fullmatch(line) for line in importlib.metadata.requires("torchvision") or ()
     ]
@@ -185,7 +185,7 @@ def _device() -> Finding:
 
 
 def _torch() -> Iterator[Finding]:
-    """Import torch in another process, and report what it finds."""
+    """Import torch in another process, and report its threads and GPU."""
     if lack := extras.lacking("measure"):
         yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
         return
@@ -211,8 +211,8 @@ def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
     yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
     if not profile.own_python and (lack := extras.lacking("measure")):
         do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"
-        told = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
-        yield Finding("warn", "python", told, do, profile.where("python"))
+        detail = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
+        yield Finding("warn", "python", detail, do, profile.where("python"))
     if not profile.in_slurm:
         return
     yield shared(results)

@@ -1,11 +1,11 @@
 """Finds the nodes that can run a profile's jobs: constraint, GRES, node lists, memory, CPUs; pure.
 
-Names are checked one by one, so that the complaint about a misspelt one names the nearest. Then the
-keys narrow the nodes down, one after the other; the complaint is about the key that leaves none.
+Names are checked one by one, so that the complaint about a misspelt name has the nearest one. Then
+the keys narrow the nodes down one by one; the complaint is about the key that leaves none.
 
-Of `sbatch --constraint`, ``a&b`` and ``a,b`` ask for both features, ``a|b`` for one of them. Slurm
-evaluates them from left to right, with parentheses. In ``[a|b]`` all nodes of the job have the same
-feature. ``a*2`` asks for two such nodes: then a node with any of the features may be part of it.
+In `sbatch --constraint`, ``a&b`` and ``a,b`` require both features, ``a|b`` one of them. Slurm
+evaluates them from left to right, with parentheses. With ``[a|b]`` all nodes of the job have the
+same feature. ``a*2`` requires two such nodes: a node with any of the features may be one of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _CLOSED_BY: Final = {"(": ")", "[": "]"}
 
 
 def _feature_names(expression: str) -> tuple[str, ...]:
-    """Return the features, each once, in order."""
+    """Return the distinct features in an expression, in order."""
     return tuple(dict.fromkeys(_NAME.findall(_COUNT.sub("", expression))))
 
 
 def _renamed(expression: str, name: str, new: str) -> str:
     """Return the expression with one feature renamed."""
-    return _NAME.sub(lambda found: new if found[0] == name else found[0], expression)
+    return _NAME.sub(lambda match: new if match[0] == name else match[0], expression)
 
 
 def _fits(expression: str, features: Collection[str]) -> bool:
@@ -51,7 +51,7 @@ def _fits(expression: str, features: Collection[str]) -> bool:
 
 
 def _sequence(tokens: Iterator[str], features: Collection[str], end: str) -> bool:
-    """Evaluate from left to right up to a closing bracket, or to the end."""
+    """Evaluate tokens from left to right up to the closing bracket `end`, or to the end."""
     value = _operand(next(tokens, ""), tokens, features)
     for token in tokens:
         if token == end:
@@ -83,7 +83,7 @@ Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
 
 @dataclass(frozen=True)
 class Narrowing:
-    """One key that narrows the nodes down, and what it asks for."""
+    """A key of the profile that narrows the nodes down, its value, and a test for nodes."""
 
     key: str
     label: str
@@ -93,7 +93,7 @@ class Narrowing:
 def examine(
     wants: Wants, partitions: Sequence[str], nodes: Sequence[Node], hostnames: Hostnames
 ) -> Iterator[Finding]:
-    """Yield the findings about nodes; `partitions` are those that are asked for and exist."""
+    """Yield the findings about nodes; `partitions` are the profile's that exist."""
     lists = {key: hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
     wrong = [
         *_constraint(wants, nodes),
@@ -125,20 +125,20 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     text = wants["constraint"]
     if not text:
         return
-    known = {feature for node in nodes for feature in node.features}
-    wrong = [name for name in _feature_names(text) if name not in known]
+    features = {feature for node in nodes for feature in node.features}
+    wrong = [name for name in _feature_names(text) if name not in features]
     for name in wrong:
         new = _renamed(text, name, "{}")
-        yield wants.unknown("constraint", name, known, new, kind="feature")
+        yield wants.unknown("constraint", name, features, new, kind="feature")
     try:
-        _fits(text, known)
+        _fits(text, features)
     except ValueError as error:
         place = wants.places.get("constraint", "")
         yield Finding("warn", "constraint", f"hpcsweep cannot read '{text}'", str(error), place)
 
 
 def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Check name, then type, then count of a generic resource."""
+    """Check the name, then the type, then the count of a generic resource."""
     have = [gres for node in nodes for gres in node.gres]
     named = [gres for gres in have if gres.name == wish.name]
     kinds = {gres.type for gres in named if gres.type}
@@ -161,7 +161,7 @@ def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _count(node: Node, wish: Gres) -> int:
-    """Return how many of a generic resource a node has, of any type if none is wanted."""
+    """Return a node's count of a generic resource, of any type if none is wanted."""
     return sum(
         gres.count for gres in node.gres if gres.name == wish.name and wish.type in {"", gres.type}
     )
@@ -173,11 +173,11 @@ def _node_names(
     if isinstance(names, CouldNotAsk):
         yield Finding("warn", key, f"not checked: {names}", where=wants.places.get(key, ""))
         return
-    known = {node.name for node in nodes}
+    existing = {node.name for node in nodes}
     for name in names:
-        if name not in known:
+        if name not in existing:
             new = wants[key].replace(name, "{}")  # not if it is part of `node[1-9]`
-            yield wants.unknown(key, name, known, new if "{}" in new else "{}", kind="node")
+            yield wants.unknown(key, name, existing, new if "{}" in new else "{}", kind="node")
     if key == "nodelist" and len(names) > wants.nodes:
         detail = f"names {len(names)} nodes, and a job gets all of them; `nodes` is {wants.nodes}"
         do = "name one node, or choose nodes by `constraint` or `exclude`"
@@ -216,7 +216,7 @@ def _nothing_left(
     left: Sequence[Node],
     nodes: Sequence[Node],
 ) -> Finding:
-    """Return which key left no node, which nodes have it, and what to change."""
+    """Return a complaint about the key that left no node: which nodes fit it, what to change."""
     step, before = steps[position], steps[:position]
     if step.key in {"mem", "cpus_per_task"}:
         return _too_much(wants, step.key, before, left)
@@ -237,7 +237,7 @@ def _nothing_left(
 
 
 def _has_instead(key: str, nodes: Iterable[Node]) -> str:
-    """Say what nodes have instead of what a key asks for."""
+    """Return the features or resources that nodes have instead of the wanted ones."""
     if key == "constraint":
         return f", with {listed(name for node in nodes for name in node.features)}"
     if key == "gres":
@@ -252,7 +252,7 @@ def _smallest(held: Counter[str], nodes: Sequence[Node]) -> str:
 
 
 def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequence[Node]) -> Finding:
-    """Return that too much is asked for, and the most that a matching node has."""
+    """Return a complaint about too much memory or CPUs, with the most that a node has."""
     among = f" with {', '.join(step.label for step in before)}" if before else ""
     if key == "mem":
         most = f"{max(node.memory_mb for node in left)}M"
@@ -264,12 +264,12 @@ def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequenc
 
 
 def _state(left: Sequence[Node], total: int, steps: Sequence[Narrowing]) -> Finding:
-    """Return how many nodes match, and their states."""
+    """Return a finding with the number of matching nodes, and their states."""
     states = Counter(node.state if node.responds else f"{node.state}*" for node in left)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     wanted = ", ".join(step.label for step in steps) or "anything"
     names = listed(node.name for node in left)
-    detail = f"{len(left)} of {total} match {wanted}: {told} ({names})"
+    detail = f"{len(left)} of {total} match {wanted}: {counts} ({names})"
     if any(node.usable for node in left):
         return Finding("ok", "nodes", detail)
     reasons = listed(f"{node.name}: {node.reason or 'no reason given'}" for node in left)

@@ -1,6 +1,6 @@
-"""What a profile asks of Slurm, as sbatch reads it, and what a check finds about that.
+"""The sbatch options of a profile, and the findings of checks.
 
-Keys of the profile are overridden by its `sbatch_options`.
+A profile's `sbatch_options` override its keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN: Final = 8  # names in one line
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check, and how to fix what it found."""
+    """The result of one check, and how to fix it."""
 
     level: Level  # none: an option that is not installed; fail: cannot work as it is
     what: str  # what was checked, such as a key of the profile
@@ -90,11 +90,11 @@ class Wants:
         return Finding("fail", key, detail, do, self.places.get(key, ""))
 
     def unknown(
-        self, key: str, name: str, known: Collection[str], text: str = "{}", *, kind: str = ""
+        self, key: str, name: str, existing: Collection[str], text: str = "{}", *, kind: str = ""
     ) -> Finding:
-        """Return that a name does not exist, and what to write: `text`, with a name for ``{}``."""
-        near, have = nearest(name, known), f"there are: {listed(known)}"
-        detail = f"no {kind or key} '{name}' on this cluster{suggest(name, known)}"
+        """Return a failure for a missing name; its advice is `text` with the nearest for ``{}``."""
+        near, have = nearest(name, existing), f"there are: {listed(existing)}"
+        detail = f"no {kind or key} '{name}' on this cluster{suggest(name, existing)}"
         if not near:
             return self.complaint(key, detail, have)
         return self.complaint(
@@ -103,25 +103,25 @@ class Wants:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Return the partitions, any of which will do."""
+        """The partitions, of which Slurm chooses one."""
         return _words(self["partition"])
 
     @property
     def gres(self) -> tuple[Gres, ...]:
-        """Return the generic resources of one node."""
+        """The generic resources of one node."""
         gpus = [f"gpu:{text}" for text in _words(self["gpus_per_node"])]
         words = [re.sub("^gres[:/]", "", word) for word in (*_words(self["gres"]), *gpus)]
         return tuple(_wish(word) for word in words if word.lower() != "none")
 
     @property
     def time_s(self) -> int | None:
-        """Return the time limit in seconds, rounded up to minutes as Slurm does."""
+        """Time limit in seconds, rounded up to minutes like Slurm's."""
         seconds = duration(self["time"])
         return None if seconds is None else -(-seconds // 60) * 60
 
     @property
     def mem_mb(self) -> int | None:
-        """Return the memory of one node in MiB; 0 means all of it."""
+        """Memory of one node in MiB; 0 means all of it."""
         text = self["mem"]
         try:
             return units.megabytes(f"{text}M" if text.isdecimal() and text != "0" else text)
@@ -134,13 +134,13 @@ class Wants:
 
     @property
     def nodes(self) -> int:
-        """Return the smallest number of nodes that is asked for."""
+        """Smallest number of nodes that the job accepts."""
         least = re.match(r"\d+", self["nodes"])
         return int(least[0]) if least else 1
 
 
 def of(profile: Profile) -> Wants:
-    """Return what a profile asks for."""
+    """Return the sbatch options of a profile."""
     own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
     values = {key: str(value) for key, value in own.items() if value is not None}
     places = {key: profile.where(key) for key in own}

@@ -1,4 +1,4 @@
-"""Talks to Slurm; nothing else in hpcsweep runs Slurm's programs.
+"""Runs Slurm's programs and parses their output; no other package runs them.
 
 `call` runs one program in bounded time, `ids` reads job ids, `sbatch` submits, `jobs` asks for the
 states of jobs and cancels them, `site` asks for configuration, nodes, partitions, QOS and accounts.

@@ -24,15 +24,12 @@ from hpcsweep import units
 from hpcsweep.slurm.ids import parse_id
 from hpcsweep.text import cut
 
-_DIGITS: Final = 18  # what has more is no number of anything
+_DIGITS: Final = 18  # of the longest number that is plausible
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
 
 def rows(text: str, fields: int, optional: int = 0) -> list[list[str]]:
-    """Split lines at the separator; lines with fewer fields are not part of the answer.
-
-    So many of the last fields may be missing.
-    """
+    """Split lines at the separator; skip lines that lack more than the last `optional` fields."""
     split = (line.split(SEPARATOR, fields - 1) for line in text.split("\n"))
     whole = (row + [""] * (fields - len(row)) for row in split if len(row) >= fields - optional)
     return [[field.strip() for field in row] for row in whole]
@@ -55,14 +52,14 @@ def moment(text: str) -> datetime | None:
 
 def number(text: str | None) -> int | None:
     """Read the number at the start of a setting (``300 sec``); None for `UNLIMITED` and others."""
-    found = re.match(r"\d+", text or "", re.ASCII)
-    return int(found[0]) if found and len(found[0]) <= _DIGITS else None
+    match = re.match(r"\d+", text or "", re.ASCII)
+    return int(match[0]) if match and len(match[0]) <= _DIGITS else None
 
 
 def amount(text: str) -> int | None:
     """Read a count of generic resources, such as ``2`` or ``4K``; None for other text."""
-    found = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.upper(), re.ASCII)
-    return int(found[1]) * 1024 ** " KMGT".index(found[2] or " ") if found else None
+    match = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.upper(), re.ASCII)
+    return int(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else None
 
 
 def duration(text: str) -> int | None:
@@ -75,7 +72,7 @@ def duration(text: str) -> int | None:
 
 _LOGGER: Final = logging.getLogger(__name__)
 TIMEOUT: Final = 10.0  # seconds for a question
-_SHOWN: Final = 500  # characters of what a program says
+_SHOWN: Final = 500  # characters of a program's message
 
 
 class Silence(Enum):
@@ -104,7 +101,7 @@ class CouldNotAsk:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a program printed; `code` is None if it was killed because it took too long."""
+    """The output of a program; `code` is None if it was killed after its time limit."""
 
     code: int | None
     out: str
@@ -170,7 +167,7 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
-    """Wait so many seconds for the end of a program, which keeps running after that."""
+    """Wait at most `seconds` for the end of a program, which may run on after that."""
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -190,7 +187,7 @@ def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | Co
 
 @dataclass(frozen=True)
 class Listing:
-    """The rows of an answer; `whole`: neither torn nor with complaints."""
+    """The rows of an answer; `whole` if it is neither torn nor mixed with complaints."""
 
     rows: Sequence[Sequence[str]]
     whole: bool = True
@@ -199,7 +196,7 @@ class Listing:
 def ask_for_rows(
     *command: str, fields: int, optional: int = 0, timeout: float, harmless: str = ""
 ) -> Listing | CouldNotAsk:
-    """Return the rows of jobs that a program prints; noise without a row is no answer.
+    """Return the rows of jobs that a program prints; text without a row is no answer.
 
     An error that contains `harmless` is an answer without rows.
     """
@@ -208,11 +205,11 @@ def ask_for_rows(
         return reply
     if reply.code and harmless and harmless in reply.err:
         return Listing([])
-    found = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
-    said, complaint = _HEADING.sub("", reply.out), reply.err.strip()
-    if reply.code != 0 or (not found and (complaint or said.strip())):
+    listed = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
+    printed, complaint = _HEADING.sub("", reply.out), reply.err.strip()
+    if reply.code != 0 or (not listed and (complaint or printed.strip())):
         return cause(command[0], reply, timeout)
-    return Listing(found, whole=not complaint and (not said or said.endswith("\n")))
+    return Listing(listed, whole=not complaint and (not printed or printed.endswith("\n")))
 
 
 def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
@@ -221,15 +218,15 @@ def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
         if re.search(pattern, reply.err):
             return CouldNotAsk(program, why, text)
     if reply.code is None:
-        said = _said(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {timeout:g} s; {said}")
-    said = _said(program, reply) or f"exit code {reply.code}"
+        message = _message(program, reply) or "`scontrol ping` says whether slurmctld is up"
+        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {timeout:g} s; {message}")
+    message = _message(program, reply) or f"exit code {reply.code}"
     if reply.code == 0 and not reply.err.strip():
-        said = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
-    return CouldNotAsk(program, Silence.FAILED, said)
+        message = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
+    return CouldNotAsk(program, Silence.FAILED, message)
 
 
-def _said(program: str, reply: Reply) -> str:
+def _message(program: str, reply: Reply) -> str:
     return cut(re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err)), _SHOWN)
 
 
@@ -251,12 +248,12 @@ def environment(program: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     if program == "sbatch":
         return kept
-    if program in {"squeue", "sacct", "scancel"}:  # a job's id says where it is not on this cluster
+    if program in {"squeue", "sacct", "scancel"}:  # ids of other clusters' jobs name the cluster
         kept.pop("SLURM_CLUSTERS", "")
-    return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: do not cut lists of tasks short
+    return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: whole lists of tasks
 
 
 def decoded(raw: bytes | str | None) -> str:
-    """Decode output; a name may be in another encoding, and never holds what no argument can."""
+    """Decode output; names may have another encoding. NUL, which no argument can hold, goes."""
     text = raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

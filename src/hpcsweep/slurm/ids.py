@@ -69,16 +69,16 @@ class JobId:
 def parse_id(text: str) -> JobId:
     """Read a job id; other text is kept, with `job` None."""
     text = text.strip()
-    found = _FORM.fullmatch(text)
-    if not found:
+    match = _FORM.fullmatch(text)
+    if not match:
         return JobId(text)
-    ranges = filter(None, map(_RANGE.fullmatch, (found["tasks"] or "").split(",")))
+    ranges = filter(None, map(_RANGE.fullmatch, (match["tasks"] or "").split(",")))
     return JobId(
         text,
-        int(found["job"]),
-        int(found["task"]) if found["task"] else None,
+        int(match["job"]),
+        int(match["task"]) if match["task"] else None,
         tuple(map(_range, ranges)),
-        found["cluster"] or "",
+        match["cluster"] or "",
     )
 
 
@@ -90,6 +90,6 @@ def task_list(tasks: Iterable[int]) -> str:
     return ",".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
 
 
-def _range(found: re.Match[str]) -> range:
-    first, last, step = found.groups()
+def _range(match: re.Match[str]) -> range:
+    first, last, step = match.groups()
     return range(int(first), int(last or first) + 1, int(step or 1))

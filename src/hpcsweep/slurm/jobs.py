@@ -2,8 +2,8 @@
 
 squeue lists jobs that are alive (and those that ended within MinJobAge); sacct lists past jobs,
 some seconds late. Both give one row per array task. `survey` asks both at once and merges the
-answers. A task that neither lists may still be on its way into the accounts, was cancelled while it
-waited, which leaves no trace anywhere (Slurm 22.05), or is hidden from this user.
+answers. A task in neither list may still be on its way into the accounts, was cancelled while it
+waited (which leaves no trace in Slurm 22.05), or is hidden from this user.
 
 `STATES` has every state of the manuals of squeue and sacct and of the page "Job State Codes",
 releases 17.11 to 25.11. A state that a later release adds is shown by its name and counts as not
@@ -70,7 +70,7 @@ class State:
 
     @property
     def over(self) -> bool:
-        """Say whether the attempt is over; in an unknown state it is not."""
+        """Whether the attempt is over; in an unknown state it is not."""
         return self.meaning in _OVER
 
 
@@ -116,8 +116,8 @@ def state_of(text: str) -> State:
     """Return the state of a printed name, long or short; an unknown one keeps its name."""
     text = text.strip()
     word = _WORD.match(text)
-    known = _BY_NAME.get(word[0].upper()) if word else None
-    return known or State(text, text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
+    state = _BY_NAME.get(word[0].upper()) if word else None
+    return state or State(text, text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
 
 
 _IN_VAIN: Final = {
@@ -165,7 +165,7 @@ _ARRAY: Final = re.compile(r"\bArrayJobId=(\d+) ArrayTaskId=(\S+)")
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """What squeue or sacct says about one job or one array task."""
+    """The state of one job or array task, from squeue, sacct or scontrol."""
 
     id: JobId
     state: State
@@ -176,7 +176,7 @@ class JobState:
     started: datetime | None = None
     ended: datetime | None = None
     exit_code: int | None = None  # sacct only
-    folder: str = ""  # that it works in, if told
+    folder: str = ""  # its working folder, if Slurm prints it
 
 
 @dataclass(frozen=True)
@@ -186,15 +186,15 @@ class Survey:
     jobs: dict[tuple[int | None, int | None], JobState]
     unanswered: tuple[CouldNotAsk, ...]
     attempts: tuple[JobState, ...] = ()  # by sacct, oldest first
-    whole: bool = True  # a task that is not in `jobs` is in neither list
+    whole: bool = True  # both answered in full, so tasks not in `jobs` are in neither list
 
 
 def queue(
     job_ids: Iterable[JobId | str] | None = None, *, timeout: float = TIMEOUT
 ) -> list[JobState] | CouldNotAsk:
-    """Return what the queue holds of these jobs, or by default of this user.
+    """Return the queue's entries for these jobs, or by default for this user.
 
-    Jobs that Slurm does not know (any more) are not in the list.
+    Jobs that Slurm does not know, or no longer knows, are not in the list.
     """
     ids = _parsed(job_ids or ())
     if job_ids is not None and not _bases(ids):
@@ -202,8 +202,8 @@ def queue(
     answer = _queue(ids, timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    found = _read_all("squeue", answer)
-    return found if job_ids is None else _asked_for(found, ids)
+    jobs = _read_all("squeue", answer)
+    return jobs if job_ids is None else _asked_for(jobs, ids)
 
 
 def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
@@ -218,23 +218,23 @@ def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
 
 
 def working_folders(*, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
-    """Return the folder in which each job or array of this user works, by its number.
+    """Return the working folder of each job or array of this user, by its number.
 
-    An empty queue is believed where slurmctld says so to scontrol, too.
+    squeue's answer is completed by that of scontrol.
     """
     options = ["-h", "-t", "all", f"--user={os.getuid()}", "-o", _FOLDER]
     answer = ask_for_rows("squeue", *options, fields=2, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    found = {int(job): folder for job, folder in answer.rows if job.isdecimal()}
+    folders = {int(job): folder for job, folder in answer.rows if job.isdecimal()}
     also = _shown("", timeout)
     if isinstance(also, CouldNotAsk):
         return also
-    return {job.id.job or 0: job.folder for job in also} | found
+    return {job.id.job or 0: job.folder for job in also} | folders
 
 
 def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | CouldNotAsk:
-    """Return the tasks of an array that slurmctld knows and that are not over, by scontrol."""
+    """Return the tasks of an array that are not over, by scontrol."""
     shown = _shown(job, timeout)
     if isinstance(shown, CouldNotAsk):
         return shown
@@ -242,7 +242,7 @@ def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | Cou
 
 
 def _shown(job: str, timeout: float) -> list[JobState] | CouldNotAsk:
-    """Return the jobs that `scontrol show job` shows: one by its id, or all that there are."""
+    """Return the tasks that `scontrol show job` lists, of one job or (empty) of all jobs."""
     chosen = [job] if job else []
     reply = run(["scontrol", "--all", "--oneliner", "show", "job", *chosen], timeout)
     if isinstance(reply, CouldNotAsk):
@@ -250,18 +250,18 @@ def _shown(job: str, timeout: float) -> list[JobState] | CouldNotAsk:
     none = "No jobs in the system" in reply.out
     if none or (reply.code and _UNKNOWN in reply.err):
         return []
-    found = [job for line in reply.out.splitlines() for job in _read_shown(line)]
-    return found or cause("scontrol", reply, timeout)
+    jobs = [job for line in reply.out.splitlines() for job in _read_shown(line)]
+    return jobs or cause("scontrol", reply, timeout)
 
 
 def _read_shown(line: str) -> Iterator[JobState]:
-    """Yield the tasks that a line of `scontrol show job` is about."""
+    """Yield the tasks in a line of `scontrol show job`."""
     job, array, place = _JOB.match(line), _ARRAY.search(line), _PLACE.search(line)
     if job and place:
         text = f"{array[1]}_[{array[2]}]" if array else job[1]
         folder = place[2].partition(" StdErr=")[0]
-        for one in islice(parse_id(text).expand(), _MOST_TASKS):
-            yield JobState(id=one, state=state_of(place[1]), source="scontrol", folder=folder)
+        for task in islice(parse_id(text).expand(), _MOST_TASKS):
+            yield JobState(id=task, state=state_of(place[1]), source="scontrol", folder=folder)
 
 
 def attempts(
@@ -269,8 +269,8 @@ def attempts(
 ) -> list[JobState] | CouldNotAsk:
     """Return every attempt of each task of these jobs, all submitted after `since`, oldest first.
 
-    Earlier attempts of requeued tasks are in the list, too. The accounts lag: a job that has just
-    ended may be running here, or be missing.
+    The list has earlier attempts of requeued tasks. The accounts lag: a job that has just ended may
+    still be running in the list, or be missing.
     """
     ids = _parsed(job_ids)
     answer = _accounts(ids, since, timeout) if _bases(ids) else Listing([])
@@ -294,7 +294,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     """Ask squeue and sacct at the same time and keep the better answer for each task.
 
     squeue wins, since the accounts lag, unless both say that the task is over. The accounts also
-    list earlier attempts: they say which node broke one.
+    list earlier attempts, with the nodes that broke them.
     """
     ids = _parsed(job_ids)
     if not _bases(ids):
@@ -354,23 +354,25 @@ def _age(job: JobState) -> tuple[float, float]:
 def _read(source: str, row: Sequence[str]) -> list[JobState]:
     """Read a row of squeue, or of sacct, where one row holds all waiting tasks of an array."""
     job, state, reason, nodes, submitted, started, ended, *code, folder = row
-    known = state_of(state)
-    waits = known.meaning in {Meaning.PENDING, Meaning.REQUEUED}
-    told = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
+    meaning = state_of(state)
+    waits = meaning.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+    counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
     return [
         JobState(
-            id=one,
-            state=known,
+            id=task,
+            state=meaning,
             source=source,
-            reason=reason if told else "",
+            reason=reason if counts else "",
             nodes="" if nodes == "None assigned" else nodes,
             submitted=moment(submitted),
             started=None if waits else moment(started),  # before, squeue has a forecast
-            ended=moment(ended) if known.over else None,  # before, it is the end of the time limit
+            ended=moment(ended)
+            if meaning.over
+            else None,  # before, it is the end of the time limit
             exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
             folder=folder,
         )
-        for one in islice(parse_id(job).expand(), _MOST_TASKS)
+        for task in islice(parse_id(job).expand(), _MOST_TASKS)
     ]
 
 
@@ -378,10 +380,10 @@ def _read_all(source: str, answer: Listing) -> list[JobState]:
     return [job for row in answer.rows for job in _read(source, row)]
 
 
-def _asked_for(found: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
-    """Keep the jobs that were asked for, and add the name of their cluster."""
+def _asked_for(jobs: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
+    """Return those jobs that have one of `ids`, with the name of their cluster."""
     clusters = {job.job: job.cluster for job in ids}
-    mine = [job for job in found if job.id.job in clusters]
+    mine = [job for job in jobs if job.id.job in clusters]
     if not any(clusters.values()):
         return mine
     return [replace(job, id=replace(job.id, cluster=clusters[job.id.job])) for job in mine]
@@ -392,7 +394,7 @@ def _parsed(job_ids: Iterable[JobId | str]) -> list[JobId]:
 
 
 def _bases(ids: Iterable[JobId]) -> list[str]:
-    """Return the numbers of jobs, each once; a number stands for all tasks of an array."""
+    """Return the distinct numbers of jobs; a number stands for all tasks of an array."""
     return list(dict.fromkeys(str(job.job) for job in ids if job.job is not None))
 
 

@@ -1,4 +1,4 @@
-"""Submits scripts, or asks whether sbatch would accept them, and types what it refuses.
+"""Submits scripts, or asks whether sbatch would accept them; turns refusals into typed errors.
 
 ::
 
@@ -48,12 +48,12 @@ def maybe_accepted(error: Exception) -> bool:
     return isinstance(error, Unanswered) and error.maybe_accepted
 
 
-_SAID: Final = 500  # characters of what Slurm says
+_LONGEST: Final = 500  # characters of Slurm's message
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
 _UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")
 _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
-# What sbatch prints, the key of the profile to change, what to do. The first match counts.
+# Message of sbatch, key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
     (UNCONFIGURED, "", NO_CONF),
     (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
@@ -88,38 +88,37 @@ _TABLE: Final = (
 
 
 def refusal(printed: str, script: str) -> SchedulerError:
-    """Turn what sbatch printed into the error to raise."""
-    said = _said(printed)
+    """Turn sbatch's message into the error to raise."""
+    message = _message(printed)
     later = "run the same command again later to send the rest"
     if BUSY.search(printed):
         text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
         return LimitReached(text, "MaxJobCount")
     if limit := _LIMIT.search(printed):
-        text = (
-            f"{script}: your limit on jobs in the system is reached ({limit[0][:_SAID]}); {later}"
-        )
-        return LimitReached(text, limit[0][:_SAID])
+        name = limit[0][:_LONGEST]
+        text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
+        return LimitReached(text, name)
     if _UNREACHABLE.search(printed):
         maybe = "timed out" in printed
-        return Unanswered(f"{script}: {said}; try again later", maybe_accepted=maybe)
+        return Unanswered(f"{script}: {message}; try again later", maybe_accepted=maybe)
     option, advice = _blame(printed)
     key = f" (`{option}`)" if option else ""
-    return Rejected(f"{script}: sbatch refuses{key}: {said}\n{advice}")
+    return Rejected(f"{script}: sbatch refuses{key}: {message}\n{advice}")
 
 
 def _blame(printed: str) -> tuple[str, str]:
     for pattern, option, advice in _TABLE:
-        if found := re.search(pattern, printed):
-            return found.groupdict().get("option", option).replace("-", "_"), advice
+        if match := re.search(pattern, printed):
+            return match.groupdict().get("option", option).replace("-", "_"), advice
     return "", "this is Slurm's own message; `hpcsweep doctor` checks the profile"
 
 
-def _said(printed: str) -> str:
+def _message(printed: str) -> str:
     """Return Slurm's message in one line, without the names of programs."""
     noise = r"^(?:sbatch: |error: |allocation failure: |Batch job submission failed: )+"
     lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
-    told = [line for line in lines if line and not line.startswith('Try "')]
-    return cut("; ".join(dict.fromkeys(told)), _SAID) or "no reason given"
+    messages = [line for line in lines if line and not line.startswith('Try "')]
+    return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
 
 
 SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
@@ -129,7 +128,7 @@ RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for
 
 @dataclass(frozen=True)
 class Expectation:
-    """Where a script would run, by `sbatch --test-only`."""
+    """The nodes and partition on which a script would run, by `sbatch --test-only`."""
 
     nodes: str
     partition: str
@@ -188,8 +187,8 @@ def would_accept(
         if refused is None or isinstance(refused, Unanswered):
             return call.cause("sbatch", reply, timeout)
         raise refused
-    found = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
-    return Expectation(*(found.groups() if found else ("", "")))
+    match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
+    return Expectation(*(match.groups() if match else ("", "")))
 
 
 def _patiently(command: list[str], timeout: float, patience: float) -> Reply | CouldNotAsk:

@@ -67,7 +67,7 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """Say whether a job can start on it, now or when it is free."""
+        """Whether a job can start on it, now or when it is free."""
         return self.responds and self.state in _USABLE
 
 
@@ -112,7 +112,7 @@ class Qos:
 
 @dataclass(frozen=True)
 class Association:
-    """What a user may do under one account, and in one partition if one is given."""
+    """A user's QOS and time limit under one account, and in one partition if one is given."""
 
     account: str
     partition: str
@@ -132,25 +132,25 @@ def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """The cluster that this machine's commands reach, and who asks; empty where it is not known."""
+    """The cluster that this machine's commands reach, and this user; empty if unknown."""
 
     cluster: str = ""
     controller: str = ""
     user: str = ""
 
     def differs(self, other: Here) -> bool:
-        """Say whether the two are known to be different clusters."""
+        """Say whether the two are surely different clusters."""
         pairs = ((self.cluster, other.cluster), (self.controller, other.controller))
-        return any(one and two and one != two for one, two in pairs)
+        return any(own and its and own != its for own, its in pairs)
 
 
 def here(*, timeout: float = TIMEOUT) -> Here:
     """Return the cluster that commands reach by default, and this user."""
-    asked = config(timeout=timeout)
-    told = {} if isinstance(asked, CouldNotAsk) else asked
-    host = told.get("SlurmctldHost[0]") or told.get("ControlMachine", "")
-    controller = f"{host.partition('(')[0]}:{told.get('SlurmctldPort', '')}" if host else ""
-    cluster = told.get("ClusterName", "")
+    answer = config(timeout=timeout)
+    settings = {} if isinstance(answer, CouldNotAsk) else answer
+    host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
+    controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""
+    cluster = settings.get("ClusterName", "")
     return Here(cluster=cluster, controller=controller, user=_user_name())
 
 
@@ -159,10 +159,10 @@ def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
     answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    found: dict[str, list[list[str]]] = {}
+    rows_by_node: dict[str, list[list[str]]] = {}
     for row in rows(answer, _NODE.count(SEPARATOR) + 1):
-        found.setdefault(row[0], []).append(row)
-    return [_node(name, listed) for name, listed in found.items()]
+        rows_by_node.setdefault(row[0], []).append(row)
+    return [_node(name, listed) for name, listed in rows_by_node.items()]
 
 
 def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
@@ -174,7 +174,7 @@ def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
 
 
 def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
-    """Return every QOS; some sites do not let users ask."""
+    """Return every QOS; some sites deny the question."""
     answer = _sacctmgr("qos", ("Name", "MaxWall", "Flags"), timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -195,7 +195,7 @@ def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Associa
 
 
 def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
-    """Return the account of this user's jobs that name none; empty if unknown."""
+    """Return the default account of this user; empty if unknown."""
     answer = _sacctmgr("user", ("User", "DefaultAccount"), _user_name(), timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -203,7 +203,7 @@ def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
 
 
 def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
-    """Return the parent of every account: the lists of partitions may hold for children."""
+    """Return the parent of every account, since partitions' lists may hold for children."""
     chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
     answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
@@ -249,8 +249,8 @@ def _partition(line: str) -> Partition:
     )
 
 
-def _admission(settings: Mapping[str, str], of: str) -> Admission:
-    allow, deny = (_names(settings.get(f"{word}{of}", "")) for word in ("Allow", "Deny"))
+def _admission(settings: Mapping[str, str], what: str) -> Admission:
+    allow, deny = (_names(settings.get(f"{word}{what}", "")) for word in ("Allow", "Deny"))
     return Admission(allow, deny)
 
 
@@ -279,17 +279,12 @@ def _user_name() -> str:
         return str(os.getuid())
 
 
-_SILENT: Final = (
-    Silence.ABSENT,
-    Silence.DOWN,
-    Silence.NO_ANSWER,
-    Silence.UNCONFIGURED,
-)
+_SILENT: Final = (Silence.ABSENT, Silence.DOWN, Silence.NO_ANSWER, Silence.UNCONFIGURED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What a cluster answered. A field without an answer is empty; `unanswered` says why."""
+    """A cluster's configuration. A field without an answer is empty; `unanswered` says why."""
 
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: Sequence[Partition] = ()
@@ -303,11 +298,11 @@ class Cluster:
 
 
 def describe(*, timeout: float = TIMEOUT) -> Cluster:
-    """Ask everything; all of it takes no longer than `timeout` seconds."""
+    """Ask all questions, within `timeout` seconds in all."""
     until = time.monotonic() + timeout
     settings = _down(timeout) or config(timeout=timeout)
     if isinstance(settings, CouldNotAsk) and settings.why in _SILENT:  # others would time out, too
-        return Cluster(unanswered={one.name: settings for one in fields(Cluster)})
+        return Cluster(unanswered={item.name: settings for item in fields(Cluster)})
     name = "" if isinstance(settings, CouldNotAsk) else settings.get("ClusterName", "")
     left = max(0.1, until - time.monotonic())
     with ThreadPoolExecutor() as pool:  # each of them waits for another program
@@ -319,14 +314,14 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
             "default_account": pool.submit(default_account, timeout=left),
             "parent_accounts": pool.submit(parent_accounts, name, timeout=left),
         }
-    answers = {"config": settings, **{key: one.result() for key, one in pending.items()}}
+    answers = {"config": settings, **{key: item.result() for key, item in pending.items()}}
     unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
-    told = {key: answer for key, answer in answers.items() if key not in unanswered}
-    return Cluster(**told, groups=frozenset(_groups()), unanswered=unanswered)
+    answered = {key: answer for key, answer in answers.items() if key not in unanswered}
+    return Cluster(**answered, groups=frozenset(_groups()), unanswered=unanswered)
 
 
 def _down(timeout: float) -> CouldNotAsk | None:
-    """Say whether no controller is up: `scontrol ping` fails at once, other questions in 19 s."""
+    """Return why no controller is up; `scontrol ping` fails at once, other questions in 19 s."""
     reply = run(["scontrol", "ping"], timeout)
     if isinstance(reply, CouldNotAsk) or reply.code is None:
         return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
