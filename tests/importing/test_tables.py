@@ -104,8 +104,8 @@ def test_a_table_of_hpcsweep_is_refused_with_the_folder_to_import(tmp_path, name
 )
 def test_only_regular_files_are_read_and_what_else_is_there_is_told(tmp_path, make, kind):
     """Given directly, or beside tables: nothing hangs, and nothing is read from elsewhere."""
-    oldtables.folder(tmp_path / "tables", [("VGG16", "gemm", "V100")], (64,), layers=2)
-    rows = oldtables.network_rows("ResNet18", "gemm", "V100", (64,), 2)
+    oldtables.folder(tmp_path / "tables", [("OldNet", "gemm", "V100")], (64,), layers=2)
+    rows = oldtables.network_rows("OldNet2", "gemm", "V100", (64,), 2)
     oldtables.write(tmp_path / "else.csv", oldtables.NETWORKS, rows)
     odd = tmp_path / "tables" / "a_overall.csv"
     try:

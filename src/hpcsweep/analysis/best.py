@@ -83,30 +83,11 @@ class Best:
 
     def sweep_file(self) -> str:
         """Return a sweep that measures every map beside the default."""
-        chosen = {
-            name: json.dumps({**found, "default": self.default})
-            for name, found in self.maps.items()
-            if found
-        }
-        first: dict[str, str] = {}  # of equal maps, the name of the first
-        for name, text in chosen.items():
-            first.setdefault(text, name)
-        maps = [f"  {name}: &{name} {text}" for text, name in first.items()]
-        points = []
-        for name, axes in self.axes.items():
-            cells = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
-            asked = [self.default, *([f"*{first[chosen[name]]} "] if name in chosen else [])]
-            points += [f"  - {{{', '.join([*cells, f'algorithm: {one}'])}}}" for one in asked]
-        return "\n".join([
-            f"# The fastest algorithm of each convolution of {self.run.name}, beyond the noise.",
-            f"# A layer that a map does not name keeps {self.default}.",
-            f"name: {self.run.name}_best",
-            "workload: inference",
-            *(["maps:", *maps] if maps else []),
-            "include:",
-            *points,
-            "",
-        ])  # fmt: skip
+        head = (
+            f"The fastest algorithm of each convolution of {self.run.name}, beyond the noise.",
+            f"A layer that a map does not name keeps {self.default}.",
+        )
+        return sweep_file(head, f"{self.run.name}_best", self.default, self.maps, self.axes)
 
     def _summary(self) -> list[str]:
         chosen = pd.Series([name for found in self.maps.values() for name in found.values()])
@@ -114,6 +95,45 @@ class Best:
             return [f"no layer has an algorithm that beats {self.default} beyond the noise"]
         tally = ", ".join(f"{name} {number}" for name, number in chosen.value_counts().items())
         return [f"layers that change: {tally}; the others keep {self.default}"]
+
+
+def sweep_file(
+    head: Sequence[str],
+    name: str,
+    default: str,
+    layers_of: Mapping[str, Mapping[str, str]],
+    axes_of: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """Return a sweep that measures each map of layers to algorithms beside the default.
+
+    Maps and the axes of their points have the same names; `head` are lines of comment.
+    """
+    chosen = {
+        name: json.dumps({**layers, "default": default})
+        for name, layers in layers_of.items()
+        if layers
+    }
+    first: dict[str, str] = {}  # of equal maps, the name of the first
+    for map_name, text in chosen.items():
+        first.setdefault(text, map_name)
+    maps = [f"  {map_name}: &{map_name} {text}" for text, map_name in first.items()]
+    points = []
+    for map_name, axes in axes_of.items():
+        cells = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
+        mapped = [f"*{first[chosen[map_name]]} "] if map_name in chosen else []
+        points += [
+            f"  - {{{', '.join([*cells, f'algorithm: {algorithm}'])}}}"
+            for algorithm in (default, *mapped)
+        ]
+    return "\n".join([
+        *(f"# {line}" for line in head),
+        f"name: {name}",
+        "workload: inference",
+        *(["maps:", *maps] if maps else []),
+        "include:",
+        *points,
+        "",
+    ])  # fmt: skip
 
 
 def read(

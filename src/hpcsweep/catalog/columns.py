@@ -26,6 +26,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "timeout": "the time limit was reached first",
 }
 
+FOREIGN: Final = "foreign"
 # Flags that put a row's times in doubt: `valid` is false.
 _DOUBTS: Final[Mapping[str, str]] = {
     "very_noisy": "relative IQR above 25 %",
@@ -46,6 +47,7 @@ _DOUBTS: Final[Mapping[str, str]] = {
     "profiled": "a profiler ran at the same time and changed the times",
     "lonely": "ten times as long as both neighbours over an axis of numbers, or as all other "
     "repetitions, and no flag says why; `collect` finds it",
+    FOREIGN: "imported: measured by another program in a way of its own, never the fastest here",
     "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
 }
 # The others explain.
@@ -76,7 +78,7 @@ DOUBTFUL: Final = frozenset(_DOUBTS)
 # doubts of what a point is, not of what disturbed it: measured again, it would have them again
 LASTING: Final = frozenset({
     "algorithm_mismatch", "algorithm_absent", "launch_bound", "compiling", "switched", "inaccurate",
-    "unverified", "profiled",
+    "unverified", "profiled", FOREIGN,
 })  # fmt: skip
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras
+from hpcsweep import catalog, extras, search_path
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
@@ -26,6 +26,7 @@ from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.best import Best
+    from hpcsweep.analysis.best_by_shape import BestByShape
     from hpcsweep.analysis.formats import View
     from hpcsweep.predict.tables import Measured
     from hpcsweep.submit.request import Request
@@ -87,6 +88,16 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     "--confirm",
     help="Measure each map here, in turns with the default: predicted against measured.",
 )
+@click.option(
+    "--from",
+    "source",
+    metavar="NAME",
+    help="Choose for --model by shapes, from the times of this sweep or import.",
+)
+@click.option("--model", help="With --from: the network.")
+@click.option("--input-size", type=click.IntRange(min=1), default=224, help="With --from: pixels.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=1, help="With --from: images.")
+@click.option("--dtype", default="float32", help="With --from: the type of numbers.")
 @unreliable_option
 @format_options
 @click.pass_obj
@@ -96,6 +107,11 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     where: str,
     over: str,
     out: Path | None,
+    source: str | None,
+    model: str | None,
+    input_size: int,
+    batch_size: int,
+    dtype: str,
     format: str,
     *,
     confirm: bool,
@@ -104,15 +120,27 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     """Choose the fastest algorithm of each convolution.
 
     Predicts what a network with these would gain. The file that --out writes is a sweep which
-    measures that.
+    measures that. With --from, a network that nobody measured here gets a map, by the times that
+    equal shapes took there, for example in a find-db of MIOpen.
 
     \b
     hpcsweep best quickstart --out map.yaml
     hpcsweep submit map.yaml --cluster local
     hpcsweep best quickstart --where input_size=224 --confirm
+    hpcsweep best --from gfx90a_104 --model resnet50 --batch-size 32 --out map.yaml
     """
     from hpcsweep.analysis import best, output
 
+    if source or model:
+        if not (source and model) or sweep or confirm:
+            raise UsageError(
+                "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
+            )
+        axes = {"model": model, "input_size": input_size, "batch_size": batch_size, "dtype": dtype}
+        by_shape = _by_shape(results, source, axes, where)
+        if out:
+            output.write_sweep(out, by_shape.sweep_file())
+        return tables([by_shape.view()], format, (out,))
     if confirm:
         extras.need("measure", "--confirm")
     one = tables_of(results, sweep)
@@ -121,6 +149,21 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
         output.write_sweep(out, found.sweep_file())
     view = _confirmed(found) if confirm else found.view()
     return tables([view], format, (out,))
+
+
+def _by_shape(results: Path, source: str, axes: dict[str, Any], where: str) -> BestByShape:
+    """Choose by the shapes of a network; the shapes need torch, but no arithmetic."""
+    import json
+
+    from hpcsweep.analysis import best_by_shape
+
+    extras.need("measure", "--from")
+    run = tables_of(results, source)
+    from hpcsweep.measure import inputs
+
+    search_path.use(search_path.of(Path("map.yaml")))  # as the map's file in this folder will
+    shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
+    return best_by_shape.read(run, axes, shapes.convolutions, where)
 
 
 def _confirmed(found: Best) -> View:

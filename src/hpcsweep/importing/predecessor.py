@@ -10,30 +10,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import catalog, files
-from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells, cell, cells
-from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import layer_shapes, tables
-from hpcsweep.point import Point, point_id
-from hpcsweep.store import chunk_file, rundir, shards
-from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import ShardPath
-from hpcsweep.store.state import PointStatus
+from hpcsweep import files
+from hpcsweep.catalog.columns import LAYER_COLUMNS, axis_cells, cell, cells
+from hpcsweep.errors import ResultsError
+from hpcsweep.importing import layer_shapes, submission, tables
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from hpcsweep.importing.submission import ImportedRows
     from hpcsweep.importing.tables import Cells, Key, Table
+    from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
 
-PROFILE: Final = "import"
 HOST_COPIES: Final = "host_copies"
 _PLACE: Final = {name: place for place, name in enumerate(LAYER_COLUMNS)}
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
@@ -68,16 +63,6 @@ class _Found:
         self.sizes[key].setdefault(int(size), int(batch))
 
 
-def check(run: RunDir) -> None:
-    """Raise `UsageError` where the sweep has results that were not imported like these."""
-    records = run.manifests() if run.submissions_dir.is_dir() else []
-    if any(record.profile != PROFILE for record in records):
-        raise UsageError(
-            f"{run.path} has results of hpcsweep: --as imports the tables under another name "
-            "(`compare` takes both)"
-        )
-
-
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the tables at a path as a submission; return their source and what was left out."""
     found, every = _Found(), tables.find(path)
@@ -86,22 +71,12 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
             for key, row in tables.rows(table, device):
                 found.add(key, row)
     source = path.resolve().stem
-    round_ = run.next_round()
-    submission = rundir.new_submission(run, PROFILE)
-    shard = ShardPath(submission.shards, 0, 0)
-    writer = _Writer(found, source, shard)
-    with shards.ShardWriter(shard) as file:
-        rows = sum(writer.passes(file, table, device) for table in every if table.of_layers)
-        writer.rest(file)
-    if not writer.points:
-        raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
-    chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(writer.points), 0.0)])
-    record = Manifest(
-        id=submission.id, sweep=run.name, workload="inference", profile=PROFILE, launcher="local",
-        source=source, round=round_, chunks=1, points=len(writer.points),
-        created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-    )  # fmt: skip
-    submission.write_manifest(record)
+    with submission.opened(run, source) as file:
+        writer = _Writer(found, source, file)
+        rows = sum(writer.passes(table, device) for table in every if table.of_layers)
+        writer.rest()
+        if not file.points:
+            raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
     notes = _notes(found, writer, every, rows)
     if odd := tables.left_out(path):
         notes = chain(notes, [f"left out {', '.join(odd)}: {files.COPY_IT}"])
@@ -109,7 +84,7 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
 
 
 def _notes(found: _Found, writer: _Writer, every: Sequence[Table], rows: int) -> Iterator[str]:
-    yield (f"{count(len(every), 'table')}: {count(len(writer.points), 'network')}, "
+    yield (f"{count(len(every), 'table')}: {count(len(writer.done), 'network')}, "
            f"{count(rows, 'layer row')}")  # fmt: skip
     if found.twice + writer.twice:
         yield f"{count(found.twice + writer.twice, 'network')} more than once; the first counts"
@@ -130,54 +105,40 @@ def _notes(found: _Found, writer: _Writer, every: Sequence[Table], rows: int) ->
 class _Writer:
     """Writes networks with their layers into a shard, one pass at a time."""
 
-    def __init__(self, found: _Found, source: str, shard: ShardPath) -> None:
-        self._found, self._source, self._shard = found, source, shard
-        self.points: list[Point] = []
-        self._done: set[Image] = set()
+    def __init__(self, found: _Found, source: str, file: ImportedRows) -> None:
+        self._found, self._source, self._file = found, source, file
+        self.done: set[Image] = set()
         self.twice = self.without = self.shapeless = self.means = 0
 
-    def passes(self, file: shards.ShardWriter, table: Table, device: str) -> int:
+    def passes(self, table: Table, device: str) -> int:
         """Write the networks of a table of layers; return the layer rows."""
         written = 0
         for key, rows in _passes(tables.rows(table, device)):
             size = int(tables.number(rows[0].get("input_size")) or 0)
             image = key, size, self._found.sizes.get(key, {}).get(size, 1)
-            if image in self._done:
+            if image in self.done:
                 self.twice += 1
             else:
                 self.without += image not in self._found.networks
-                written += self._write(file, image, rows)
+                written += self._write(image, rows)
         return written
 
-    def rest(self, file: shards.ShardWriter) -> None:
+    def rest(self) -> None:
         """Write the networks whose layers no table has."""
         for image in self._found.networks:
-            if image not in self._done:
-                self._write(file, image, [])
+            if image not in self.done:
+                self._write(image, [])
 
-    def _write(self, file: shards.ShardWriter, image: Image, rows: Sequence[dict[str, str]]) -> int:
-        self._done.add(image)
+    def _write(self, image: Image, rows: Sequence[dict[str, str]]) -> int:
+        self.done.add(image)
         point = self._point(image)
-        self.points.append(point)
-        shared = {**axis_cells(point.axes), "point_id": point.point_id}
-        row = {
-            **shared,
-            **self._found.networks.get(image, {}),
-            "status": PointStatus.OK,
-            "schema_version": SCHEMA_VERSION,
-            "workload": "inference",
-            "profile": PROFILE,
-            "submission": self._shard.submission,
-            "chunk": 0,
-            "attempt": 0,
-            "flags": HOST_COPIES,
-            "valid": True,
-        }
+        shared = axis_cells(point.axes) | {"point_id": point.point_id}
         names = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "point_id")
         base = {name: shared[name] for name in names} | {"op": "conv2d", "direction": "forward"}
         texts = cells(base, LAYER_COLUMNS)
         layers = [self._layer(texts, index, image, one) for index, one in enumerate(rows)]
-        file.commit(row, layers)
+        times = self._found.networks.get(image, {})
+        self._file.commit(point, times, layers, HOST_COPIES, valid=True)
         return len(layers)
 
     def _layer(
@@ -204,8 +165,7 @@ class _Writer:
             "model": key.model, "algorithm": key.algorithm, "gpu": key.device,
             "input_size": size, "batch_size": batch,
         }  # fmt: skip
-        name = point_id("inference", own, {"imported": self._source})
-        return Point("inference", {**catalog.axis_defaults("inference"), **own}, {}, name)
+        return submission.point(self._source, own)
 
 
 def _passes(

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
-from hpcsweep.catalog.columns import DOUBTFUL, LASTING
+from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING
 from hpcsweep.point import NO_MAPS, Point
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
@@ -193,7 +193,7 @@ def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
     measured = (row for row in rows if row["status"] == PointStatus.OK)
     flags = [({*doubts_of(row).split(";")} - _EXCEPT, row) for row in measured]
     passing = [row for names, row in flags if names - LASTING]
-    lasting = {name for names, _ in flags if names <= LASTING for name in names}
+    lasting = {name for names, _ in flags if names <= LASTING for name in names} - {FOREIGN}
     parts = []
     if passing:
         these = "this point" if len(passing) == 1 else f"these {count(len(passing), 'point')}"

@@ -1,0 +1,166 @@
+"""Chooses the algorithm of each convolution of a network by its shape, from times of other rows.
+
+The rows may be a vendor's, such as MIOpen's find-db, or those of other networks: equal shapes are
+equal work. So a GPU that is not here has a map without a measurement. Nothing confirms it: a time
+has no spread, and was taken alone, not inside of the network.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import best, dataset
+from hpcsweep.analysis.formats import View
+from hpcsweep.errors import UsageError
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hpcsweep.conv.shape import ConvShape
+    from hpcsweep.store.rundir import RunDir
+
+_TIMES: Final = ("median_ms", "mean_ms", "min_ms")
+_BIAS: Final = re.compile(r"_(?:no)?bias(?=_)")  # is added apart, and find-db has none
+_WORK: Final = ["key", "algorithm"]
+
+
+@dataclass(frozen=True)
+class BestByShape:
+    """The fastest algorithm of each convolution call: a row per call, NaN where none is known."""
+
+    run: RunDir
+    axes: Mapping[str, Any]
+    gpu: str
+    calls: pd.DataFrame
+    times: pd.DataFrame  # by shape and algorithm: milliseconds, solver, workspace
+
+    def view(self) -> View:
+        """Return a row per shape, in the order of its first call."""
+        calls = self.calls.assign(algorithm=self.calls["algorithm"].fillna(catalog.AUTO))
+        table = calls.groupby("key", sort=False).agg(
+            layer=("layer", "first"), calls=("layer", "size"), algorithm=("algorithm", "first"),
+            solver=("solver", "first"), ms=("ms", "first"), next=("next", "first"),
+            next_ms=("next_ms", "first"), unique_key=("unique_key", "first"),
+        ).reset_index(drop=True)  # fmt: skip
+        texts = table[["layer", "calls", "algorithm", "ms", "next", "next_ms"]].astype(object)
+        texts["calls"] = [*map(str, table["calls"])]
+        texts["ms"], texts["next_ms"] = (
+            [f"{ms:.3f}" if ms == ms else "-" for ms in table[name]]  # noqa: PLR0124 - NaN is not
+            for name in ("ms", "next_ms")
+        )
+        size = " ".join(dataset.format_labelled(*item) for item in self.axes.items())
+        return View(
+            title=f"{size} on {self.gpu}, by the times of {self.run.name}: unconfirmed",
+            frame=table,
+            texts=texts.fillna("-"),
+            left=1,
+            notes=self._summary(),
+            record={"source": self.run.name, "gpu": self.gpu, "axes": dict(self.axes),
+                    "confirmed": False, "map": self.map()},
+        )  # fmt: skip
+
+    def map(self) -> dict[str, str]:
+        """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
+        known = self.calls.dropna(subset="algorithm")
+        every = self.calls.fillna({"algorithm": ""}).groupby("layer")["algorithm"].nunique()
+        return {
+            str(row.layer if every[row.layer] == 1 else row.unique_key): str(row.algorithm)
+            for row in known.itertuples()
+        }
+
+    def sweep_file(self) -> str:
+        """Return a sweep that measures the map beside the default."""
+        written = {
+            name: value
+            for name, value in self.axes.items()
+            if name in {"model", "input_size", "batch_size"} or value != catalog.AXES[name].default
+        }
+        name = "best_" + re.sub(r"\W+", "-", "_".join(map(str, written.values()))).strip("-")
+        head = (
+            f"The fastest algorithm of each convolution by the times of {self.run.name}",
+            f"({self.gpu}). Unconfirmed: no network with this map was measured.",
+        )
+        return best.sweep_file(
+            head, f"{name}_by_shape", catalog.AUTO, {name: self.map()}, {name: written}
+        )
+
+    def _summary(self) -> list[str]:
+        known = self.calls.dropna(subset="ms")
+        rest = len(self.calls) - len(known)
+        every = count(len(self.calls), "convolution")
+        shapes = count(self.calls["key"].nunique(), "shape")
+        lines = [f"{every} of {shapes}, {len(known)} with a time: {known['ms'].sum():.3f} ms"]
+        if rest:
+            shapes = count(self.calls["key"].nunique() - known["key"].nunique(), "shape")
+            lines.append(f"{count(rest, 'call')} of {shapes} without a time keep {catalog.AUTO}")
+        return [*lines, *self._singles(known)]
+
+    def _singles(self, known: pd.DataFrame) -> list[str]:
+        """Return what the best single algorithm would take; where it has no time, the fastest."""
+        own = self.times.pivot_table(index="key", columns="algorithm", values="ms")
+        own = own.reindex(known["key"])
+        sums = own.apply(lambda times: times.fillna(pd.Series(known["ms"].to_numpy(), own.index)))
+        if sums.shape[1] < 2:
+            return []
+        totals = sums.sum()
+        name, total = str(totals.idxmin()), float(totals.min())
+        calls = int(own[name].notna().sum())
+        gain = 100 * (1 - known["ms"].sum() / total)
+        alone = f"{name} for the {count(calls, 'call')} that it has a time of: {total:.3f} ms"
+        return [f"{alone}; the fastest of each shape takes {gain:.1f} % less"]
+
+
+def read(
+    run: RunDir, axes: Mapping[str, Any], convolutions: Sequence[tuple[str, ConvShape]], where: str
+) -> BestByShape:
+    """Return the fastest algorithm of each convolution call by the times that a sweep has.
+
+    `axes` name the network and its input, `convolutions` are its calls (layer, shape) in order.
+
+    Raises:
+        UsageError: the rows are of several GPUs, or none is of these shapes.
+    """
+    data = dataset.read(run, where)
+    gpus = sorted(set(data.rows["gpu"].dropna()))
+    if len(gpus) != 1:
+        raise UsageError(
+            f"{run.name} has times of {', '.join(gpus) or 'no GPU'}: --where gpu=NAME chooses one"
+        )
+    calls = pd.DataFrame({
+        "layer": [layer for layer, _ in convolutions],
+        "unique_key": [shape.unique_key for _, shape in convolutions],
+    })  # fmt: skip
+    calls["key"] = calls["unique_key"].str.replace(_BIAS, "", regex=True)
+    times = _times(data.of_layers(data.rows), set(calls["key"]))
+    if times.empty:
+        raise UsageError(
+            f"{run.layers}: no time of any of the {count(calls['key'].nunique(), 'shape')} of "
+            f"{axes['model']}"
+        )
+    ranked = times.reset_index().sort_values("ms").groupby("key")
+    first, second = ranked.nth(0).set_index("key"), ranked.nth(1).set_index("key")
+    second = second.rename(columns={"algorithm": "next", "ms": "next_ms"})[["next", "next_ms"]]
+    return BestByShape(run, axes, gpus[0], calls.join(first, "key").join(second, "key"), times)
+
+
+def _times(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
+    """Return time, solver and workspace by shape and algorithm: of its fastest solver."""
+    rows = rows[(rows["op"] == "conv2d") & (rows["direction"] == "forward")]
+    rows = rows.assign(
+        key=rows["unique_key"].str.replace(_BIAS, "", regex=True),
+        ms=dataset.first_known(rows, *[name for name in _TIMES if name in rows]),
+        solver=rows["algorithm_evidence"].fillna("").str.removeprefix("solver "),
+    )
+    rows = rows[rows["key"].isin(keys) & rows["algorithm"].isin(catalog.ALGORITHMS)]
+    rows = rows[~dataset.fell_back(rows)].dropna(subset="ms")
+    # of repeated measurements the median, of several solvers of an algorithm the fastest
+    medians = rows.groupby([*_WORK, "solver"]).agg(
+        ms=("ms", "median"), workspace_bytes=("workspace_bytes", "max")
+    )
+    return medians.reset_index("solver").sort_values("ms").groupby(_WORK).first()

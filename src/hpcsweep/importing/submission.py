@@ -1,0 +1,94 @@
+"""The submission that an import writes: one chunk, one shard, points of their own ids."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import catalog
+from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
+from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.point import Point, point_id
+from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.state import PointStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.shards import ShardWriter
+
+PROFILE: Final = "import"
+
+
+def check(run: RunDir) -> None:
+    """Raise `UsageError` where the sweep has results that were not imported like these."""
+    records = run.manifests() if run.submissions_dir.is_dir() else []
+    if any(record.profile != PROFILE for record in records):
+        raise UsageError(
+            f"{run.path} has results of hpcsweep: --as imports under another name "
+            "(`compare` takes both)"
+        )
+
+
+class ImportedRows:
+    """The rows of an import, on their way into its shard."""
+
+    def __init__(self, file: ShardWriter, shard: ShardPath) -> None:
+        self._file, self._shard = file, shard
+        self.points: list[Point] = []
+
+    def commit(
+        self, point: Point, cells: Row, layers: list[list[str]], flag: str, *, valid: bool
+    ) -> None:
+        """Write the row of a point, with its own cells, and its layer rows."""
+        row = {
+            **axis_cells(point.axes),
+            "point_id": point.point_id,
+            **cells,
+            "status": PointStatus.OK,
+            "schema_version": SCHEMA_VERSION,
+            "workload": "inference",
+            "profile": PROFILE,
+            "submission": self._shard.submission,
+            "chunk": 0,
+            "attempt": 0,
+            "flags": flag,
+            "valid": valid,
+        }
+        self._file.commit(row, layers)
+        self.points.append(point)
+
+
+@contextmanager
+def opened(run: RunDir, source: str) -> Iterator[ImportedRows]:
+    """Make a submission; its manifest is written when all rows are.
+
+    Raises:
+        ResultsError: there is no row.
+    """
+    round_ = run.next_round()
+    submission = rundir.new_submission(run, PROFILE)
+    shard = ShardPath(submission.shards, 0, 0)
+    with shards.ShardWriter(shard) as file:
+        rows = ImportedRows(file, shard)
+        yield rows
+    if not rows.points:
+        raise ResultsError(f"{source}: no row with a time")
+    chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
+    record = Manifest(
+        id=submission.id, sweep=run.name, workload="inference", profile=PROFILE, launcher="local",
+        source=source, round=round_, chunks=1, points=len(rows.points),
+        created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+    )  # fmt: skip
+    submission.write_manifest(record)
+
+
+def point(source: str, axes: dict[str, Any]) -> Point:
+    """Return a point that no sweep has; `axes` are those that are known."""
+    name = point_id("inference", axes, {"imported": source})
+    return Point("inference", {**catalog.axis_defaults("inference"), **axes}, {}, name)

@@ -1,0 +1,239 @@
+"""MIOpen's find-db: problems and what their solvers took, in both forms of entries."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import json
+
+import pytest
+
+from hpcsweep.analysis import best_by_shape
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import finddb
+from localruns import Desk
+
+KEY = "16-30-20-5x3-32-15-10-4-2x1-2x2-1x1-0-NCHW-FP16-F"
+NEW = "GemmFwdRest:0.5,128,miopenConvolutionFwdAlgoGEMM"
+OLD = "miopenConvolutionFwdAlgoGEMM:GemmFwdRest,0.5,128,rocBlas,not used"
+
+
+def read(text):
+    """Read a line; return what it has and what was left out."""
+    counts = finddb.Counts()
+    return finddb.line(text, counts), counts
+
+
+@pytest.mark.parametrize("entry", [NEW, OLD])
+def test_both_forms_say_the_same(entry):
+    """Solver, time, workspace and algorithm."""
+    found, counts = read(f"{KEY}={entry}")
+    assert found[1] == [("gemm", "GemmFwdRest", 0.5, 128)]
+    assert counts == finddb.Counts()
+
+
+def test_height_is_not_width():
+    """Every pair of a problem is height x width."""
+    problem = read(f"{KEY}={NEW}")[0][0]
+    assert problem[:9] == (4, 16, 30, 20, 32, 15, 10, 5, 3)
+    assert problem[9:] == (2, 1, 2, 2, 1, 1, 1, "NCHW", "float16", "forward")
+
+
+@pytest.mark.parametrize("way", ["B", "W"])
+def test_the_sides_of_a_gradient_change_places(way):
+    """Its line begins with the forward pass's output; sizes are told as of the forward pass."""
+    back = KEY.replace("16-30-20-5x3-32-15-10", "32-15-10-5x3-16-30-20")[:-1] + way
+    mine, other = read(f"{back}_g16={NEW}")[0][0], read(f"{KEY}_g16={NEW}")[0][0]
+    assert mine[:-1] == other[:-1]
+    assert (mine.groups, mine.direction) == (16, finddb.DIRECTIONS[way])
+
+
+def test_three_equal_layouts_are_one():
+    """Input, weights and output are named apart where they are not the default."""
+    found, _ = read(f"{KEY.replace('NCHW', 'NHWC-NHWC-NHWC')}={NEW}")
+    assert found[0].layout == "NHWC"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("1-1-1-1-1x4x4-512-1-4-4-8-0x0x0-1x1x1-1x1x1-0-NCDHW-FP32-F=" + NEW, "deep"),
+        (KEY.replace("15-10", "15-11") + "=" + NEW, "unread"),
+        (KEY.replace("-2x2-", "-0x2-") + "=" + NEW, "unread"),
+        (KEY.replace("FP16", "INT8") + "=" + NEW, "unread"),
+        (KEY.replace("NCHW", "NCHW-NHWC-NCHW") + "=" + NEW, "unread"),
+        (KEY + "_g3=" + NEW, "unread"),
+        (KEY[:20], "unread"),
+        ("rubbish=" + NEW, "unread"),
+        (KEY + "=" + NEW.replace("0.5", "0.0"), "untimed"),
+        (KEY + "=" + NEW.replace("0.5", "nan"), "untimed"),
+        (KEY + "=" + NEW.replace("0.5", "-1"), "untimed"),
+        (KEY + "=" + NEW[:15], "untimed"),
+        (KEY + "=" + OLD[:40], "untimed"),
+        (KEY, "untimed"),
+    ],
+)
+def test_what_is_left_out_is_counted(text, left):
+    """No line ends in an error."""
+    found, counts = read(text)
+    assert found is None
+    assert counts == finddb.Counts(**{left: 1})
+
+
+def test_one_bad_entry_costs_no_other():
+    """Nor does a line without any."""
+    found, counts = read(f"{KEY}={NEW};GemmX:0.0,0,miopenConvolutionFwdAlgoGEMM;{OLD}")
+    assert (len(found[1]), counts.untimed) == (2, 1)
+    assert read("") == (None, finddb.Counts())
+
+
+@pytest.mark.parametrize("name", ["a.ufdb.txt", "a.fdb.txt.bz2"])
+def test_files_are_read_packed_or_not(tmp_path, name):
+    """As the vendor ships them, and as a user's own lie there."""
+    path = tmp_path / name
+    text = f"{KEY}={NEW}\n\n{KEY}_g2={OLD}\n".encode()
+    path.write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
+    found = [problem.groups for problem, _ in finddb.read(path, finddb.Counts())]
+    assert found == [1, 2]
+
+
+@pytest.mark.parametrize("cut", [b"BZh91AY&SY", b"not packed"])
+def test_a_broken_archive_is_told(tmp_path, cut):
+    """With its path."""
+    path = tmp_path / "a.fdb.txt.bz2"
+    path.write_bytes(cut)
+    with pytest.raises(ResultsError, match=r"a\.fdb\.txt\.bz2: cannot be read"):
+        list(finddb.read(path, finddb.Counts()))
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("gfx906_60.HIP.fdb.txt.bz2", ("gfx906", 60)),
+        ("gfx90878.HIP.fdb.txt", ("gfx908", 120)),
+        ("gfx90a68.HIP.2_20_0.ufdb.txt", ("gfx90a", 104)),
+        ("gfx1030_36.HIP.fdb.txt", ("gfx1030", 36)),
+        ("gfx942130.ufdb.txt", ("gfx942", 304)),
+        ("mine.ufdb.txt", None),
+    ],
+)
+def test_a_file_names_its_gpu(name, gpu):
+    """Compute units stand behind it: decimal after a line, else hexadecimal."""
+    assert finddb.gpu_of(name) == gpu
+
+
+PLAIN = "3-8-8-3x3-4-8-8-2-1x1-1x1-1x1-0-NCHW-FP32-F"  # the only convolution of `Net`
+ENTRIES = (
+    "ConvDirectNaive:2.0,0,miopenConvolutionFwdAlgoDirect;"
+    "ConvOclDirect:1.5,16,miopenConvolutionFwdAlgoDirect;"
+    "GemmFwd:1.0,64,miopenConvolutionFwdAlgoGEMM"
+)
+DEEP = "1-1-1-1-1x4x4-512-1-4-4-8-0x0x0-1x1x1-1x1x1-0-NCDHW-FP32-F="
+TEXT = f"{PLAIN}={ENTRIES}\n{PLAIN[:-1]}B=GemmBwd:9.0,0,miopenConvolutionBwdDataAlgoGEMM\n{DEEP}\n"
+FILE = "gfx1030_36.HIP.fdb.txt"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """Return a desk with the import of a small file, and a network of one convolution."""
+    desk = Desk(tmp_path_factory.mktemp("miopen"))
+    (desk.folder / FILE).write_text(TEXT)
+    (desk.folder / "mynet.py").write_text(
+        "from torch import nn\n\n\n"
+        "def net():\n    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=True))\n"
+    )
+    done = desk.run("import", FILE)
+    assert done.returncode == 0, done.stderr
+    assert "gfx1030_36: imported from" in done.stdout
+    assert "4 times on gfx1030_36" in done.stdout
+    assert "left out: 1 3-D problem" in done.stdout
+    assert "to measure" not in done.stdout  # what is foreign cannot be measured again
+    return desk
+
+
+def test_each_solvers_time_is_a_layer_row(desk):
+    """With shape, algorithm, solver and workspace; a gradient's row says its direction."""
+    with (desk.results / "gfx1030_36" / "layers.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    fast = next(row for row in rows if row["algorithm_evidence"] == "solver ConvOclDirect")
+    expected = {
+        "algorithm": "direct", "median_ms": "1.5", "min_ms": "1.5", "workspace_bytes": "16",
+        "gpu": "gfx1030_36", "batch_size": "2", "in_channels": "3", "out_channels": "4",
+        "in_h": "8", "out_w": "8", "kernel_size": "3", "padding": "1", "direction": "forward",
+        "input_size": "", "flops": str(2 * 2 * 4 * 64 * 27),
+        "unique_key": "conv2d_n2_c3_8x8_k4_3x3_s1x1_p1x1_d1x1_g1_nobias_float32",
+    }  # fmt: skip
+    assert {name: fast[name] for name in expected} == expected
+    assert [row["direction"] for row in rows].count("backward_data") == 1
+
+
+def test_foreign_rows_are_never_valid_and_have_no_star(desk):
+    """Whoever measured them did so in another way."""
+    with (desk.results / "gfx1030_36" / "overall.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["valid"], row["flags"]) for row in rows} == {("false", "foreign")}
+    layers = desk.run("layers", "gfx1030_36")
+    assert layers.returncode == 2
+    assert "every point is unreliable (foreign)" in layers.stderr
+    assert "ConvOclDirect" not in layers.stdout
+    shown = desk.run("layers", "gfx1030_36", "--unreliable", "--by", "shape")
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_a_map_is_chosen_by_the_shapes_of_a_network(desk):
+    """A bias is added apart, so it does not count; the file says that nothing confirms it."""
+    network = ("--model", "mynet:net", "--input-size", "8", "--batch-size", "2")
+    done = desk.run_process("best", "--from", "gfx1030_36", *network, "--out", "map.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["map"], found["confirmed"]) == ({"0": "gemm"}, False)
+    row = found["rows"][0]
+    assert (row["ms"], row["next"], row["next_ms"]) == (1.0, "direct", 1.5)
+    text = (desk.folder / "map.yaml").read_text()
+    assert "Unconfirmed" in text
+    expansion = json.loads(desk.run("expand", "map.yaml", "--json").stdout)["expansions"][0]
+    assert expansion["points_total"] == 2
+
+
+def test_other_shapes_have_no_time(desk):
+    """Nothing is guessed: a call without a time keeps the default."""
+    known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)
+    run, axes = desk.sweep("gfx1030_36"), {"model": "net", "input_size": 8, "batch_size": 2}
+    found = best_by_shape.read(run, axes, [("a", known), ("b", other), ("a", other)], "")
+    assert found.map() == {known.unique_key: "gemm"}  # of layer a, one call has a time
+    assert "2 calls of 1 shape without a time keep auto" in found.view().written("table")
+    with pytest.raises(UsageError, match="no time of any of the 1 shape of net"):
+        best_by_shape.read(run, axes, [("b", other)], "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--from", "gfx1030_36"), "--from NAME and --model belong together"),
+        (("--model", "resnet18"), "--from NAME and --model belong together"),
+        (("gfx1030_36", "--from", "gfx1030_36", "--model", "a"), "SWEEP and --confirm do not go"),
+        (("--from", "nowhere", "--model", "mynet:net"), "nowhere"),
+    ],
+)
+def test_what_does_not_go_together_is_told(desk, arguments, message):
+    """In one line, with exit code 2."""
+    done = desk.run("best", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "unexpected" not in done.stderr
+
+
+def test_a_file_of_an_unknown_gpu_needs_its_name(desk):
+    """And a file without any time is no sweep."""
+    (desk.folder / "mine.ufdb.txt").write_text(f"{PLAIN}={ENTRIES}\n")
+    done = desk.run("import", "mine.ufdb.txt")
+    assert (done.returncode, "--device" in done.stderr) == (2, True)
+    done = desk.run("import", "mine.ufdb.txt", "--device", "mi210")
+    assert (done.returncode, done.stdout.split(":")[0]) == (0, "mine")
+    (desk.folder / "empty.ufdb.txt").write_bytes(b"\0" * 5000 + b"\nPK\x03\x04\n")
+    done = desk.run("import", "empty.ufdb.txt", "--device", "mi210")
+    assert done.returncode == 6
+    assert "no row with a time" in done.stderr
+    assert desk.run("report", "empty").returncode == 2
