@@ -197,7 +197,7 @@ def test_tables_do_not_mix_with_what_was_measured_here(run, tmp_path):
     submission = other.submission("20260101-000000-local")
     submission.path.mkdir(parents=True)
     submission.write_manifest(run.manifests()[0].__class__(id=submission.id, profile="local"))
-    with pytest.raises(UsageError, match="--as imports the tables under another name"):
+    with pytest.raises(UsageError, match="--as imports under another name"):
         brought(tmp_path, old, "mine")
 
 
