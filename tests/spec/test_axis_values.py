@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from hpcsweep.catalog import AXES
-from hpcsweep.spec.axis_values import asked_of, values_of
+from hpcsweep.spec.axis_values import condition_on, values_of
 
 if TYPE_CHECKING:
     from hpcsweep.catalog import Axis
@@ -20,7 +20,7 @@ def _values(name: str, raw: object, axis: Axis | None = None) -> Any:
 
 
 def _asked(name: str, raw: object) -> Any:
-    return TypeAdapter(asked_of(AXES[name])).validate_python(raw, strict=True)
+    return TypeAdapter(condition_on(AXES[name])).validate_python(raw, strict=True)
 
 
 def test_a_range_by_step_is_not_listed() -> None:

@@ -1,1 +1,1 @@
-"""On the compute node: the supervisor feeds points to a worker and writes their rows."""
+"""Runs on the compute node: the supervisor feeds points to a worker and writes their rows."""

@@ -1,7 +1,7 @@
-"""What is written of a point: its row, and the lines of the attempt's log.
+"""Makes the row of a point, and writes the log of an attempt.
 
-A row says what was asked, on which machine it ran, how it ended, and how long it took. What is
-measured counts more than what is said of it: a log that cannot be written ends nothing.
+A row has the point's axes, the machine, the status and the times. Rows matter more than the log: an
+attempt goes on when its log cannot be written.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Reports:
-    """The lines of one attempt, and its news for a local launcher: a JSON object a line.
+    """The log of one attempt, and its news for a local launcher: a JSON object a line.
 
-    The news are `begins`, the label of the point in work, and `status` and `doubts` of the one that
-    ended before it. What a point's end says is written with what comes next.
+    The news are `begins`, the label of the current point, and `status` and `doubts` of the one
+    before it. The line about a point's end is written together with the next line.
     """
 
     def __init__(self, log: Path) -> None:
@@ -40,22 +40,22 @@ class Reports:
         self._news: dict[str, str] = {}
 
     def begins(self, text: str, label: str) -> None:
-        """Say which point begins: what the worker prints until it ends is about this one."""
+        """Write that a point begins; the worker's output up to its end belongs to this point."""
         self._news["begins"] = label
         self.say(text)
 
     def ended(self, text: str, status: str, doubts: str) -> None:
-        """Say how a point ended."""
+        """Keep the line about a point's end for the next write."""
         self._news |= {"status": status, "doubts": doubts}
         self._lines.append(_line(text))
 
     def say(self, text: str) -> None:
-        """Write a line, and what waits."""
+        """Write a line, after those that wait."""
         self._lines.append(_line(text))
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the lines that wait."""
         lines, self._lines = "".join(self._lines), []
         with suppress(OSError):
             if self._fd < 0:
@@ -70,7 +70,7 @@ class Reports:
 
 
 def show(text: str, stream: TextIO) -> None:
-    """Write to the job's output; once that fails, such as on a full disk, to nowhere."""
+    """Write to the job's output; after an error, such as a full disk, to /dev/null."""
     try:
         stream.write(text)
         stream.flush()
@@ -94,7 +94,7 @@ _SLURM_KEYS: Final = {
 
 
 def seconds(outcome: Outcome, wall: float) -> Row:
-    """Return the columns about the seconds that a point took, and the part of them that was timed.
+    """Return the columns on the seconds that a point took, and on their timed part.
 
     1. `wall` is by the supervisor's clock, from the point's request to its outcome: the start of a
        worker where it needs one, the network, warm-up, all passes, and the proof of them.
@@ -123,9 +123,9 @@ def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
 
 
 def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Row:
-    """Return the cells of one point: what was asked, and what was measured.
+    """Return the cells of one point: its axes, outcome and times.
 
-    `started_at` is a UTC time in ISO format, `wall` what the point took in seconds, all included.
+    `started_at` is a UTC time in ISO format, `wall` the point's seconds, all included.
     """
     flags = [outcome.row.get("flags"), "left_behind" if outcome.left else ""]
     return {
@@ -144,7 +144,7 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
 
 
 def without_times(row: Row, wrapper: str) -> Row:
-    """Return the row of a run under a profiler: what happened, and no time that it took."""
+    """Return the row of a point under a profiler: its status and memory, without times."""
     happened = "" if row["status"] == PointStatus.OK else f"{row['status']}: {row['status_reason']}"
     return {
         **{name: value for name, value in row.items() if name not in CLOCKED},

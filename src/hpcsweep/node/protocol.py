@@ -1,4 +1,4 @@
-"""What supervisor and worker tell each other: one JSON object a line, through the worker's socket.
+"""The messages between supervisor and worker: one JSON object a line, through the worker's socket.
 
 The worker says `Hello` once; then each `PointRequest` has one `Outcome`, which names the point and
 the request. Standard library only.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import columns
 
-# `typed_json`, which reads and writes the messages, asks for both
+# not only for type checkers: `typed_json` evaluates the annotations of the messages
 from hpcsweep.point import Point
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
@@ -28,9 +28,10 @@ _REST: Final = "__other__"  # of a layer pass: a difference of means
 
 @dataclass(frozen=True, kw_only=True)
 class PointRequest:
-    """Measure a point; `tries` is how often it may have been tried before, for injected faults.
+    """Asks the worker to measure a point.
 
-    `nonce` is another one in each request, since a point may be asked for twice.
+    `tries` is the number of earlier tries, for injected faults. `nonce` differs in each request,
+    since a point may be requested twice.
     """
 
     point: Point
@@ -49,7 +50,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a point ended, and what was measured of it."""
+    """The status of a point, and its measured values."""
 
     status: PointStatus
     reason: str = ""
@@ -57,30 +58,30 @@ class Outcome:
     layers: list[dict[str, Any]] = field(default_factory=list)  # rows of layers.csv
     samples: list[float] = field(default_factory=list)  # times of the passes, in ms
     timed_s: float | None = None  # seconds of all timed passes
-    fatal: bool = False  # the worker is beyond repair: the next point needs a new one
-    left: list[str] = field(default_factory=list)  # what the point changed or left running there
+    fatal: bool = False  # the worker is beyond repair: the next point needs another one
+    left: list[str] = field(default_factory=list)  # what the point changed or left running
     point_id: str = ""
     nonce: str = ""
 
 
 def answer_to(request: PointRequest, reply: Mapping[str, Any]) -> Outcome:
-    """Return a reply as the outcome of a request.
+    """Read a reply as the outcome of a request.
 
     Raises:
-        ValueError: it is of another form, answers another request, or holds what no column can.
+        ValueError: it has another form, answers another request, or has a value that no column can.
     """
-    found = typed_json.read(Outcome, reply)
-    if (found.point_id, found.nonce) != (request.point.point_id, request.nonce):
-        raise ValueError(f"it answers {found.point_id or 'no point'}, not this request")
-    _check(found.row, _OVERALL)
-    for row in found.layers:
+    outcome = typed_json.read(Outcome, reply)
+    if (outcome.point_id, outcome.nonce) != (request.point.point_id, request.nonce):
+        raise ValueError(f"it answers {outcome.point_id or 'no point'}, not this request")
+    _check(outcome.row, _OVERALL)
+    for row in outcome.layers:
         if not isinstance(row, dict):
             raise ValueError(f"a layer's row cannot be {row!r:.80}")  # noqa: TRY004 - as typed_json
         _check(row, _LAYERS)
-    _check({"timed_s": found.timed_s}, {"timed_s": "float"})
-    for ms in found.samples:
+    _check({"timed_s": outcome.timed_s}, {"timed_s": "float"})
+    for ms in outcome.samples:
         _check({"samples_ms": ms}, {"samples_ms": "float"})
-    return found
+    return outcome
 
 
 def _check(row: Mapping[str, Any], kinds: Mapping[str, str]) -> None:

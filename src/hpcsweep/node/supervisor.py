@@ -2,20 +2,19 @@
 
 Its arguments are SUBMISSION CHUNK; `processes.RUN_MODULE` starts it.
 
-It gives the points that have no row yet to a worker (`node.worker_care`), one by one, and is the
-only writer of the attempt's shard. It never imports torch, so nothing that a point does can take it
-down.
+It gives the points without a row to a worker (`node.worker_care`), one by one, and is the only
+writer of the attempt's shard. It never imports torch, so a point cannot crash it.
 
-Stopping. SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 mean: finish the current point if `kill_wait`
-allows, drop it otherwise, and leave. In a scheduler job no point starts that does not fit into the
-time left before the deadline, which the job script exports, and none may take longer. When points
+Stopping: on SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 it finishes the current point if `kill_wait`
+allows, drops it otherwise, and ends. In a scheduler job a point starts only if it fits into the
+time left before the deadline, which the job script exports, and no point may take longer. If points
 remain it exits with 75, on which the script requeues. A local launcher holds its stdin: end-of-file
-means that the launcher is gone, and it leaves at once. The variables are in `hpcsweep.environment`.
+means that the launcher is gone, and it ends at once. The variables are in `hpcsweep.environment`.
 
 A newer attempt of the same chunk fences an older one off: before each commit the supervisor looks
-for the next attempt's file, so a node that was declared dead but lives on writes nothing more. An
-attempt that begins when its points were sent again (its job was cancelled and requeued by hand, or
-Slurm had lost sight of it) leaves them to the newer submission.
+for the next attempt's file, so a node that was declared dead but still runs writes no more rows. An
+attempt that begins after its points were sent again (a person requeued its cancelled job, or Slurm
+had lost it) leaves them to the newer submission.
 """
 
 from __future__ import annotations
@@ -54,27 +53,27 @@ GROWING: Final = tuple(sorted(sizes_of_inputs()))  # the order in which a reason
 
 
 class OutOfMemoryPoints:
-    """The points that are known to have run out of memory, by their axes."""
+    """The points that ran out of memory, by their axes."""
 
-    def __init__(self, known: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, points: Iterable[Mapping[str, Any]] = ()) -> None:
         self._sizes: dict[str, list[tuple[Any, ...]]] = {}
-        for axes in known:
+        for axes in points:
             self.add(axes)
 
     def add(self, axes: Mapping[str, Any]) -> None:
-        """Take note of a point that ran out of memory."""
+        """Add a point that ran out of memory."""
         self._sizes.setdefault(_others(axes), []).append(_sizes(axes))
 
     def why_skip(self, axes: Mapping[str, Any]) -> str | None:
-        """Return why a point need not be tried, or None where it should be."""
+        """Return why a point is skipped (a smaller one ran out of memory); None if it is not."""
         sizes = _sizes(axes)
         for smaller in self._sizes.get(_others(axes), ()):
             if all(a >= b for a, b in zip(sizes, smaller, strict=True)):
-                told = ", ".join(
+                tried = ", ".join(
                     f"{name} {size}" for name, size in zip(GROWING, smaller, strict=True)
                 )
                 return (
-                    f"{told} ran out of memory already; submit without --skip-dominated to try it"
+                    f"{tried} ran out of memory already; submit without --skip-dominated to try it"
                 )
         return None
 
@@ -87,16 +86,16 @@ def _sizes(axes: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(axes.get(name) or 0 for name in GROWING)
 
 
-_DEATHS: Final = 2  # of attempts, at one point that is not tried again then
+_DEATHS: Final = 2  # attempts that died at a point, after which it is not tried again
 _DEADLY: Final = "two attempts in a row died while they measured it; see their logs"
 _END_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker ends
 
 
 def main(argv: list[str]) -> int:
-    """Run the attempt; return the exit code that the job script acts on."""
+    """Run the attempt; return the exit code for the job script."""
     processes.raise_gc_threshold()
-    if not os.environ.get(environment.WRAPPER):  # a profiler starts what it needs
+    if not os.environ.get(environment.WRAPPER):  # a profiler's own processes must not be adopted
         processes.adopt_orphans()
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
     with Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin") as stop:
@@ -109,7 +108,7 @@ def main(argv: list[str]) -> int:
 
 
 class Attempt:
-    """One run of one chunk: which of its points are left, and their rows."""
+    """One run of one chunk: measures the points without a row, and writes their rows."""
 
     def __init__(self, submission: SubmissionDir, chunk_index: int, stop: Stop) -> None:
         self._submission, self._stop = submission, stop
@@ -133,9 +132,9 @@ class Attempt:
         self._set_machine({})
 
     def run(self) -> int:
-        """Measure what the earlier attempts left; return 0, or 75 when points remain for a requeue.
+        """Measure the points without a row; return 0, or 75 if points remain for a requeue.
 
-        Of an attempt that was fenced off nothing remains: a requeue would end the newer one.
+        A fenced-off attempt returns 0, since a requeue would end the newer attempt.
         """
         care = self._care()
         attempt.start_beating(self._shard)
@@ -144,7 +143,7 @@ class Attempt:
             try:
                 with files.errors_named():
                     left = self._measure_all(self._todo(), care)
-                    self._writer.sync()  # a full disk may be told only now
+                    self._writer.sync()  # some file systems report a full disk only here
             except HpcsweepError as error:
                 self._write_env(AttemptState.REFUSED, str(error))
                 raise
@@ -159,7 +158,7 @@ class Attempt:
         return EXIT_REQUEUE if left and not self._fenced_off else 0
 
     def _open_shard(self) -> tuple[ShardPath, shards.ShardWriter]:
-        """Take the next free attempt number; whoever creates the file first has it."""
+        """Take the next free attempt number: the process that creates the file has it."""
         earlier = self._submission.attempts(self._chunk.index)
         number = earlier[-1].attempt + 1 if earlier else 0
         while True:
@@ -183,7 +182,7 @@ class Attempt:
                 ),
                 environment.ARTIFACTS: str(self._shard.folder.absolute()),
                 "PYTHONUNBUFFERED": "1",
-                "KINETO_LOG_LEVEL": "99",  # torch's profiler chats where last words are read
+                "KINETO_LOG_LEVEL": "99",  # else its lines would be taken for last words
             },
             stop=self._stop,
             kill_wait=settings.kill_wait,
@@ -192,14 +191,17 @@ class Attempt:
         )
 
     def _todo(self) -> list[Point]:
-        """Return the points without a row; by now this attempt fences off those that write rows."""
+        """Return the points without a row, in the order in which they need fewest workers.
+
+        Called once this attempt's file fences off older attempts, which may still write rows.
+        """
         done = dict(shards.keys_of(self._submission.attempts(self._chunk.index)))
         for point in self._chunk.points:
             if done.get(point.point_id) is PointStatus.OOM:
                 self._too_large.add(point.axes)
         todo = [point for point in self._chunk.points if point.point_id not in done]
         order = {key: i for i, key in enumerate(dict.fromkeys(["", *map(process_key, todo)]))}
-        todo.sort(key=lambda point: order[process_key(point)])  # so few workers are needed
+        todo.sort(key=lambda point: order[process_key(point)])
         if todo and (newer := self._sent_again()):
             again = sum(point.point_id in newer for point in todo)
             todo = [point for point in todo if point.point_id not in newer]
@@ -212,33 +214,33 @@ class Attempt:
         return todo
 
     def _deaths(self) -> int:
-        """Return how many attempts in a row died without a word while they measured a point."""
-        found = 0
+        """Return how many attempts in a row died without a record while they measured a point."""
+        deaths = 0
         for shard in reversed(self._submission.attempts(self._chunk.index)):
-            said = attempt.read(shard)
-            if shard == self._shard or said is None:  # None: it was fenced off before it began
+            record = attempt.read(shard)
+            if shard == self._shard or record is None:  # None: it was fenced off before it began
                 continue
-            if said.state is not AttemptState.RUNNING or not said.row:
+            if record.state is not AttemptState.RUNNING or not record.row:
                 break
-            found += 1
+            deaths += 1
             if shards.read_keys(shard.overall):
                 break  # those before it died at another point
-        return found
+        return deaths
 
     def _sent_again(self) -> set[str]:
-        """Return the points that newer submissions of the same kind hold.
+        """Return the points of newer submissions of the same kind.
 
-        This attempt's file is there by now. `submit` looks for such files after it has written its
-        manifest, and stops their attempts: whoever comes second sees the other.
+        This attempt's file exists by now. `submit` looks for such files after it has written its
+        manifest, and stops their attempts: the later of the two sees the earlier.
         """
-        mine, found = self._manifest, set[str]()
+        mine, points = self._manifest, set[str]()
         run = self._submission.run
         for manifest in run.manifests():
             if manifest.round > mine.round and manifest.is_profiled is mine.is_profiled:
-                with suppress(ResultsError):  # one that cannot be read decides nothing here
+                with suppress(ResultsError):  # an unreadable submission may not stop this one
                     chunks = run.submission(manifest.id).chunks
-                    found.update(i for _, ids in chunk_file.read_ids(chunks) for i in ids)
-        return found
+                    points.update(i for _, ids in chunk_file.read_ids(chunks) for i in ids)
+        return points
 
     def _measure_all(self, todo: list[Point], care: WorkerCare) -> int:
         """Measure point by point; return how many are left."""
@@ -254,20 +256,20 @@ class Attempt:
                 return len(todo) - number
             row = self._commit(point, outcome, started_at, time.monotonic() - began)
             self._reports.ended(
-                f"{place} {row['status']} {label} {point.point_id} {_told(row)}",
+                f"{place} {row['status']} {label} {point.point_id} {_result(row)}",
                 row["status"],
                 outcomes.doubts_of(row),
             )
         return 0
 
     def _begin_visit(self, point: Point, care: WorkerCare) -> None:
-        """Give each visit a worker of its own: what sticks to a process differs between visits."""
+        """Give each visit a worker of its own, so that effects of a process vary between visits."""
         before, self._visit = self._visit, point.axes.get(VISIT)
         if before not in {None, self._visit}:
             care.end()
 
     def _fits(self, point: Point) -> bool:
-        """Say whether a point fits the time left; refuse where it can never fit."""
+        """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
         left = self._end - time.time()
         usual = self._chunk.seconds / max(len(self._chunk.points), 1)
         need = 1.1 * max(usual, self._slowest)
@@ -283,7 +285,7 @@ class Attempt:
         return False
 
     def _skip(self, point: Point) -> Outcome | None:
-        """Return the outcome of a point that need not, or must not, be tried."""
+        """Return the outcome of a point that is not tried: deadly, or too large; else None."""
         if point is self._deadly:
             return Outcome(status=PointStatus.TIMEOUT, reason=_DEADLY)
         if not self._manifest.run.skip_dominated:
@@ -292,16 +294,16 @@ class Attempt:
         return Outcome(status=PointStatus.SKIPPED, reason=reason) if reason else None
 
     def _outcome_of(self, point: Point, care: WorkerCare) -> Outcome | None:
-        """Measure a point within the time that is left; None where another job is to try it.
+        """Measure a point within the time that is left; None if another job should try it.
 
-        One that had a job to itself and no result is not tried again.
+        A point that had a whole job without a result is not tried again.
         """
         began, limit = time.time(), self._limit(point)
         outcome = care.outcome_of(self._request(point), limit, self._end)
         took = time.time() - max(began, self._ready)
         settings = self._manifest.run
-        told = "USR" in self._stop.reason  # Slurm's signal may come a minute early
-        end = self._end - (settings.signal_lead + 60 - settings.kill_wait if told else 1)
+        warned = "USR" in self._stop.reason  # Slurm's signal may come a minute early
+        end = self._end - (settings.signal_lead + 60 - settings.kill_wait if warned else 1)
         done = outcome and (outcome.status is not PointStatus.TIMEOUT or took >= limit)
         if done or self._stop.orphaned or time.time() < end:
             return outcome
@@ -316,7 +318,7 @@ class Attempt:
         return PointRequest(point=point, tries=self._manifest.round + self._shard.attempt)
 
     def _limit(self, point: Point) -> float:
-        """Return the seconds that a point may take: those of the sweep, for each epoch."""
+        """Return the seconds that a point may take: `point_timeout` for each epoch."""
         return self._manifest.run.point_timeout * int(point.axes.get("epochs") or 1)
 
     def _fenced(self) -> bool:
@@ -336,7 +338,7 @@ class Attempt:
             "place": self._places[point.point_id],
             "order_seed": self._chunk.order_seed,
         }
-        if "own_files" not in row:  # the worker, who knew, is gone
+        if "own_files" not in row:  # the worker, which fills it, is gone
             row["own_files"] = self._sources.cell(point)
         if self._wrapper:
             row = point_row.without_times(row, self._wrapper)
@@ -352,7 +354,7 @@ class Attempt:
         self._write_env(AttemptState.RUNNING, "")
 
     def _set_machine(self, machine: Mapping[str, Any]) -> None:
-        """Keep what the worker says of its machine: some of it stands in every row."""
+        """Keep the worker's report on its machine, and set the cells that every row has."""
         self._machine = machine
         common = point_row.of_attempt(self._manifest, self._shard, machine.get("row", {}))
         self._writer.set_common(common)
@@ -372,8 +374,8 @@ class Attempt:
         return point.label(self._manifest.maps, self._telling)
 
 
-def _told(row: Row) -> str:
-    """Return how long a point took, and why it was not measured."""
+def _result(row: Row) -> str:
+    """Return the time of a point, or why it was not measured, for the log."""
     took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
     reason = f"({row['status_reason']})" if row["status_reason"] else ""
     return f"{took} {reason}"
@@ -384,7 +386,7 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except BrokenPipeError:
         os._exit(1)
-    except Exception:  # noqa: BLE001 - whatever it is belongs into the job's log
+    except Exception:  # noqa: BLE001 - any error goes into the job's log
         import traceback
 
         traceback.print_exc()

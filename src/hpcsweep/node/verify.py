@@ -1,15 +1,15 @@
-"""Proves what the convolutions of a sweep's points run on this machine.
+"""Proves which algorithms the convolutions of a sweep's points run on this machine.
 
-Each point is measured by the code that measures it in the sweep, with few passes and with every
-check on: which layers were swapped, what each call was asked to run and ran, what the profiler saw
-in it, how far outputs and calls are from float64. The framework's own default is measured for the
-same network and input, to compare time and error.
+Each point is measured by the sweep's code, with few passes and all checks: swapped layers, wanted
+and used algorithm of each call, the profiler's records, the error of outputs and calls against
+float64. The framework's default is measured for the same network and input, to compare time and
+error.
 
-A point is *proven* when the profiler saw every convolution call (and a kernel, where a library was
-called by the name of an algorithm), none of them contradicts the algorithm that it claims, no
-convolution ran that is beyond all back-ends, and each output and each convolution call is as exact
-as rounding allows. A fallback is no contradiction: it is counted, with the reason. But where an
-algorithm was asked for and every convolution fell back, nothing is proven.
+A point is *proven* if the profiler saw every convolution call (and a kernel, where a library was
+called by the name of an algorithm), no record contradicts the claimed algorithm, every convolution
+is one that back-ends can run, and each output and call is as exact as rounding allows. A fallback
+is no contradiction: it is counted, with its reason. But a point is not proven if all of its
+convolutions fell back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hpcsweep.measure.bench_api import Bench
     from hpcsweep.point import Point
 
-# Enough to see the order of a time; who wants to quote it runs the sweep.
+# Few passes: the times show an order of magnitude, a sweep measures them.
 CHECKS: Final[Mapping[str, Any]] = {
     "warmup": 2,
     "iterations": 5,
@@ -54,7 +54,7 @@ _WIDTHS: Final = (24, 10, 7, 11, 9, 9, 9, 0)
 
 @dataclass(frozen=True)
 class Verification:
-    """What one point did: its rows, those of the framework's default, or why there are none.
+    """The rows of one point and of the framework's default, or why the point cannot run.
 
     `proof` has the evidence of the convolutions among the layer rows, in their order.
     """
@@ -75,7 +75,7 @@ class Verification:
 
     @property
     def evidence(self) -> Sequence[Evidence]:
-        """The evidence of each of these calls; empty for a call that was not profiled."""
+        """The evidence of each convolution call; empty for a call that was not profiled."""
         rows, calls = self.convolutions, self.proof.calls
         return [*calls[: len(rows)], *(Evidence(row["layer"]) for row in rows[len(calls) :])]
 
@@ -87,12 +87,12 @@ class Verification:
 
     @property
     def reasons(self) -> Counter[str]:
-        """Why calls ran something else than asked, with counts."""
+        """The reasons of fallbacks, with counts."""
         return Counter(c["fallback_reason"] for c in self.convolutions if c["fallback_reason"])
 
     @property
     def seen(self) -> int:
-        """How many calls the profiler saw."""
+        """Number of calls that the profiler saw."""
         return sum(call.seen is not None for call in self.evidence)
 
     @property
@@ -101,29 +101,29 @@ class Verification:
         if self.refusal is not None:
             return []
         wrong = [call for call in self.evidence if call.problem is not None]
-        found = [f"{call.layer}: {cell(call)}" for call in wrong[:_SHOWN]]
+        problems = [f"{call.layer}: {cell(call)}" for call in wrong[:_SHOWN]]
         if len(wrong) > _SHOWN:
-            found.append(f"and {len(wrong) - _SHOWN} more calls that contradict the algorithm")
+            problems.append(f"and {len(wrong) - _SHOWN} more calls that contradict the algorithm")
         unseen = len(self.evidence) - self.seen
         if unseen:
-            found.append(f"{unseen} calls that the profiler did not see")
+            problems.append(f"{unseen} calls that the profiler did not see")
         named = sum(call.source is Source.API for _, call in self.explicit)
         if named:
             calls = count(named, "call")
-            found.append(f"{calls} of the library of which no kernel was seen")
+            problems.append(f"{calls} of the library of which no kernel was seen")
         if self.row.get("algorithm_uncovered"):
-            found.append(f"no back-end can run all of it: {self.row['algorithm_uncovered']}")
+            problems.append(f"no back-end can run all of it: {self.row['algorithm_uncovered']}")
         flags = self.row["flags"].split(";")
         if "algorithm_absent" in flags:
-            found.append("no convolution ran the algorithm")
+            problems.append("no convolution ran the algorithm")
         if self.row["max_rel_error"] is None or {"unverified", "inaccurate"} & {*flags}:
-            told = "not as" if "inaccurate" in flags else "not compared with"
-            found.append(f"{told} float64: {self.row.get('numerics_reason') or 'no output'}")
-        return found
+            how = "not as" if "inaccurate" in flags else "not compared with"
+            problems.append(f"{how} float64: {self.row.get('numerics_reason') or 'no output'}")
+        return problems
 
     @property
     def proven(self) -> bool:
-        """Whether the point ran, and as it claims."""
+        """Whether the point ran as it claims."""
         return self.refusal is None and not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -140,9 +140,9 @@ class Verification:
 
 
 def verify(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
-    """Yield one finding per point; points of one network and input come one after the other.
+    """Yield a verification for each point, grouped by network and input.
 
-    A point that cannot run is a finding, too, and the next one is verified.
+    A point that cannot run has one, too.
     """
     groups: dict[str, list[Point]] = {}
     for point in points:
@@ -155,13 +155,13 @@ def verify(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
 def text(
     findings: Sequence[Verification], maps: Mapping[str, str] = NO_MAPS, *, layers: bool = False
 ) -> str:
-    """Return findings as one screen; `layers` adds every convolution call.
+    """Return verifications as text; `layers` adds every convolution call.
 
     `maps` has the names of all maps of algorithms.
 
-    Columns: calls that ran as asked and their share of the operations; calls that the profiler saw;
-    error against float64, and that of the framework's default; median time in ms, and its ratio to
-    the default's.
+    Columns: calls that ran the wanted algorithm, and their share of the operations; calls that the
+    profiler saw; error against float64, and the default's error; median time in ms, and its ratio
+    to the default's.
     """
     groups: dict[str, list[Verification]] = {}
     for finding in findings:
@@ -173,24 +173,24 @@ def text(
 def _verify_group(points: Sequence[Point], bench: Bench) -> Iterator[Verification]:
     """Verify points that differ only in the algorithm, after the framework's default."""
     twin = replace(points[0], axes={**points[0].axes, "algorithm": catalog.AUTO})
-    default = _look(twin, bench)
+    default = _measure(twin, bench)
     for point in points:
-        found = default if point.axes["algorithm"] == catalog.AUTO else _look(point, bench)
+        verified = default if point.axes["algorithm"] == catalog.AUTO else _measure(point, bench)
         if process_key(point) and bench.tunes:
-            found = _untimed(found)
-        yield replace(found, point=point, default=default.row, default_layers=default.layers)
+            verified = _untimed(verified)
+        yield replace(verified, point=point, default=default.row, default_layers=default.layers)
 
 
-def _untimed(found: Verification) -> Verification:
-    """Take the times from a point that torch ran by the plans of the default, in one process."""
+def _untimed(verified: Verification) -> Verification:
+    """Remove the times of a point, which torch ran in this process by the plans of the default."""
     rows = [
         {n: None if n in columns.CLOCKED else value for n, value in row.items()}
-        for row in (found.row, *found.layers)
+        for row in (verified.row, *verified.layers)
     ]
-    return replace(found, row=rows[0], layers=rows[1:], untimed=found.refusal is None)
+    return replace(verified, row=rows[0], layers=rows[1:], untimed=verified.refusal is None)
 
 
-def _look(point: Point, bench: Bench) -> Verification:
+def _measure(point: Point, bench: Bench) -> Verification:
     try:
         measured = bench.measure(point)
     except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:

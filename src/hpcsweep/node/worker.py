@@ -1,12 +1,12 @@
 """Measures points on the node, started by the supervisor.
 
 Its argument is the number of a socket, through which points come in and outcomes go out, one JSON
-object a line. One bad point is one outcome: whatever a point raises becomes a status, and the next
-point is measured. No child has the socket, and what other code prints goes to the attempt's log.
+object a line. An exception of a point becomes its status, and the next point is measured. No child
+has the socket; the output of other code goes to the attempt's log.
 
 A hang-up means that the supervisor is gone; a thread waits for it, so that even a worker in the
-middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends in the orderly way,
-after the pass: profilers write what they have in exit handlers.
+middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends after the pass,
+since profilers write their reports in exit handlers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.measure.bench_api import Bench
 
-# What a CUDA or HIP context says once it is beyond repair: only a new process helps.
+# Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
 _STICKY: Final = (
     "CUDA error",
     "HIP error",
@@ -52,7 +52,7 @@ _STICKY: Final = (
 def main(argv: list[str]) -> int:
     """Say hello, then answer points until the supervisor hangs up."""
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        # Slurm signals every process of a step; to stop is the supervisor's business.
+        # Slurm signals every process of a step; only the supervisor decides to stop.
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     atexit.register(end_without_search)
@@ -67,11 +67,11 @@ def main(argv: list[str]) -> int:
         line.send(Hello(refused=str(error)))
         return error.exit_code
     except ModuleNotFoundError as error:
-        told = extras.missing(error, f"{sys.executable} on {os.uname().nodename}")
-        if told is None:
+        missing = extras.missing(error, f"{sys.executable} on {os.uname().nodename}")
+        if missing is None:
             raise
-        line.send(Hello(refused=str(told)))
-        return told.exit_code
+        line.send(Hello(refused=str(missing)))
+        return missing.exit_code
     before = remains.ProcessState()
     for text in line.requests:
         request = typed_json.read(PointRequest, json.loads(text))
@@ -82,23 +82,23 @@ def main(argv: list[str]) -> int:
 
 
 def _left(bench: Bench, before: remains.ProcessState) -> list[str]:
-    """Return what a point left behind; it may have broken what tells."""
+    """Return what a point changed or left running."""
     try:
         bench.rest()
         return before.changes()
-    except Exception as error:  # noqa: BLE001 - what was measured is not lost for that
+    except Exception as error:  # noqa: BLE001 - the measured values must not be lost
         return [f"its state cannot be told: {error}"[:200]]
 
 
 def outcome(bench: Bench, request: PointRequest) -> Outcome:
-    """Measure one point and return its outcome, whatever happens, with the files it is made of."""
+    """Measure one point and return its outcome with the user's files; raise nothing."""
     before = sources.parts(sources.here(request.point))
-    found = _outcome(bench, request)
+    measured = _outcome(bench, request)
     after = sources.parts(sources.here(request.point))
     pairs = ((axis, before.get(axis, ""), after.get(axis, "")) for axis in {**before, **after})
-    # what was replaced meanwhile is a version of its own
+    # a file that was replaced meanwhile has both digests
     made_of = (f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
-    return replace(found, row={**found.row, "own_files": ";".join(made_of)})
+    return replace(measured, row={**measured.row, "own_files": ";".join(made_of)})
 
 
 def _outcome(bench: Bench, request: PointRequest) -> Outcome:
@@ -127,16 +127,16 @@ def _outcome(bench: Bench, request: PointRequest) -> Outcome:
 
 
 def _words(error: Exception) -> str:
-    """Return what an exception says; of one from a loader process, the last line of its trace."""
+    """Return an exception's message; for one from a loader process, its trace's last line."""
     text = str(error)
     if "in DataLoader worker process" in text:
-        last = text.strip().splitlines()[-1]  # "package.module.SomeError: what it says"
+        last = text.strip().splitlines()[-1]  # "package.module.SomeError: its message"
         return last.partition(": ")[2] or last
     return text
 
 
 def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
-    """Return what measures a workload; torch is loaded only where it is needed."""
+    """Return the bench of a workload; torch is imported only where it is needed."""
     if workload == "noop":
         return Noop()
     from hpcsweep.measure.bench import torch_bench  # noqa: PLC0415
@@ -145,7 +145,7 @@ def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
 
 
 class _SupervisorSocket:
-    """The supervisor's line, which belongs to this process alone."""
+    """The connection to the supervisor, which no child may use."""
 
     def __init__(self, fd: int) -> None:
         self._socket, self._pid = socket.socket(fileno=fd), os.getpid()
@@ -156,16 +156,16 @@ class _SupervisorSocket:
         os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
     def send(self, message: Hello | Outcome) -> None:
-        """Send a message; a copy of this process that came so far ends instead."""
+        """Send a message; a forked copy of this process ends here instead."""
         if os.getpid() != self._pid:
             os._exit(0)
         text = json.dumps(typed_json.write(message), ensure_ascii=False)
         self._socket.sendall(text.encode(errors="replace") + b"\n")  # names of files are any bytes
 
     def leave_on_hang_up(self) -> None:
-        """End the process once it is hung up on; what there is to read wakes nobody here."""
+        """End the process when the supervisor closes the connection; ignore data to read."""
         poll = select.poll()
-        poll.register(self._socket, 0)  # a hang-up is told whatever is asked for
+        poll.register(self._socket, 0)  # poll always reports a hang-up
         while not poll.poll():
             pass
         os._exit(0)

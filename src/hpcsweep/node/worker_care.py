@@ -1,8 +1,8 @@
-"""Keeps a worker ready, and finds an outcome for each point whatever becomes of the worker.
+"""Keeps a worker ready, and returns an outcome for each point, even if the worker dies.
 
-A worker that dies, hangs, garbles its replies or reports an error that it cannot recover from costs
-its own point alone; the next point gets a new worker. So it does where a point left something
-behind, and where torch would answer it from what the one before has tuned. Standard library only.
+A worker that dies, hangs, garbles its replies or reports a fatal error costs its current point
+alone; the next point gets another worker. So does the point after one that left something behind,
+and one for which torch would reuse the previous point's tuning. Standard library only.
 """
 
 from __future__ import annotations
@@ -86,18 +86,18 @@ class Stop:
             os.write(self._write, b"x")
 
 
-# Signals that nobody sends to himself: the point is tried once more before it is blamed.
+# Signals that come from outside the process: the point is tried once more before it is blamed.
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
 _START_TRIES: Final = 3
 _START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
 
 
 def process_key(point: Point) -> str:
-    """Return what differs between points that must not share a process on a device that tunes.
+    """Return a key that differs between points that must not share a process on a tuning device.
 
-    torch keeps one plan for each shape, and asks for it before it looks whether to tune. A map
-    that tunes some layers gives a shape to one choice or to the other, and so another network or
-    size might: its points have a process each.
+    torch keeps one plan for each shape, and reuses it before it checks whether to tune. A map that
+    tunes some layers mixes tuned and untuned plans in a way that depends on the point, so each of
+    its points has a process of its own.
     """
     algorithm = point.axes.get("algorithm")
     if isinstance(algorithm, Mapping):
@@ -107,25 +107,24 @@ def process_key(point: Point) -> str:
 
 @dataclass
 class WorkerCare:
-    """One worker at a time: started when a point needs it, ended when it is no good."""
+    """One worker at a time: started when a point needs it, ended when it cannot be reused."""
 
     log: Path
     variables: Mapping[str, str]  # of the worker's environment
     stop: Stop
     kill_wait: float  # seconds that a point may still take once a stop is wanted
-    end_seconds: float  # that the worker has to leave by itself
-    on_hello: Callable[[Mapping[str, Any]], None]  # takes what a worker says of its machine
+    end_seconds: float  # seconds for the worker to end before it is killed
+    on_hello: Callable[[Mapping[str, Any]], None]  # receives the worker's report on its machine
     _worker: Worker | None = field(default=None, init=False)
     _tunes: bool = field(default=False, init=False)  # the worker's device
-    _key: str = field(default="", init=False)  # of the points that the worker has had
-    _used: bool = field(default=False, init=False)  # it has had one before this one
+    _key: str = field(default="", init=False)  # process key of the worker's points
+    _used: bool = field(default=False, init=False)  # it measured another point before
 
     def outcome_of(self, request: PointRequest, limit: float, until: float) -> Outcome | None:
-        """Return how a point ended within `limit` seconds, and by then; None where it was dropped.
+        """Measure a point in `limit` seconds at most, by the time `until`; None if it was dropped.
 
         Raises:
             Refused: the machine is not fit, or no worker starts.
-
         """
         for last_try in (False, True):
             worker = self._ready(process_key(request.point))
@@ -148,7 +147,7 @@ class WorkerCare:
             worker.stop(self.end_seconds)
 
     def _ready(self, key: str) -> Worker | None:
-        """Return a worker that has said hello; None where a stop is wanted before it has."""
+        """Return a worker that is ready; None if a stop is wanted before it is."""
         fits, self._key = key == self._key or not self._tunes, key
         if self._worker is not None and not (fits and self._worker.is_idle()):
             self.end()
@@ -176,13 +175,13 @@ class WorkerCare:
         return worker
 
     def _grace(self, worker: Worker) -> Reply:
-        """Let the current point end after a stop was asked for, if it does so soon."""
+        """Give the current point `kill_wait` seconds to end after a stop was requested."""
         if self.stop.orphaned:
             return Interrupted()
         return worker.wait(self.kill_wait, self.stop.launcher_is_gone)
 
     def _judge(self, reply: Reply | Outcome, limit: float, *, last_try: bool) -> Outcome | None:
-        """Turn a reply, or the lack of one, into an outcome; None: try again or drop the point."""
+        """Turn a reply or its absence into an outcome; None: try again or drop the point."""
         if isinstance(reply, Outcome):
             if reply.fatal or reply.left:
                 self.end()
@@ -201,7 +200,7 @@ class WorkerCare:
 
 
 def _checked(worker: Worker, request: PointRequest, reply: Reply) -> Reply | Outcome:
-    """Return the outcome in a reply, with what its point left running; what is none stays."""
+    """Return the outcome in a reply, with what its point left running; other replies unchanged."""
     if not isinstance(reply, dict):
         return reply
     try:

@@ -1,9 +1,9 @@
-"""One worker process as the supervisor sees it: start, ask, wait, kill. Standard library only.
+"""Starts, asks, awaits and kills one worker process of the supervisor. Standard library only.
 
-Requests and replies go through a socket that the worker has to itself, one JSON object a line. Its
-stdout and stderr are the attempt's log, so what a network prints is no reply. The socket is also
-the lifeline: when the supervisor dies, the worker is hung up on and leaves at once, whatever it is
-computing. Its end is seen even where a child of it holds the socket, and what it started ends too.
+Requests and replies go through a socket of the worker alone, one JSON object a line. Its stdout and
+stderr are the attempt's log, so the output of a network is never a reply. The socket is also the
+lifeline: when the supervisor dies, the worker loses its connection and ends at once. The worker's
+end is noticed even if its child holds the socket, and its children are ended too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LAST_WORDS: Final = 400
 _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threads
 _MOST_BYTES: Final = 1 << 28  # of a reply: a million times are a tenth of that
 _READ: Final = 1 << 20
-_LOOK_SECONDS: Final = 0.5  # between two looks at a process, where no event tells that it ended
-_QUIET_SECONDS: Final = 0.5  # in which what a point started may end by itself
-_TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory, once the worker is gone
+_LOOK_SECONDS: Final = 0.5  # between two looks at a process on systems without pidfd
+_QUIET_SECONDS: Final = 0.5  # for the processes that a point started to end by themselves
+_TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory to end after the worker
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Died:
 
 @dataclass(frozen=True)
 class Garbled:
-    """Something came through the socket that is no reply to the request."""
+    """The socket received something else than a reply to the request."""
 
     why: str
 
@@ -79,7 +79,7 @@ Reply = dict[str, Any] | Died | Garbled | TimedOut | Interrupted
 class Worker:
     """A worker process, from its start to `stop`, `kill` or its own end.
 
-    `wake_fd` becomes readable when `wait` should ask again whether to stop.
+    When `wake_fd` becomes readable, `wait` checks again whether to stop.
     """
 
     def __init__(self, log: Path, env: Mapping[str, str], wake_fd: int) -> None:
@@ -102,23 +102,23 @@ class Worker:
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(wake_fd, selectors.EVENT_READ)
         self._exit_fd = -1
-        with contextlib.suppress(AttributeError, OSError):  # a system that has no such thing
+        with contextlib.suppress(AttributeError, OSError):  # a system without pidfd
             self._exit_fd = os.pidfd_open(self._process.pid)
             self._selector.register(self._exit_fd, selectors.EVENT_READ)
 
     def ask(self, request: Mapping[str, Any]) -> None:
-        """Send one request; if the worker is dead already, `wait` notices it."""
+        """Send a request; `wait` notices if the worker is dead."""
         self._mark = os.fstat(self._log_file.fileno()).st_size
         with contextlib.suppress(ConnectionError):
             self._socket.sendall(json.dumps(request).encode() + b"\n")
 
     def wait(self, seconds: float, stopping: Callable[[], bool]) -> Reply:
-        """Return the next reply, or why there is none; `stopping` says whether to give up."""
+        """Return the next reply, or why there is none; give up once `stopping` returns True."""
         until = time.monotonic() + seconds
         while True:
             ended = self._process.poll() is not None
             while self._fill():
-                pass  # a worker that ended may have spoken before
+                pass  # a worker that ended may have sent its reply before
             reply = self._take()
             if reply is not None:
                 return reply
@@ -132,25 +132,25 @@ class Worker:
             self._selector.select(left if self._exit_fd >= 0 else min(left, _LOOK_SECONDS))
 
     def has_said_more(self) -> bool:
-        """Say whether something came that nobody asked for."""
+        """Say whether the worker has sent something unrequested."""
         self._fill()
         return bool(self._buffer)
 
     def is_idle(self) -> bool:
-        """Say whether it waits for a request."""
+        """Say whether the worker waits for a request."""
         return not (self.has_said_more() or self._hung_up or self._process.poll() is not None)
 
     def offspring(self) -> list[str]:
-        """Return what it started and left running, but for helpers that Python and torch keep."""
+        """Return processes that it left running, without helpers of Python and torch."""
         until = time.monotonic() + _QUIET_SECONDS
-        while found := processes.offspring(self._process.pid):
+        while running := processes.offspring(self._process.pid):
             if time.monotonic() > until:
-                return found
+                return running
             time.sleep(0.01)
         return []
 
     def stop(self, grace: float = 2.0) -> None:
-        """Hang up; kill what is left of its process group when it ended, or after `grace`."""
+        """Close the connection; kill its process group when it has ended, or after `grace`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -161,7 +161,7 @@ class Worker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the process and all that it started, if that was not done."""
+        """Kill the process and all that it started, once."""
         if self._socket.fileno() < 0:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -176,7 +176,7 @@ class Worker:
             self._exit_fd = -1
 
     def _fill(self) -> bool:
-        """Read what is there now; say whether there may be more."""
+        """Read the available data; say whether there may be more."""
         try:
             data = self._socket.recv(_READ, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -188,7 +188,7 @@ class Worker:
         return bool(data) and len(self._buffer) <= _MOST_BYTES
 
     def _take(self) -> dict[str, Any] | Garbled | None:
-        """Return the next line as an object; None where none is whole."""
+        """Return the next line as an object; None if no line is complete."""
         end = self._buffer.find(b"\n", self._scanned)
         self._scanned = len(self._buffer) if end < 0 else end
         if self._scanned > _MOST_BYTES:
@@ -199,11 +199,11 @@ class Worker:
         del self._buffer[: end + 1]
         self._scanned = 0
         try:
-            found = json.loads(line)
-            json.dumps(found, ensure_ascii=False).encode()  # no file can hold half a character
+            reply = json.loads(line)
+            json.dumps(reply, ensure_ascii=False).encode()  # refuse lone surrogates
         except (ValueError, RecursionError):
-            found = None
-        return found if isinstance(found, dict) else Garbled(f"{line[:80]!r} is no JSON object")
+            reply = None
+        return reply if isinstance(reply, dict) else Garbled(f"{line[:80]!r} is no JSON object")
 
     def _died(self) -> Died | Garbled:
         try:
@@ -215,7 +215,7 @@ class Worker:
         return Died(returncode, self._last_words(fatal=returncode < 0))
 
     def _last_words(self, *, fatal: bool) -> str:
-        """Return the last line that was logged since the last request, or where a fault struck."""
+        """Return the last line logged since the last request; after a fault, its place."""
         try:
             with self._log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -226,11 +226,11 @@ class Worker:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         faults = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
         if fatal and faults:
-            told = lines[faults[-1] :]
-            current = [i for i, line in enumerate(told) if line.startswith("Current thread")]
-            after = told[current[0] :] if current else told
+            trace = lines[faults[-1] :]
+            current = [i for i, line in enumerate(trace) if line.startswith("Current thread")]
+            after = trace[current[0] :] if current else trace
             frame = next((line for line in after if line.startswith("File ")), "")
-            lines = [f"{told[0]} {frame}".strip()]
+            lines = [f"{trace[0]} {frame}".strip()]
         return lines[-1][-_LAST_WORDS:] if lines else ""
 
 

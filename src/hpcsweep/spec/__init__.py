@@ -1,1 +1,1 @@
-"""Files to points: reads a sweep or profile file, checks it, and expands it lazily."""
+"""Reads and checks sweep files and profiles, and expands a sweep into points lazily."""

@@ -1,7 +1,7 @@
-"""The types of what a sweep file may say about axes and settings, made from the catalogue.
+"""Makes pydantic types for the values of axes and settings in a sweep file, from the catalogue.
 
-The catalogue alone states kinds, choices and bounds. From these types pydantic checks the files
-and writes the JSON Schema with which editors complete them.
+The catalogue alone states kinds, choices and bounds. By these types pydantic checks the files and
+writes the JSON Schema for editors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_VALUES: Final = 1_000_000  # on one axis
-_TABLES: Final = {"model": MODELS, "dataset": DATASETS}  # the names that are known beforehand
+_TABLES: Final = {"model": MODELS, "dataset": DATASETS}  # built-in names, beside factories
 _ALGORITHM: Any = choice(ALGORITHMS)
 _FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -72,7 +72,7 @@ class _IntegerRange(Shape):
     @classmethod
     def _fits(cls, given: int, info: ValidationInfo) -> int:
         if not {"start", "stop"} <= set(info.data):
-            return given  # what is wrong with these is reported
+            return given  # pydantic reports the mistakes in these
         start, stop = info.data["start"], info.data["stop"]
         if info.field_name == "num":
             there = abs(stop - start) + 1
@@ -100,7 +100,7 @@ class _IntegerRange(Shape):
         return [(self.start * gaps + i * rise) // gaps for i in range(self.num)]
 
 
-class _Asked(Shape):
+class _Comparison(Shape):
     """A comparison with numbers, or `not` with values (the field `unlike`)."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
@@ -115,7 +115,7 @@ class _Asked(Shape):
         return self
 
     def predicate(self) -> Predicate:
-        """Return what is asked, for the grid."""
+        """Return the comparison as a `Predicate`."""
         if "unlike" in self.model_fields_set:
             return Predicate(values=_set(getattr(self, "unlike")), negate=True)  # noqa: B009
         return Predicate(bounds=tuple((op, getattr(self, op)) for op in self.model_fields_set))
@@ -135,8 +135,8 @@ def value_of(entry: Axis | Setting) -> Any:  # noqa: ANN401 - a type, as below
     types: dict[str, Any] = {"bool": bool, "str": Line, "gpu": Annotated[Name, _offered(GPUS)]}
     if entry.kind in types:
         return types[entry.kind]
-    known = partial(_known_or_factory, _TABLES[entry.kind], entry.doc)
-    return Annotated[Line, AfterValidator(known), _offered(_TABLES[entry.kind])]
+    check_name = partial(_known_or_factory, _TABLES[entry.kind], entry.doc)
+    return Annotated[Line, AfterValidator(check_name), _offered(_TABLES[entry.kind])]
 
 
 def values_of(axis: Axis) -> Any:  # noqa: ANN401
@@ -150,26 +150,26 @@ def values_of(axis: Axis) -> Any:  # noqa: ANN401
 
 
 def named_of(axis: Axis, **more: Any) -> Any:  # noqa: ANN401
-    """Return the type of one or several values, none of them a map, that a condition names."""
-    one = _ALGORITHM if axis.kind == "algorithm" else value_of(axis)
+    """Return the type of one or several values in a condition, none of them a map."""
+    value = _ALGORITHM if axis.kind == "algorithm" else value_of(axis)
     if axis.kind in _TABLES:
-        one = Annotated[Line, _offered(_TABLES[axis.kind])]
-    return by_shape(value=one, list=list_of(one, min_length=1), **more)
+        value = Annotated[Line, _offered(_TABLES[axis.kind])]
+    return by_shape(value=value, list=list_of(value, min_length=1), **more)
 
 
-def asked_of(axis: Axis) -> Any:  # noqa: ANN401
-    """Return the type of what a condition asks of an axis; it becomes a `Predicate`."""
+def condition_on(axis: Axis) -> Any:  # noqa: ANN401
+    """Return the type of a condition on an axis; it becomes a `Predicate`."""
     compared = COMPARISONS if axis.kind in NUMBERS else ()
     fields: dict[str, Any] = {op: (float, _optional(f"`{op}` this number")) for op in compared}
     fields["unlike"] = (named_of(axis), _optional("none of these", alias="not"))
-    asked = create_model(f"asked_of_{axis.name}", __base__=_Asked, **fields)
-    return Annotated[named_of(axis, map=asked), AfterValidator(_predicate)]
+    comparison = create_model(f"asked_of_{axis.name}", __base__=_Comparison, **fields)
+    return Annotated[named_of(axis, map=comparison), AfterValidator(_predicate)]
 
 
 def axis_map(
     name: str, axes: Iterable[Axis], type_of: Callable[[Axis], Any], *, required: Sequence[str] = ()
 ) -> Any:  # noqa: ANN401 - a model
-    """Return the model of a map from axes to what `type_of` allows for them."""
+    """Return the model of a map from axes to values of the types that `type_of` returns."""
     fields: dict[str, Any] = {}
     for axis in axes:
         doc = axis.doc if axis.default is None else f"{axis.doc}; default {axis.default}"
@@ -185,7 +185,7 @@ def _range_from(minimum: float | None) -> Any:  # noqa: ANN401 - a model
 
 
 def _offered(names: Iterable[str]) -> WithJsonSchema:
-    """Let editors offer these names, and accept any other."""
+    """Return a JSON Schema by which editors offer these names and accept others."""
     return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "minLength": 1}]})
 
 
@@ -198,11 +198,11 @@ def _set(value: object) -> frozenset[Any]:
 
 
 def _predicate(value: object) -> Predicate:
-    return value.predicate() if isinstance(value, _Asked) else Predicate(values=_set(value))
+    return value.predicate() if isinstance(value, _Comparison) else Predicate(values=_set(value))
 
 
 def _no_number(value: object) -> object:
-    """Keep 1 from being taken for true among named choices."""
+    """Refuse numbers among named choices: 1 would equal true."""
     if type(value) is int:
         raise ValueError("needs a name, or true or false")
     return value

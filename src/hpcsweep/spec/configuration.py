@@ -29,24 +29,24 @@ _WHERE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\
 
 
 def results_folder(given: str | os.PathLike[str] = "") -> Path:
-    """Return the folder of all results: the one given, else of a variable, a file, or `results`."""
-    found = str(given or os.environ.get(environment.RESULTS) or "")
-    files = () if found else tuple(lookup.config_files())
-    for path, table in files[::-1]:  # the last one that says it wins
+    """Return the folder of all results: `given`, else by variable, by file, or `results`."""
+    folder = str(given or os.environ.get(environment.RESULTS) or "")
+    files = () if folder else tuple(lookup.config_files())
+    for path, table in files[::-1]:  # later files win
         doc = read(path, table)
-        if not isinstance(found := doc.data.get("results", ""), str):
+        if not isinstance(folder := doc.data.get("results", ""), str):
             raise doc.complaint(("results",), "needs text; quote it if it is")
-        if found:
-            return path.parent / Path(found).expanduser()
-    return Path(found) if found else lookup.results_folder()
+        if folder:
+            return path.parent / Path(folder).expanduser()
+    return Path(folder) if folder else lookup.results_folder()
 
 
 def read(path: Path, table: tuple[str, ...] = ()) -> Document:
-    """Read a file, or one table of it; `ConfigError` has file and line of what is no TOML."""
+    """Read a file, or one table of it; `ConfigError` has file and line of a mistake in TOML."""
     text = read_text(path, ConfigError)
     try:
         data: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as reason:  # also for a number of thousands of digits
+    except (ValueError, RecursionError) as reason:  # such as a number of thousands of digits
         place = _WHERE.search(str(reason))
         line = place[1] if place and place[1] else len(text.splitlines())
         raise ConfigError(f"{path}:{line}: not TOML: {_WHERE.sub('', str(reason))}") from reason
@@ -57,10 +57,10 @@ def read(path: Path, table: tuple[str, ...] = ()) -> Document:
     return Document(path, ConfigError, text, _node(data, _lines(text), table), data)
 
 
-# The parser of the standard library knows no lines of keys, so they are looked up in the text.
+# tomllib does not report the lines of keys, so they are looked up in the text.
 def _lines(text: str) -> dict[Loc, int]:
     """Return the line of each key, and of each table's header."""
-    found: dict[Loc, int] = {}
+    line_of: dict[Loc, int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines()):
         if header := _HEADER.match(line):
@@ -70,8 +70,8 @@ def _lines(text: str) -> dict[Loc, int]:
         else:
             continue
         for length in range(1, len(keys) + 1):
-            found.setdefault(keys[:length], number)
-    return found
+            line_of.setdefault(keys[:length], number)
+    return line_of
 
 
 def _split(keys: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Checks what a sweep file says in `axes`, `zip`, `exclude`, `include` and `when` together.
+"""Checks `axes`, `zip`, `exclude`, `include` and `when` of a sweep file together.
 
-Each key may be right, and the file still wrong: an exclude that matches nothing, a point that is
-there twice, an image that is too small for its network. The combinations are counted for this, not
-listed (see `grid`), so a sweep of millions takes no longer.
+Each key may be valid, and the file still wrong: an exclude that matches nothing, a repeated point,
+an image that is too small for its network. The combinations are counted for this, not listed (see
+`grid`), so sweeps of millions take no longer.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PROBED: Final = 100  # sizes that are tried one by one to name the one that is 
 
 
 class Reader:
-    """Reads what one file says about axes; `space` and `include` are the result."""
+    """Reads the axes and constraints of one file into `space` and `include`."""
 
     def __init__(self, doc: Document, file: SweepFile) -> None:
-        """Read and check everything; raise the document's error with a line for each mistake."""
+        """Read and check the file; raise the document's error with a line for each mistake."""
         self.doc, self.file = doc, file
         self._wrong = Complaints(doc)
         self._models = {} if file.workload == "noop" else MODELS
@@ -54,7 +54,7 @@ class Reader:
         zips = tuple(map(tuple, file.zip))
         if axes and file.measure.repeats > 1:
             axes[VISIT] = range(1, file.measure.repeats + 1)
-        # an `if` may name values of the axes, but none that only a rule brings
+        # an `if` may name values of `axes`, but no value that only a rule has
         self.space = Space(axes, defaults)
         whens = self._whens(axes)
         self.space = Space(axes, defaults, zips, (), whens)
@@ -65,7 +65,7 @@ class Reader:
             with self._wrong.kept():
                 excludes.append(self._condition(("exclude", i), raw, names))
         if self._wrong:
-            return  # what follows from these is no mistake of its own
+            return  # later complaints could follow from these
         self.space = Space(axes, defaults, zips, tuple(excludes), whens)
         self.include = tuple(
             {**defaults, **self._given(point, ("include", i))}
@@ -83,7 +83,7 @@ class Reader:
         )
 
     def _has(self, name: str, wanted: object) -> list[Any] | None:
-        """Return None where the sweep's axis has a value, else some of the values that it has."""
+        """Return None if an axis of the sweep has a value, else the first values of the axis."""
         for i, source in enumerate(self.space.sources(name)):
             if isinstance(source, list) and (name, i, len(source)) not in self._members:
                 self._members[name, i, len(source)] = frozenset(map(_hashable, source))
@@ -92,19 +92,19 @@ class Reader:
         return list(dict.fromkeys(map(_hashable, islice(self.space.values(name), 12))))
 
     def _raw(self, loc: Loc) -> Any:  # noqa: ANN401 - what YAML holds
-        """Return what the file has at a place, as it was written."""
-        found: Any = self.doc.data
+        """Return the file's value at a place, as it was written."""
+        value: Any = self.doc.data
         for step in loc:
-            found = found.get(step, {}) if isinstance(found, dict) else found[int(step)]
-        return found
+            value = value.get(step, {}) if isinstance(value, dict) else value[int(step)]
+        return value
 
     def _listed(self, loc: Loc) -> bool:
         """Say whether the file has a list at a place, and not a range."""
         return isinstance(self._raw(loc), list)
 
-    def _given(self, found: Shape, loc: Loc) -> dict[str, Any]:
-        """Return what a map of axes holds, in the order of the file."""
-        return {name: getattr(found, name) for name in self._raw(loc)}
+    def _given(self, axes: Shape, loc: Loc) -> dict[str, Any]:
+        """Return the values of a map of axes, in the order of the file."""
+        return {name: getattr(axes, name) for name in self._raw(loc)}
 
     def _check_zips(self, axes: Mapping[str, Sequence[Any]]) -> None:
         seen: dict[str, int] = {}
@@ -137,11 +137,11 @@ class Reader:
                 text = f"rows {first + 1} and {again + 1} are the same point; remove one"
                 raise self.doc.complaint(loc, text)
 
-    def _no_repeats(self, loc: Loc, found: Sequence[Any]) -> None:
-        """Complain about a value that an axis's list holds twice."""
-        for first, again in _repeats(found if self._listed(loc) else []):
+    def _no_repeats(self, loc: Loc, values: Sequence[Any]) -> None:
+        """Complain about repeated values in an axis's list."""
+        for first, again in _repeats(values if self._listed(loc) else []):
             line = self.doc.line((*loc, first))
-            text = f"{show(found[again])} is repeated, first in line {line}; remove one"
+            text = f"{show(values[again])} is repeated, first in line {line}; remove one"
             self._wrong.add((*loc, again), text)
 
     def _whens(self, axes: Mapping[str, Sequence[Any]]) -> tuple[When, ...]:
@@ -155,12 +155,12 @@ class Reader:
             given = self._given(rule.axes, (*loc, "axes"))
             if not given:
                 raise self.doc.complaint((*loc, "axes"), "found an empty map, needs axis: [values]")
-            for name, found in given.items():
+            for name, values in given.items():
                 here = (*loc, "axes", name)
                 if name in zipped:
                     text = f"{name} moves with a zip group; a rule cannot set it"
                     raise self.doc.complaint(here, text)
-                self._no_repeats(here, found)
+                self._no_repeats(here, values)
             for name in self._raw((*loc, "if")):
                 if name in set_by:
                     line = self.doc.line(("when", set_by[name], "axes", name))
@@ -169,37 +169,37 @@ class Reader:
             rules.append(When(self._condition((*loc, "if"), rule.condition, list(axes)), given))
         return tuple(rules)
 
-    def _condition(self, loc: Loc, found: Shape, names: Sequence[str]) -> Condition:
-        """Return what a condition asks, once its axes and values are known to the sweep."""
-        asked: dict[str, Predicate] = self._given(found, loc)
-        if not asked:
+    def _condition(self, loc: Loc, file_map: Shape, names: Sequence[str]) -> Condition:
+        """Return a condition of the file; complain about axes and values that the sweep lacks."""
+        predicates: dict[str, Predicate] = self._given(file_map, loc)
+        if not predicates:
             raise self.doc.complaint(loc, "found an empty map, needs axis: value")
-        for name in asked:
+        for name in predicates:
             here: Loc = (*loc, name)
             if name not in names:
                 text = f"{name} is no axis of this sweep, which has {', '.join(names) or 'none'}"
                 self._wrong.add(here, f"{text}{suggest(name, names)}")
             else:
                 self._check_members(here, name)
-        return asked
+        return predicates
 
     def _check_members(self, loc: Loc, name: str, also: Collection[Any] = ()) -> None:
-        """Complain about a value that a condition names and that the axis does not have."""
+        """Complain about values in a condition that the axis does not have."""
         raw = self._raw(loc)
         if isinstance(raw, dict):
             if "not" not in raw:
-                return  # it compares
+                return  # a comparison names no values
             loc, raw = (*loc, "not"), raw["not"]
         for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
             have = self._has(name, integral(item))
             if have is not None and item not in also:
-                names = [one if isinstance(one, str) else canonical_json(one) for one in have]
+                names = [v if isinstance(v, str) else canonical_json(v) for v in have]
                 text = f"{name} has no {show(item)}, it has {', '.join(names)}"
                 here = (*loc, i) if isinstance(raw, list) else loc
                 self._wrong.add(here, text + suggest(str(item), names))
 
     def _check_failures(self) -> None:
-        """Check the values that `measure.fail` names; any GPU may be named."""
+        """Check the values in `measure.fail`; any GPU is allowed."""
         for i, failure in enumerate(self._raw(("measure", "fail"))):
             for name in failure.get("when", {}):
                 if name != "gpu":
@@ -238,7 +238,7 @@ class Reader:
         self._check_include(grid)
 
     def _check_widths(self) -> None:
-        """Complain about each width that a network has and cannot take."""
+        """Complain about each width that a network cannot take."""
         widths = filter(None, dict.fromkeys(self.space.values("input_width")))
         names = sorted(self._models.keys() & set(self.space.values("model")))
         bad = [(n, w) for w in widths for n in names if not self._models[n].takes(w)][:_PROBED]
@@ -260,30 +260,30 @@ class Reader:
                 self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))
 
     def _size_complaint(self, name: str) -> tuple[Loc, str]:
-        """Return where and what the first size is that a model has and cannot take."""
+        """Return the place of the first size that a model cannot take, and the complaint."""
         sizes = dict.fromkeys(self.space.values("input_size"))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
-        found = self._combined("input_size", [(name, size) for size in bad])
-        size = next((size for _name, size in found), bad[-1])
+        pairs = self._combined("input_size", [(name, size) for size in bad])
+        size = next((size for _name, size in pairs), bad[-1])
         text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
         return self._source("input_size", size), text
 
     def _combined(self, axis: str, bad: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """Yield those models and values that do not fit and that a combination has together."""
+        """Yield the models and values of `bad` that a combination of the sweep has together."""
         if not bad:
             return
-        probes = [{**_unfit(name, axis), axis: Predicate(frozenset({one}))} for name, one in bad]
+        probes = [{**_unfit(name, axis), axis: Predicate(frozenset({v}))} for name, v in bad]
         grid = Grid(self.space, probes=probes)
         yield from (pair for i, pair in enumerate(bad) if grid.probed(i))
 
     def _source(self, name: str, value: object) -> Loc:
-        """Return where an axis gets a value from: its own values, a rule's, or the default."""
+        """Return the place of a value of an axis: among its own values, a rule's, or the model."""
         places: dict[Loc, Sequence[Any]] = {("axes", name): self.space.axes.get(name, ())}
         for i, rule in enumerate(self.space.whens):
             places["when", i, "axes", name] = rule.axes.get(name, ())
-        for loc, found in places.items():
-            if value in found:
-                return (*loc, found.index(value)) if self._listed(loc) else loc
+        for loc, values in places.items():
+            if value in values:
+                return (*loc, values.index(value)) if self._listed(loc) else loc
         return ("axes", "model")
 
     def _doubtful_models(self) -> list[str]:
@@ -296,7 +296,7 @@ class Reader:
 
 
 def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
-    """Yield the places of equal items: of the first, and of each that repeats it."""
+    """Yield pairs of indices of equal items: the first one, and each repetition."""
     places: dict[str, int] = {}
     for i, item in enumerate(items):
         first = places.setdefault(canonical_json(item), i)
@@ -313,7 +313,7 @@ def _unfit(name: str, axis: str = "input_size") -> Condition:
     return {
         **condition,
         axis: Predicate(frozenset({model.size}), negate=True),
-        "weights": Predicate(frozenset({"random"})),  # published ones may bring another size
+        "weights": Predicate(frozenset({"random"})),  # published weights may have another size
     }
 
 

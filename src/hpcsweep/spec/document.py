@@ -1,8 +1,8 @@
-"""Reads a YAML file that a user wrote, and knows the line of everything in it.
+"""Reads a user's YAML file with the lines of all keys and values.
 
-PyYAML composes the tree of nodes with their lines; plain values are made from it here, because a
-file that decides over GPU-hours needs stricter rules than YAML has. Repeated keys, tags, aliases
-that multiply, tabs, binary files and very deep nesting are errors with file and line.
+PyYAML composes the tree of nodes with their lines; this module makes plain values of it by stricter
+rules than YAML's. Repeated keys, tags, aliases that multiply, tabs, binary files and very deep
+nesting are errors with file and line.
 
 Scalars follow YAML 1.2: ``yes`` is a word, ``24:00:00`` is not a number in base 60, ``1e-3`` is
 a number. Keys are always text.
@@ -39,7 +39,7 @@ _WORDS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _KEY_AND_VALUE: Final = re.compile(r"\s*(- )?\w+:[^\s:/].*")
-# what the library says, to what we say
+# messages of PyYAML, and ours
 _PROBLEMS: Final = {
     "but found another document": "a second document; one file holds one",
     "second occurrence": "an anchor (&name) whose name is taken above",
@@ -68,7 +68,7 @@ _PROBLEMS: Final = {
 
 
 class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
-    """Gives a tag to those nodes only for which the file writes one."""
+    """Gives tags only to nodes that have one in the file."""
 
     def resolve(self, *_node: object) -> str:
         return ""
@@ -76,17 +76,17 @@ class _YamlLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignor
 
 @dataclass(frozen=True)
 class Document:
-    """A file that was read: its plain data, and lines for complaints about it."""
+    """A file's plain data, with its nodes for the lines of complaints."""
 
     path: Path
     error: type[BadInput]
     text: str
     root: yaml.Node
     data: dict[str, Any]
-    faults: Sequence[BadInput] = ()  # that leave data to check: they are told with its mistakes
+    faults: Sequence[BadInput] = ()  # mistakes to report with those of later checks
 
     def line(self, loc: Loc) -> int:
-        """Return the line of a key or item; of the nearest one around it that exists."""
+        """Return the line of a key or item, or of the nearest existing one around it."""
         node, line = self.root, 1
         for step in loc:
             if isinstance(node, yaml.MappingNode):
@@ -102,43 +102,43 @@ class Document:
         return line
 
     def complaint(self, loc: Loc, text: str) -> BadInput:
-        """Return the error ``FILE:LINE: KEY: text``, to be raised."""
+        """Return the error ``FILE:LINE: KEY: text``."""
         key, line = f"{dotted(loc)}: " if loc else "", self.line(loc)
-        found = self.error(f"{self.path}:{line}: {key}{text}")
-        found.line = line
-        return found
+        complaint = self.error(f"{self.path}:{line}: {key}{text}")
+        complaint.line = line
+        return complaint
 
 
 class Complaints:
-    """Gathers what is wrong with a file, to raise it as one error with a line for each."""
+    """Gathers the mistakes in a file, to raise them as one error with a line for each."""
 
     def __init__(self, doc: Document) -> None:
         self._doc = doc
-        self._found = [*doc.faults]
+        self._kept = [*doc.faults]
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._kept)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep the complaint that ends this block, so that other checks can follow."""
+        """Keep the complaint that ends the block, so that other checks can follow."""
         try:
             yield
         except self._doc.error as complaint:
-            self._found.append(complaint)
+            self._kept.append(complaint)
 
     def add(self, loc: Loc, text: str) -> None:
-        """Keep one complaint more."""
-        self._found.append(self._doc.complaint(loc, text))
+        """Keep a complaint."""
+        self._kept.append(self._doc.complaint(loc, text))
 
     def tell(self) -> None:
-        """Raise what was kept, if anything was."""
-        if self._found:
+        """Raise the kept complaints, if there are any."""
+        if self._kept:
             raise self.error()
 
     def error(self) -> BadInput:
         """Return all complaints in the order of their lines."""
-        ordered = sorted(self._found, key=lambda complaint: complaint.line)
+        ordered = sorted(self._kept, key=lambda complaint: complaint.line)
         lines = [*dict.fromkeys(map(str, ordered))]
         if len(lines) > MOST_SHOWN:
             lines = [*lines[:MOST_SHOWN], f"and {len(lines) - MOST_SHOWN:,} more"]
@@ -148,8 +148,8 @@ class Complaints:
 def read(path: Path, error: type[BadInput]) -> Document:
     """Read a file whose top level is a map; raise `error` with file and line for anything else.
 
-    After an error of YAML's grammar nothing can be read. Repeated keys, tags and numbers that are
-    too large are among the `faults`, which `Complaints` tells with what is found later.
+    An error of YAML's grammar is raised at once. Repeated keys, tags and too large numbers are
+    `faults` of the document, which `Complaints` raises with later mistakes.
     """
     text = read_text(path, error)
     composer = _Composer(path, error)
@@ -168,12 +168,12 @@ def dotted(loc: Loc) -> str:
 
 
 def _key(key: str) -> str:
-    """Return a key as it stands; one that would break a message apart is quoted and cut."""
+    """Return a key for a message; an unprintable or long key is quoted and cut."""
     return key if key and key.isprintable() and len(key) <= 60 else show(key)
 
 
 def show(value: object) -> str:
-    """Return a value as a complaint quotes it: short, one line, in YAML's spelling."""
+    """Return a value for a complaint: one short line in YAML's spelling."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -187,7 +187,7 @@ def show(value: object) -> str:
 
 
 def read_text(path: Path, error: type[BadInput]) -> str:
-    """Return a file's text once it is known to be text."""
+    """Return the text of a file; raise `error` for folders, binary files and large files."""
     try:
         if path.is_dir():
             raise error(f"{path}: is a directory, needs a YAML file; name one of the files in it")
@@ -218,7 +218,7 @@ def read_text(path: Path, error: type[BadInput]) -> str:
 
 
 class _Composer:
-    """Composes a text's only document, and makes plain values of its nodes within limits."""
+    """Composes the only document of a text, and makes plain values of its nodes within limits."""
 
     def __init__(self, path: Path, error: type[BadInput]) -> None:
         self.path, self.error = path, error
@@ -262,7 +262,7 @@ class _Composer:
                 raise self._complaint(event, f"more than {MAX_ALIASES} aliases")
 
     def plain(self, node: yaml.Node, depth: int = 0) -> Any:  # noqa: ANN401 - what YAML holds
-        """Return a node's value in plain Python types; every use of an alias is a value anew."""
+        """Return a node's value in plain Python types; each use of an alias makes a new value."""
         if node.tag:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:60]
             self.faults.append(
@@ -282,7 +282,7 @@ class _Composer:
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
         lines: dict[str, int] = {}
-        found = {}
+        values = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag:
                 self.faults.append(self._complaint(key, "a key must be a plain word"))
@@ -293,8 +293,8 @@ class _Composer:
                 self.faults.append(self._complaint(key, text))
                 continue
             lines[name] = _line(key)
-            found[name] = self.plain(value, depth + 1)
-        return found
+            values[name] = self.plain(value, depth + 1)
+        return values
 
     def _scalar(self, node: yaml.Node) -> object:
         """Return the value of an unquoted scalar."""
@@ -315,15 +315,15 @@ class _Composer:
         return self._complaint(at, f"nested deeper than {MAX_DEPTH} levels")
 
     def _complaint(self, at: yaml.Node | yaml.Event, text: str) -> BadInput:
-        found = self.error(f"{self.path}:{_line(at)}: {text}")
-        found.line = _line(at)
-        return found
+        complaint = self.error(f"{self.path}:{_line(at)}: {text}")
+        complaint.line = _line(at)
+        return complaint
 
 
 def _without_a_space(text: str, line: int) -> int:
-    """Return the number of the last line before a fault that is ``key:value``, or 0.
+    """Return the number of the last line before a fault if it is ``key:value``, else 0.
 
-    YAML reads it as text that goes on, and complains of the next line.
+    YAML takes such a line for text that goes on, and complains about the next line.
     """
     above = [n for n, words in enumerate(text.splitlines()[:line], start=1) if words.strip()]
     if above and _KEY_AND_VALUE.fullmatch(text.splitlines()[above[-1] - 1]):

@@ -1,13 +1,13 @@
-"""Makes the points of a sweep, in order and only when they are asked for.
+"""Makes the points of a sweep lazily and in order.
 
 The model changes slowest, so that a worker keeps its network; the other axes follow in the order
-of the file, then come the included points. The number of points is exact, and known before the
-first point is made.
+of the file, then the included points. The exact number of points is available before the first
+point is made.
 
-A sample has N evenly spread values of some axes for every combination of the others. Which values
-a combination has left depends only on the masks of its other axes (see `grid`), so the choice is
-made once for equal masks. Of two axes, N values of the first are taken, and for each of these N of
-the second.
+A sample has N evenly spread values of some axes for every combination of the others. The values
+that a combination has left depend only on the masks of its other axes (see `grid`), so the choice
+is made once for equal masks. With two axes, N values of the first are taken, and for each of them N
+values of the second.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _DOUBTED: Final = 1000  # names that are compared with those of the catalogue
 
 @dataclass(frozen=True)
 class Touched:
-    """How many combinations a rule of the file matches.
+    """The number of combinations that a rule of the file matches.
 
-    An exclude removes them (another may match them, too), a `when` gives them values, a zip forms
+    An exclude removes them (others may match them, too), a `when` sets their values, a zip forms
     them, an include adds one.
     """
 
@@ -55,12 +55,11 @@ class Touched:
 def expand(
     sweep: Sweep, *, gpu: str | None = None, rehearse: str | None = None, sample: int | None = None
 ) -> Expansion:
-    """Return the points of a sweep, none of them made yet.
+    """Return the points of a sweep, which are made when they are iterated.
 
-    gpu: only the points that a profile of this GPU takes; where the sweep names no gpu, it is this
-    one. rehearse: the gpu of every point becomes this device, and points that become equal are one.
-    sample: this many evenly spread values of each axis of `SAMPLED`, for every combination of the
-    other axes.
+    gpu: only the points that a profile of this GPU takes; points without a gpu get this one.
+    rehearse: every point gets this device as its gpu, and points that become equal are one. sample:
+    this many evenly spread values of each axis of `SAMPLED`, for every combination of the others.
 
     Raises:
         UsageError: both `gpu` and `rehearse` are given, or `sample` is less than 1.
@@ -74,7 +73,7 @@ class Expansion:
     def __init__(
         self, sweep: Sweep, *, gpu: str | None, rehearse: str | None, sample: int | None
     ) -> None:
-        """Select; costs one look at each value of an axis with constraints."""
+        """Select the points; looks once at each value of an axis with constraints."""
         if gpu is not None and rehearse is not None:
             raise UsageError("points are either taken by a profile or rehearsed, not both")
         if sample is not None and sample < 1:
@@ -105,7 +104,7 @@ class Expansion:
         return list(islice(self, n))
 
     def rules(self) -> list[Touched]:
-        """Return what every rule of the file matches in the selection, before sampling."""
+        """Return the combinations that each rule of the file matches, before sampling."""
         counted: dict[str, Callable[[int], int]] = {
             "exclude": self._grid.excluded_by,
             "when": self._grid.set_by,
@@ -115,7 +114,7 @@ class Expansion:
         return [Touched(rule, counted[rule.kind](rule.index)) for rule in self.sweep.rules]
 
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
-        """Return what ``expand --json`` prints; the points are an iterator."""
+        """Return the record that ``expand --json`` prints; its points are an iterator."""
         return {
             "sweep": self.sweep.name,
             "points_total": len(self),
@@ -125,23 +124,23 @@ class Expansion:
         }
 
     def values(self) -> dict[str, list[Any]]:
-        """Return what each axis can be in a `flat` point; of the ids there are two, and None."""
+        """Return the possible values of each key of a `flat` point; of ids, two and None."""
         grid = self._grid
-        found = {name: [grid.fixed[name]] * bool(self._count) for name in self._defaults}
+        values = {name: [grid.fixed[name]] * bool(self._count) for name in self._defaults}
         seen: list[set[int]] = [set() for _ in grid.dims]
         for outer, inner in (self._sample or grid).walk():
-            for rows, row in zip(seen, outer, strict=False):  # the last one is for `inner`
+            for rows, row in zip(seen, outer, strict=False):  # the last set is for `inner`
                 rows.add(row)
-            if len(grid.dims[-1]) <= _CACHED:  # else all of them are taken
+            if len(grid.dims[-1]) <= _CACHED:  # a longer axis counts with all of its values
                 seen[-1].update(inner)
         for dim, rows in zip(grid.dims, seen, strict=True) if self._count else ():
             for name, column in zip(dim.names, dim.columns, strict=True):
-                found[name] = [column[row] for row in sorted(rows) or range(len(dim))]
+                values[name] = [column[row] for row in sorted(rows) or range(len(dim))]
         for axes in self._include:
             for name, value in axes.items():
-                found[name].append(value)
-        known = [point.point_id for point in self.first(2)] if any(found["gpu"]) else []
-        return {"point_id": known + [None] * (None in found["gpu"]), **found}
+                values[name].append(value)
+        ids = [point.point_id for point in self.first(2)] if any(values["gpu"]) else []
+        return {"point_id": ids + [None] * (None in values["gpu"]), **values}
 
     def _without_ids(self) -> list[str]:
         """Return a note where points cannot have an id yet."""
@@ -151,8 +150,8 @@ class Expansion:
         return [f"{why}; --cluster NAME shows the ids for that profile"]
 
     def _included(self, gpu: str | None) -> dict[int, list[dict[str, Any]]]:
-        """Return the included points of the selection by the number of their rule, each once."""
-        found: dict[int, list[dict[str, Any]]] = {}
+        """Return the distinct included points of the selection by the index of their rule."""
+        included: dict[int, list[dict[str, Any]]] = {}
         visits = range(1, self.sweep.repeats + 1)
         seen: set[str] = set()
         for index, given in enumerate(self.sweep.include):
@@ -161,8 +160,8 @@ class Expansion:
             taken = gpu is None or given["gpu"] in {gpu, None}
             if taken and key not in seen and not self._grid.holds(axes):
                 seen.add(key)
-                found[index] = [{**axes, VISIT: visit} for visit in visits]
-        return found
+                included[index] = [{**axes, VISIT: visit} for visit in visits]
+        return included
 
     def _made(self) -> Iterator[Point]:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""
@@ -189,13 +188,13 @@ class Expansion:
 
     def _columns(self, dim: Dimension) -> list[tuple[str, Sequence[Any], Callable[[int], str]]]:
         """Return, for each axis, its values and a function from a row to its part of the id."""
-        found: list[tuple[str, Sequence[Any], Callable[[int], str]]] = []
+        columns: list[tuple[str, Sequence[Any], Callable[[int], str]]] = []
         for name, column in zip(dim.names, dim.columns, strict=True):
             text: Callable[[int], str] = partial(self._text, name, column)
             if len(column) <= _CACHED:
                 text = [text(row) for row in range(len(column))].__getitem__
-            found.append((name, column, text))
-        return found
+            columns.append((name, column, text))
+        return columns
 
     def _text(self, name: str, column: Sequence[Any], row: int) -> str:
         return self._spelled(name, column[row])
@@ -213,10 +212,10 @@ def flat(point: Point) -> dict[str, Any]:
 
 
 def doubts(sweep: Sweep) -> list[str]:
-    """Return notes about what a sweep can ask for in vain: misspelt models of a no-op.
+    """Return notes about misspelt models of a no-op sweep.
 
     `noop` accepts any name as a model, since it runs none; but a file that was tried out as a no-op
-    is often used for a real workload next.
+    is often used for another workload next.
     """
     if sweep.workload != "noop":
         return []
@@ -230,7 +229,7 @@ def doubts(sweep: Sweep) -> list[str]:
 
 
 def _thinned(points: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
-    """Return a sample of included points: per combination of their other axes."""
+    """Return a sample of included points, for each combination of their other axes."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for axes in points:
         rest = {name: value for name, value in axes.items() if name not in SAMPLED}
@@ -243,7 +242,7 @@ T = TypeVar("T")
 
 
 def spread(items: Sequence[T], n: int) -> list[T]:
-    """Return `n` items at even distances, the ends included; one is the first."""
+    """Return `n` items at even distances, the ends included; with `n` 1, the first item."""
     if n >= len(items):
         return list(items)
     gaps = max(n - 1, 1)
@@ -251,7 +250,7 @@ def spread(items: Sequence[T], n: int) -> list[T]:
 
 
 def thin(items: Iterable[T], keys: Sequence[Callable[[T], Any]], n: int) -> list[T]:
-    """Return the items, in order, whose first key is one of `n` spread ones; so for each key."""
+    """Keep `n` spread values of the first key, among their items `n` of the next, and so on."""
     listed = list(items)
     if not keys:
         return listed
@@ -264,13 +263,13 @@ def thin(items: Iterable[T], keys: Sequence[Callable[[T], Any]], n: int) -> list
 
 
 class Sample:
-    """A grid of which N values of each of `names` are kept; `walk` is as `Grid.walk`."""
+    """A grid restricted to N values of each axis in `names`."""
 
     def __init__(self, grid: Grid, names: Sequence[str], n: int) -> None:
-        """Find the dimensions of `names`; rows are chosen when they are asked for."""
+        """Find the dimensions of `names`; rows are chosen lazily."""
         self._grid, self._names, self._n = grid, names, n
-        found = [i for name in names for i, dim in enumerate(grid.dims) if name in dim.names]
-        self._thinned = list(dict.fromkeys(found))  # in order of `names`
+        dims = [i for name in names for i, dim in enumerate(grid.dims) if name in dim.names]
+        self._thinned = list(dict.fromkeys(dims))  # in order of `names`
         thinned = [grid.dims[i] for i in self._thinned]
         self._others = [dim for i, dim in enumerate(grid.dims) if i not in self._thinned]
         self._parts = [self._parts_of(dim) for dim in thinned]
@@ -282,7 +281,7 @@ class Sample:
         return sum(n * len(self._rows(masks)) for masks, n in self._grid.ways(self._others))
 
     def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
-        """Yield the chosen combinations in the grid's order."""
+        """Yield the chosen combinations in the grid's order, in the form of `Grid.walk`."""
         dims = self._grid.dims
         rows: list[Iterable[int]] = [range(len(dim)) for dim in dims]
         for i, candidates in zip(self._thinned, self._candidates(), strict=True):
@@ -308,7 +307,7 @@ class Sample:
         return self._chosen[masks]
 
     def _choose(self, masks: Masks, part: Sequence[Sequence[int]]) -> list[Indices]:
-        """Return the choice from a part of the last thinned dimensions."""
+        """Return the chosen rows of the last thinned dimensions, from the rows in `part`."""
         if not part:
             return [()] if self._grid.keeps(masks) else []
         dim = self._grid.dims[self._thinned[-len(part)]]
@@ -326,7 +325,7 @@ class Sample:
         return [(row, *after) for row in taken for after in rest[dim.masks_at(row)]]
 
     def _parts_of(self, dim: Dimension) -> list[Sequence[int]]:
-        """Return a dimension's rows, apart where they differ in an axis that is not thinned."""
+        """Return a dimension's rows, grouped by their values of axes that are not thinned."""
         rest = [i for i, name in enumerate(dim.names) if name not in self._names]
         if not rest:
             return [range(len(dim))]

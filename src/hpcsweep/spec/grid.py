@@ -1,18 +1,18 @@
-"""Which combinations of axis values a sweep has: the product under `zip`, `exclude` and `when`.
+"""Counts and lists the combinations of a sweep's axes under `zip`, `exclude` and `when`.
 
-Axes that vary are dimensions; axes that move together share one. A condition has a bit. A value's
-mask has the bits of the conditions that the value does not contradict, and those of all conditions
-that do not ask for its axis. The masks of a combination's rows, joined by AND, leave the bits of
-the conditions that match the combination. Rows with equal masks are one class. Counting takes the
-dimensions in two parts: for each mask of the smaller part, the classes of the larger one that stay
-are a set, an integer with a bit for each, so they cost one step together for each condition that
-may still match.
+Axes that vary are dimensions; axes that move together share one. Each condition has a bit. The mask
+of a value has the bits of the conditions that the value fulfils, and of all conditions on other
+axes. The masks of a combination's rows, joined by AND, leave the bits of the conditions that match
+the combination. Rows with equal masks are one class. For counting, the dimensions are merged into
+two parts: for each mask of the smaller part, the remaining classes of the larger part are a set, an
+integer with a bit for each, so that one operation per condition handles all of them.
 
 An axis that `when` rules set has the values of all of its sources: its own, and those of each
-rule. Every source has a bit, too; the last rule that matches says which source must have the value.
+rule. Every source has a bit, too; the last rule that matches decides which source must have the
+value.
 
 Selecting one GPU, or rehearsing, gives all rows the same `gpu`. Rows that become equal are joined
-into one, which has the masks of all of them; it is kept where one of them would be.
+into one with the masks of all of them, which is kept if one of them would be.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
     Indices = tuple[int, ...]
 
-    Masks = tuple[int, ...]  # one, or one for each of the rows that were joined
+    Masks = tuple[int, ...]  # one for each of the rows that were joined into this one
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
 _DIGITS: Final = [bytes(ord("0") + (byte >> bit & 1) for byte in range(256)) for bit in range(8)]
 # Values have 2n + 1 places among n bounds: below the first, on it, above it, on the second ...
 _BEGINS: Final = {"ge": 1, "gt": 2}  # steps from below a bound to the first place that passes
 _ENDS: Final = {"lt": 1, "le": 2}  # and to the first that does not
-_SETS: Final = 4000  # whose sizes are remembered
-_REMEMBERED: Final = 200_000  # answers that a walk keeps
+_SETS: Final = 4000  # cached sizes of sets of classes
+_REMEMBERED: Final = 200_000  # cached results of a walk
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Dimension:
 class Grid:
     """The combinations of a space, in order.
 
-    `gpu` takes the rows of this GPU, and those of none; `rehearse` takes all rows as if they were
-    this device's. `probes` are conditions that are only counted.
+    `gpu` keeps the rows of this GPU and those without one; `rehearse` gives all rows this device.
+    `probes` are conditions that are only counted.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Grid:
         rehearse: str | None = None,
         probes: Sequence[Condition] = (),
     ) -> None:
-        """Lay out the dimensions; costs one look at each value of an axis with conditions."""
+        """Lay out the dimensions; looks once at each value of an axis with conditions."""
         self._space = space
         conditions = [*space.excludes, *(rule.condition for rule in space.whens), *probes]
         self._excludes = (1 << len(space.excludes)) - 1  # their bits
@@ -128,7 +128,7 @@ class Grid:
         return self._numbers[-1]
 
     def excluded_by(self, exclude: int) -> int:
-        """Return how many combinations an exclude matches; another may match them as well."""
+        """Return how many combinations an exclude matches; other excludes may match them, too."""
         return self._numbers[exclude]
 
     def set_by(self, rule: int) -> int:
@@ -141,44 +141,44 @@ class Grid:
 
     @cached_property
     def _numbers(self) -> Counter[int]:
-        """How many combinations the condition of each bit matches; -1 is for what is kept."""
+        """Number of combinations that each bit's condition matches; under -1 the kept ones."""
         parts: list[Mapping[Masks, int]] = [{self.start: 1}, {NEUTRAL: 1}]
         for dim in sorted(self.dims, key=lambda dim: len(dim.counts), reverse=True):
             parts.sort(key=len)
             parts[0] = multiplied(parts[0], dim.counts)
         some, others = sorted(parts, key=len)
-        found: Counter[int] = Counter()
+        numbers: Counter[int] = Counter()
         if not others:
-            return found
+            return numbers
         classes = Classes(others, self._bits)
         for masks, ways in some.items():
             for bit, matched in self._matched(masks, classes).items():
-                found[bit] += ways * classes.number(matched)
-        return found
+                numbers[bit] += ways * classes.number(matched)
+        return numbers
 
     def _matched(self, masks: Masks, classes: Classes) -> dict[int, int]:
-        """Return, for each bit and for -1, the classes that match it together with some masks."""
-        found: dict[int, int] = defaultdict(int)
+        """Return, for each bit and for -1 (kept), the classes that match it with `masks`."""
+        matched: dict[int, int] = defaultdict(int)
         for mask, layer in product(masks, classes.layers):
             there, gone = self._existing(mask, layer, classes.all), 0
             for bit in ones(mask & self._excludes):
-                found[bit] |= there & layer[bit]
+                matched[bit] |= there & layer[bit]
                 gone |= layer[bit]
             kept = there & ~gone
-            found[-1] |= kept
+            matched[-1] |= kept
             for bit in ones(mask & self._rules):
-                found[bit] |= kept & layer[bit]
-        return found
+                matched[bit] |= kept & layer[bit]
+        return matched
 
     def ways(self, dims: Iterable[Dimension]) -> Iterable[tuple[Masks, int]]:
-        """Return the masks that rows of the dimensions lead to, and in how many ways."""
-        found: Mapping[Masks, int] = {self.start: 1}
+        """Return the masks of combinations of the dimensions' rows, with their numbers."""
+        ways: Mapping[Masks, int] = {self.start: 1}
         for dim in dims:
-            found = multiplied(found, dim.counts)
-        return found.items()
+            ways = multiplied(ways, dim.counts)
+        return ways.items()
 
     def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
-        """Yield, in order, rows of all dimensions but the last, and the last one's kept rows."""
+        """Yield, in order, rows of all dimensions but the last, with the kept rows of the last."""
         *outer, last = self.dims
         if not len(last):
             return
@@ -186,10 +186,10 @@ class Grid:
 
         @lru_cache(_REMEMBERED // len(last.counts))
         def kept(masks: Masks) -> set[Masks]:
-            found = self._matched(masks, classes)[-1]
-            # most combinations of a sweep with many excludes have none left
-            classes_left = enumerate(last.counts) if found else ()
-            return {more for place, more in classes_left if found >> place & 1}
+            left = self._matched(masks, classes)[-1]
+            # in a sweep with many excludes most combinations have none left
+            classes_left = enumerate(last.counts) if left else ()
+            return {more for place, more in classes_left if left >> place & 1}
 
         masked = any(dim.masks is not None for dim in outer)
         for rows in product(*(range(len(dim)) for dim in outer)):
@@ -208,7 +208,7 @@ class Grid:
         return masks
 
     def keeps(self, masks: Masks) -> bool:
-        """Say whether the sweep has the combinations that have these masks."""
+        """Say whether combinations with these masks are kept."""
         return bool(self._matched(masks, self._anything)[-1])
 
     @cached_property
@@ -221,11 +221,11 @@ class Grid:
         if any(axes[name] != value for name, value in self.fixed.items() if name not in varied):
             return False
         rows = [dim.find(tuple(axes[name] for name in dim.names)) for dim in self.dims]
-        found = [row for row in rows if row is not None]
-        return len(found) == len(rows) and self.keeps(self.masks_of(self.dims, found))
+        existing = [row for row in rows if row is not None]
+        return len(existing) == len(rows) and self.keeps(self.masks_of(self.dims, existing))
 
     def _existing(self, mask: int, layer: Sequence[int], classes: int) -> int:
-        """Return the classes where each value is from the last source whose rule matches."""
+        """Return the classes in which each value is from the last source whose rule matches."""
         for sources in self._sources.values():
             agreed, left = 0, classes
             for rule, value in reversed(sources):
@@ -248,29 +248,29 @@ class Grid:
                 masks.append(value_masks(self._tests[name], column))
         if not masks:
             return Dimension(names, columns)
-        known: dict[Masks, Masks] = {}  # equal masks are one object
+        shared: dict[Masks, Masks] = {}  # equal masks are one object
         rows: list[Masks] = []
         for each, run in groupby(zip(*masks, strict=True)):
             row = (reduce(and_, each),)
-            rows += [known.setdefault(row, row)] * sum(1 for _ in run)
+            rows += [shared.setdefault(row, row)] * sum(1 for _ in run)
         return Dimension(names, columns, rows)
 
 
 def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
-    """Return, for each axis that rules set, its sources: the bit of the rule, and of the values.
+    """Return, for each axis that rules set, its sources: the bits of the rule and of the values.
 
-    Its own values come first, and have no rule. Bits of values are numbered from `bit` on.
+    The axis's own values come first, without a rule. Bits of values are numbered from `bit` on.
     """
-    found: dict[str, list[tuple[int | None, int]]] = {}
+    sources: dict[str, list[tuple[int | None, int]]] = {}
     for name in space.conditional():
         rules = [i for i, rule in enumerate(space.whens, len(space.excludes)) if name in rule.axes]
-        found[name] = list(zip([None, *rules], count(bit)))
-        bit += len(found[name])
-    return found
+        sources[name] = list(zip([None, *rules], count(bit)))
+        bit += len(sources[name])
+    return sources
 
 
 def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], list[int]]:
-    """Return the values of all sources, each once, and the bits of the sources that have it."""
+    """Return the distinct values of all sources, with the bits of their sources."""
     values: dict[str, Any] = {}
     masks: dict[str, int] = {}
     of_none = ~sum(1 << bit for bit in bits)
@@ -283,7 +283,7 @@ def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], l
 
 
 def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimension:
-    """Return a dimension whose `gpu` is this device; rows that become equal are joined."""
+    """Return a dimension with this device as `gpu`; rows that become equal are joined."""
     place = dim.names.index("gpu")
     joined: dict[str, list[int]] = {}
     for row in range(len(dim)):
@@ -293,20 +293,20 @@ def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimensi
             joined.setdefault(canonical_json(values), []).append(row)
     columns = [[column[rows[0]] for rows in joined.values()] for column in dim.columns]
     columns[place] = [rehearse or gpu] * len(joined)
-    of = dim.masks
-    masks = of and [tuple(mask for row in rows for mask in of[row]) for rows in joined.values()]
+    old = dim.masks
+    masks = old and [tuple(mask for row in rows for mask in old[row]) for rows in joined.values()]
     return Dimension(dim.names, tuple(columns), masks)
 
 
 class Classes:
-    """Combinations with equal masks as one class; a set of classes is an integer, a bit for each.
+    """Classes of combinations with equal masks; a set of classes is an integer, a bit for each.
 
-    `layers` has, for each condition's bit, the set of classes that have it: one layer, or several
-    where masks have alternatives.
+    `layers` has, for each condition's bit, the set of classes with that bit: one layer, or several
+    where rows were joined.
     """
 
     def __init__(self, counts: Mapping[Masks, int], bits: int) -> None:
-        """Take each class's number of combinations, and how many bits masks have."""
+        """Group classes by their number of combinations; `bits` is the length of masks."""
         self.all = (1 << len(counts)) - 1
         self._sizes: dict[int, int] = defaultdict(int)
         for place, number in enumerate(counts.values()):
@@ -324,21 +324,21 @@ class Classes:
 
 
 def joined(masks: Masks, more: Masks) -> Masks:
-    """Return the masks of combinations, given those of two of their parts."""
+    """Return the masks of a combination, given those of its two parts."""
     return tuple([a & b for a in masks for b in more])
 
 
 def multiplied(counts: Mapping[Masks, int], more: Mapping[Masks, int]) -> Mapping[Masks, int]:
-    """Return the masks that two parts lead to, with the number of their combinations."""
-    found: Counter[Masks] = Counter()
+    """Return the masks of combinations of two parts, with their numbers."""
+    product_counts: Counter[Masks] = Counter()
     for masks, ways in counts.items():
         for others, number in more.items():
-            found[joined(masks, others)] += ways * number
-    return found
+            product_counts[joined(masks, others)] += ways * number
+    return product_counts
 
 
 def _transposed(masks: Sequence[int], bits: int) -> list[int]:
-    """Return, for each bit, the set of the masks that have it."""
+    """Return, for each bit, the set of the masks with that bit."""
     width = bits // 8 + 1
     whole = b"".join((mask & (1 << bits) - 1).to_bytes(width, "little") for mask in masks[::-1])
     return [int(whole[bit // 8 :: width].translate(_DIGITS[bit % 8]), 2) for bit in range(bits)]
@@ -371,18 +371,18 @@ def value_masks(tests: Mapping[int, Predicate], column: Sequence[Any]) -> Iterat
                 changes[first] ^= 1 << bit
                 changes[last] ^= 1 << bit
     compared = list(accumulate(changes, xor))
-    asked = sum(1 << bit for bit in tests)
+    bits = sum(1 << bit for bit in tests)
     for value, number in _runs(column, [*cuts, *named]):
         # a map of algorithms is no value that a condition can name, and None compares with nothing
         mask = negated if isinstance(value, dict) else negated ^ named.get(value, 0)
         if value is not None:
             mask |= compared[bisect_left(cuts, value) + bisect_right(cuts, value)]
-        yield from repeat(~asked | mask, number)
+        yield from repeat(~bits | mask, number)
 
 
-def _runs(column: Sequence[Any], asked: Iterable[Any]) -> Iterable[tuple[Any, int]]:
-    """Return values, and how many that no condition tells apart follow each other from there."""
+def _runs(column: Sequence[Any], values: Iterable[Any]) -> Iterable[tuple[Any, int]]:
+    """Return runs of a column whose values pass the same conditions: first value and length."""
     if not isinstance(column, range) or column.step < 0:
         return zip(column, repeat(1))
-    ends = {place(column, value) for value in asked for place in (bisect_left, bisect_right)}
+    ends = {place(column, value) for value in values for place in (bisect_left, bisect_right)}
     return ((column[a], b - a) for a, b in pairwise(sorted({0, len(column), *ends})))

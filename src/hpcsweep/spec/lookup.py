@@ -35,20 +35,20 @@ _ACL: Final = "system.posix_acl_access"
 _ACCOUNTS: Final = Path("/etc/passwd")
 _LOGGER: Final = logging.getLogger(__name__)
 
-# unlike the methods of Path, these are False for a name that no file can have
+# unlike the methods of Path, these return False for impossible names
 _exists, is_file = os.path.exists, os.path.isfile
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
 def folders(kind: str) -> list[Path]:
-    """Return the existing folders of a kind, in the order of the search."""
+    """Return the existing and safe folders of a kind, in the order of the search."""
     own = [root for root in (Path(), config_folder()) if (root / kind).is_dir()]
     kept = [root / kind for root in own if is_safe(root / kind, root)]
     return [*kept, *(folder for folder in [shipped() / kind] if folder.is_dir())]
 
 
 def config_files() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield the configuration files that exist, each with the table that is ours; later ones win.
+    """Yield the existing configuration files, each with the name of its table; later ones win.
 
     These are `config.toml` in the user's configuration folder, and `hpcsweep.toml`, or the table
     `tool.hpcsweep` of `pyproject.toml`, in the working directory or the nearest folder above.
@@ -84,17 +84,18 @@ def _has_table(path: Path, name: str) -> bool:
 def is_safe(path: Path, root: Path) -> bool:
     """Say whether only this user and root may change a file, or a folder and the files in it.
 
-    So must be what they lie in, up to `root`. What they hold may run as this user. A line says what
-    is not taken. That the group may write is
-    no danger where it is the user's private one, as with a umask of 002.
+    The folders around it, up to `root`, must be safe, too, since the files' content may run as this
+    user. A line on stderr names what is not safe. The user's private group (umask 002) may write.
     """
     real = path.resolve()
-    between = [path, *(one for one in path.parents if one.is_relative_to(root)), real, real.parent]
+    above = [folder for folder in path.parents if folder.is_relative_to(root)]
     inside = _inside(path) if path.is_dir() else []
-    for place in [*between, *inside, *{one.resolve().parent for one in inside}]:
-        found = place.stat()
-        shared = found.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(found.st_gid))
-        if shared or found.st_mode & stat.S_IWOTH or found.st_uid not in {0, os.getuid()}:
+    targets = {inner.resolve().parent for inner in inside}
+    for place in [path, *above, real, real.parent, *inside, *targets]:
+        status = place.stat()
+        by_group = status.st_mode & stat.S_IWGRP
+        shared = by_group and (_has_acl(place) or not _is_private(status.st_gid))
+        if shared or status.st_mode & stat.S_IWOTH or status.st_uid not in {0, os.getuid()}:
             _tell(
                 f"note: {path} is not taken: others may write {place} (chmod go-w, or name a path)"
             )
@@ -104,19 +105,19 @@ def is_safe(path: Path, root: Path) -> bool:
 
 @cache
 def _is_private(gid: int) -> bool:
-    """Say whether a group is this user's own: of the same name, and nobody else is known in it."""
-    with suppress(KeyError, OSError):  # an account that nobody knows
+    """Say whether a group is the user's private one: of the user's name, without other members."""
+    with suppress(KeyError, OSError):  # the system lacks this account
         me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
         accounts = [line.split(":") for line in _ACCOUNTS.read_text("utf-8", "replace").split("\n")]
-        others = {one[2] for one in accounts if one[3:4] == [str(gid)]} - {str(me.pw_uid)}
+        members = {account[2] for account in accounts if account[3:4] == [str(gid)]}
         own = me.pw_gid == gid and group.gr_name == me.pw_name
-        return own and not others and {*group.gr_mem} <= {me.pw_name}
+        return own and members <= {str(me.pw_uid)} and {*group.gr_mem} <= {me.pw_name}
     return False
 
 
 def _has_acl(place: Path) -> bool:
-    """Say whether a list of accounts that may write stands behind the bits of the group."""
-    with suppress(OSError, AttributeError):  # a file system, or a system, without such lists
+    """Say whether a file has an access control list, which may let other accounts write."""
+    with suppress(OSError, AttributeError):  # a file system or an operating system without them
         return _ACL in os.listxattr(place)
     return False
 
@@ -127,18 +128,18 @@ def _tell(text: str) -> None:
 
 
 def shipped() -> Path:
-    """Return the folder of the files that come with the program: in the wheel, or the checkout."""
+    """Return the folder of the program's own files: in the wheel, or the checkout."""
     data = _PACKAGE / "_data"
     return data if data.is_dir() else _PACKAGE.parents[1]
 
 
 def names(kind: str) -> dict[str, Path]:
-    """Return every name that `find` knows, sorted, with its file."""
-    found: dict[str, Path] = {}
+    """Return every name that `find` accepts, sorted, with its file."""
+    paths: dict[str, Path] = {}
     for folder in folders(kind):
         for path in _files(folder):
-            found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+            paths.setdefault(path.stem, path)
+    return dict(sorted(paths.items()))
 
 
 def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInput) -> Path:
@@ -151,25 +152,25 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if is_path(text) or is_file(path):
-        found = path if _exists(path) else _of_a_kind(kind, path)
-        if found:
-            _LOGGER.debug("reads %s", found)
-            return found
+        file = path if _exists(path) else _of_a_kind(kind, path)
+        if file:
+            _LOGGER.debug("reads %s", file)
+            return file
         raise error(f"{shown}: no such file{_near_file(path)}")
-    known = names(kind)
-    if text in known:
-        _LOGGER.debug("reads %s", known[text])
-        return known[text]
+    paths = names(kind)
+    if text in paths:
+        _LOGGER.debug("reads %s", paths[text])
+        return paths[text]
     if text and _exists(path):
         return path  # a folder; reading it gives a better message
     for beside in filter(is_file, (Path(text + suffix) for suffix in SUFFIXES)):
         raise error(f"{shown}: no such name in {kind}/; for the file write {beside}")
-    have = ", ".join(known) or "none"
-    raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, known)}")
+    have = ", ".join(paths) or "none"
+    raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, paths)}")
 
 
 def is_path(text: str) -> bool:
-    """Say whether a text can be a path only, and not a name."""
+    """Say whether a text is a path, and not a name."""
     return "/" in text or Path(text).suffix in SUFFIXES
 
 
@@ -191,7 +192,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Return what is in a folder, but links that lead nowhere; nothing where it cannot be read."""
+    """Return the entries of a folder without broken links; none if it cannot be read."""
     with suppress(OSError):
         return [path for path in sorted(folder.iterdir()) if _exists(path)]
     return []

@@ -53,7 +53,7 @@ def _regex(text: str) -> str:
 
 
 def _read_by(parse: Callable[[str], object]) -> AfterValidator:
-    """Return the check that a function can read a text, which stays as it is."""
+    """Return a check that `parse` accepts a text, which stays unchanged."""
 
     def check(text: str) -> str:
         parse(text)
@@ -144,45 +144,45 @@ class ProfileFile(Shape):
 
 
 class Profile(ProfileFile):
-    """A profile, merged with those that it extends."""
+    """A profile, merged with the profiles that it extends."""
 
     name: str
     path: Path
     places: dict[str, str] = Field(default={}, exclude=True, repr=False)  # key to FILE:LINE
 
     def where(self, key: str) -> str:
-        """Return FILE:LINE of the place that sets a key; the profile's path if none does."""
+        """Return FILE:LINE of a key; the profile's path if no file sets it."""
         return self.places.get(key, str(self.path))
 
     @property
     def device_file(self) -> Path:
-        """Where the properties of its GPU stand, which `doctor` writes on a node that has one."""
+        """The file with the properties of its GPU, which `doctor` writes on a node with one."""
         return self.path.with_suffix(".device.json")
 
     @property
     def in_slurm(self) -> bool:
-        """Say whether its launcher sends chunks to Slurm's queue."""
+        """Whether its launcher sends chunks to Slurm's queue."""
         return LAUNCHERS[self.launcher].in_slurm
 
     @property
     def own_python(self) -> bool:
-        """Say whether its jobs have a Python, or modules, that are not those here."""
+        """Whether its jobs use another Python or other modules than this process."""
         own = self.conda, self.venv, self.python, self.modules, self.setup
         return self.in_slurm and (any(own) or "PYTHONPATH" in self.env)
 
     @property
     def time_seconds(self) -> int | None:
-        """Return the time limit in seconds, None if there is none."""
+        """Time limit in seconds; None without one."""
         return None if self.time is None else units.seconds(self.time)
 
     @property
     def mem_mb(self) -> int | None:
-        """Return the memory in MiB, None if the profile sets none."""
+        """Memory in MiB; None if the profile sets none."""
         return None if self.mem is None else units.megabytes(self.mem)
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Profile:
-    """Read a profile by name or path; `ProfileError` has file, line and key of what is wrong."""
+    """Read a profile by name or path; `ProfileError` has file, line and key of each mistake."""
     path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
     doc = document.read(path, ProfileError)
     places: dict[str, str] = {}
@@ -201,14 +201,14 @@ def names() -> list[str]:
 
 
 def schema() -> str:
-    """Return the JSON Schema of profiles, as it is committed in cluster_profiles/schema.json."""
+    """Return the JSON Schema of profiles (cluster_profiles/schema.json)."""
     return schema_text(ProfileFile, "A cluster profile of hpcsweep")
 
 
 def _with_parents(
     doc: document.Document, chain: list[Path], places: dict[str, str]
 ) -> dict[str, Any]:
-    """Return a file's values, merged over those that it extends; each file is checked first."""
+    """Check a file and those that it extends; return their values, merged."""
     file = check(ProfileFile, doc)
     if len(chain) > 1:
         document.Complaints(doc).tell()
@@ -230,10 +230,10 @@ def _with_parents(
 
 
 def _parent(doc: document.Document, name: str) -> Path:
-    """Return the file that a profile extends: one beside it, or one that `lookup` finds."""
+    """Return the file that a profile extends: beside it, or by `lookup`."""
     file = name if name.endswith(lookup.SUFFIXES) else f"{name}.yaml"
     for folder in (doc.path.parent, *lookup.folders(lookup.PROFILES)):
-        # a file hides others of its name, and may extend one of these
+        # a profile may extend another one of its own name, such as the shipped one
         if lookup.is_file(folder / file) and not (folder / file).samefile(doc.path):
             return folder / file
     try:
@@ -247,21 +247,21 @@ def _absolute(text: str, folder: Path, *, bare: bool) -> str:
     if bare and "/" not in text:
         return text
     path = Path(text).expanduser() if text.startswith("~") else Path(text)
-    return os.path.abspath(folder / path)  # noqa: PTH100 - links of an environment stay as they are
+    return os.path.abspath(folder / path)  # noqa: PTH100 - keeps links, as environments need
 
 
 def _check_together(doc: document.Document, profile: Profile) -> None:
     complaints = document.Complaints(doc)
     for keys, text in _mistakes(profile):
-        here = [key for key in keys if key in doc.data]  # and not in a file that it extends
+        here = [key for key in keys if key in doc.data]  # not keys of an extended file
         complaints.add(here[:1] or keys[-1:], text)
     complaints.tell()
 
 
 def _other_python(profile: Profile) -> str:
-    """Return the key that asks for another Python or environment than this one, if one does."""
+    """Return the first key that selects another Python or environment; empty without."""
     here = {f"{sys.prefix}/bin/python", f"{sys.prefix}/bin/python3", sys.executable}
-    asked = {
+    others = {
         "python": profile.python and shutil.which(profile.python) not in here,
         "venv": profile.venv and profile.venv != sys.prefix,
         "conda": profile.conda
@@ -269,11 +269,11 @@ def _other_python(profile: Profile) -> str:
         "modules": profile.modules,
         "setup": profile.setup,
     }
-    return next((key for key, other in asked.items() if other), "")
+    return next((key for key, other in others.items() if other), "")
 
 
 def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield what does not go together: the keys of which one must change, and the complaint."""
+    """Yield keys that do not go together, one of which must change, with the complaint."""
     launcher, limit = LAUNCHERS[profile.launcher], profile.time_seconds
     if launcher.in_slurm and profile.gpu is None:
         what = "the value of the axis `gpu` that this profile serves, such as l40"
@@ -285,7 +285,7 @@ def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
     if profile.conda and profile.venv:
         yield ("venv", "conda"), "`conda` and `venv` exclude each other; set one to null"
     if profile.wrapper != "none" and not launcher.runs_profilers:
-        able = " or ".join(name for name, one in LAUNCHERS.items() if one.runs_profilers)
+        able = " or ".join(name for name, other in LAUNCHERS.items() if other.runs_profilers)
         text = f"{profile.wrapper} needs launcher: {able}; without it, set wrapper: none"
         yield ("wrapper", "launcher"), text
     if profile.wrapper_options and profile.wrapper == "none":

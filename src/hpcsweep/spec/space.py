@@ -1,8 +1,8 @@
-"""What a sweep declares: its axes, the constraints between them, and how to measure.
+"""The records of a sweep: its axes, the constraints between them, and the settings of points.
 
-Plain values of the standard library: `sweep_file` fills them from a file, `grid` counts
-combinations, `expansion` makes points. A map of algorithms has a short name for headings and
-labels: one that the file gives under `maps`, else `map-` and the first digits of a checksum.
+`sweep_file` makes them from a file, `grid` counts combinations, `expansion` makes points. A map of
+algorithms has a short name for headings and labels: the one in the file under `maps`, else `map-`
+and the first digits of a checksum.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Predicate:
-    """What a condition asks of one axis: one of some values, none of them, or a comparison."""
+    """A condition on one axis: one of some values, none of them, or a comparison."""
 
     values: frozenset[Any] = frozenset()
     bounds: tuple[tuple[str, float], ...] = ()
     negate: bool = False
 
     def __call__(self, value: object) -> bool:
-        """Say whether a value passes; None compares with nothing."""
+        """Say whether a value passes; None fails every comparison."""
         if self.bounds:
             return value is not None and all(COMPARISONS[op](value, b) for op, b in self.bounds)
-        # a map of algorithms is no value that a constraint can name
-        found = not isinstance(value, dict) and value in self.values
-        return found is not self.negate
+        # constraints cannot name maps of algorithms
+        listed = not isinstance(value, dict) and value in self.values
+        return listed is not self.negate
 
 
 Condition = Mapping[str, Predicate]
@@ -65,7 +65,7 @@ class Space:
     whens: tuple[When, ...] = ()
 
     def names(self) -> list[str]:
-        """Return the axes that the sweep or one of its rules names, in that order."""
+        """Return the axes of the sweep, then those of its rules."""
         return list(
             dict.fromkeys([*self.axes, *(name for rule in self.whens for name in rule.axes)])
         )
@@ -76,7 +76,7 @@ class Space:
         return [own, *(rule.axes[name] for rule in self.whens if name in rule.axes)]
 
     def values(self, name: str) -> Iterator[Any]:
-        """Return every value of an axis; a value of several sources comes several times."""
+        """Yield every value of an axis, repeated if several sources have it."""
         for source in self.sources(name):
             yield from source
 
@@ -87,8 +87,8 @@ class Space:
     def groups(self) -> list[tuple[str, ...]]:
         """Return the groups of axes that move together, the slowest first.
 
-        The model comes first, since a worker keeps its network; the algorithms and the visits of a
-        configuration come last, so that what will be compared is measured by one task.
+        The model comes first, since a worker keeps its network; algorithms and visits come last, so
+        that one task measures the points that will be compared.
         """
         group_of = {name: group for group in self.zips for name in group}
         ordered = sorted(self.names(), key=_pace)
@@ -102,7 +102,7 @@ class Space:
 
 
 def _pace(name: str) -> int:
-    """Return how fast an axis moves: a sort key."""
+    """Return a sort key of axes, from the slowest to the fastest."""
     return {"model": 0, "algorithm": 2, VISIT: 3}.get(name, 1)
 
 
@@ -118,7 +118,7 @@ class DeclaredRule:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file that was read and checked, with all defaults filled in."""
+    """A checked sweep file with all defaults filled in."""
 
     name: str
     workload: str
@@ -129,12 +129,12 @@ class Sweep:
     description: str
     rules: tuple[DeclaredRule, ...]
     path: Path
-    text: str  # as it was read
+    text: str  # of the file
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
     repeats: int = 1  # visits of each point
 
     def named(self, algorithm: Any) -> str:  # noqa: ANN401 - a name, or a map
-        """Return the name of an algorithm, or the short name of a map."""
+        """Return the name of an algorithm, for a map its short name."""
         return algorithm_name(algorithm, self.maps)
 
     def names_of_maps(self) -> dict[str, str]:
@@ -143,21 +143,21 @@ class Sweep:
         return {canonical_json(layers): self.named(layers) for layers in maps}
 
     def values(self, axis: str) -> Iterator[Any]:
-        """Return the values of an axis in the whole sweep; some of them come several times."""
+        """Yield the values of an axis in the whole sweep, with repetitions."""
         yield from self.space.values(axis)
         yield from (point[axis] for point in self.include)
 
 
 def short_names(maps: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return a name for each canonical map: the given one, else a checksum long enough to tell."""
+    """Return a name for each canonical map: the given one, else a checksum that is unique."""
     others = [layers for layers in dict.fromkeys(maps) if layers not in given]
     for digits in range(MAP_DIGITS, 65):
-        found = {layers: map_name(layers, digits) for layers in others}
-        if len({*found.values(), *given.values()}) == len(found) + len(given):
+        names = {layers: map_name(layers, digits) for layers in others}
+        if len({*names.values(), *given.values()}) == len(names) + len(given):
             break
-    return {**given, **found}
+    return {**given, **names}
 
 
 def legend(names: Mapping[str, str]) -> list[str]:
-    """Return a line for each map that says what its name stands for."""
+    """Return a line for each map: its name and its layers."""
     return [f"{name}: {layers}" for layers, name in names.items()]

@@ -1,7 +1,7 @@
 """Reads a sweep file into a frozen `Sweep`; an error has file, line, key and a suggestion.
 
-pydantic checks one key after another and writes the JSON Schema; `constraints` checks what axes and
-constraints mean together.
+pydantic checks the keys one by one and writes the JSON Schema; `constraints` checks axes and
+constraints together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hpcsweep.catalog import (
 from hpcsweep.errors import SpecError
 from hpcsweep.point import canonical_json
 from hpcsweep.spec import document, lookup
-from hpcsweep.spec.axis_values import LAYERS, asked_of, axis_map, named_of, value_of, values_of
+from hpcsweep.spec.axis_values import LAYERS, axis_map, condition_on, named_of, value_of, values_of
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
@@ -93,18 +93,18 @@ class SweepFile(Shape):
 
 @cache
 def model(workload: str = "", names: frozenset[str] | None = None) -> type[SweepFile]:
-    """Return the model of a workload's sweep files; with `names` of these axes and `model` only."""
-    known = {**(axes_of(workload) if workload else AXES)}
-    del known[VISIT]  # a file says how many: `measure: {repeats: N}`
-    axes = [axis for axis in known.values() if names is None or axis.name in {"model", *names}]
-    # a no-op runs no model, so any name will do
+    """Return the model of a workload's sweep files, with `names` only of `model` and these axes."""
+    by_name = {**(axes_of(workload) if workload else AXES)}
+    del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
+    axes = [axis for axis in by_name.values() if names is None or axis.name in {"model", *names}]
+    # a no-op accepts any name as a model, since it runs none
     real = [replace(a, kind="str") if a.kind == "model" else a for a in axes]
     real = real if workload == "noop" else axes
     values: Any = axis_map("Axes", real, values_of)
-    condition: Any = axis_map("Condition", axes, asked_of)
+    condition: Any = axis_map("Condition", axes, condition_on)
     failure = _typed(Failure, {"when": axis_map("Cases", axes, named_of)})
     settings = settings_of(workload) if workload else SETTINGS
-    group = list_of(choice(known), **_ZIPPED)
+    group = list_of(choice(by_name), **_ZIPPED)
     return _typed(
         SweepFile,
         {
@@ -120,7 +120,7 @@ def model(workload: str = "", names: frozenset[str] | None = None) -> type[Sweep
 
 
 def _typed(base: type[M], types: Mapping[str, Any]) -> type[M]:
-    """Return a model whose fields of these names have these types."""
+    """Return a copy of a model, with other types for some fields."""
     fields: Any = {name: (type_, base.model_fields[name]) for name, type_ in types.items()}
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
 
@@ -142,7 +142,7 @@ def _setting(setting: Setting, failure: type[Failure]) -> Any:  # noqa: ANN401 -
 def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
     """Read a sweep by name or path.
 
-    A sweep without a name in its file is called `name`, or else as the file is.
+    A sweep without a name in its file is called `name`, else like the file.
 
     Raises:
         SpecError: the file is missing or wrong; the text has file, line and key.
@@ -168,34 +168,35 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
 
 
 def schema() -> str:
-    """Return the JSON Schema of sweep files, as it is committed in sweeps/schema.json."""
+    """Return the JSON Schema of sweep files (sweeps/schema.json)."""
     return schema_text(model(), "A sweep of hpcsweep")
 
 
 def _checked(doc: Document) -> SweepFile:
-    """Return the file as the model of its workload."""
+    """Check the file by the model of its workload."""
     workload = doc.data.get("workload")
-    known = workload if workload in WORKLOADS else ""
+    name = workload if workload in WORKLOADS else ""
+    names = frozenset(AXES).intersection(_keys(doc.data))
     try:  # most files have few axes and no mistake
-        return model(known, frozenset(AXES).intersection(_keys(doc.data))).model_validate(doc.data)
+        return model(name, names).model_validate(doc.data)
     except ValidationError:
-        return check(model(known), doc, partial(_unknown, workload))
+        return check(model(name), doc, partial(_unknown, workload))
 
 
 def _keys(data: object) -> Iterator[str]:
     """Yield the keys of all maps in a file."""
     left = [data]
     while left:
-        found = left.pop()
-        if isinstance(found, dict):
-            yield from found
-            left += found.values()
-        elif isinstance(found, list):
-            left += found
+        value = left.pop()
+        if isinstance(value, dict):
+            yield from value
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
 
 
 def _unknown(workload: object, key: str) -> str:
-    """Return what is wrong with a key that the files of this workload do not have."""
+    """Return the complaint about a key that files of this workload do not have."""
     return f"means nothing to {workload}" if key in {*AXES, *SETTINGS} else "unknown key"
 
 
@@ -213,12 +214,12 @@ def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
     """Return all settings of a point of the workload, defaults filled in."""
     settings = {name: value for name, value in file.measure if name != "repeats"}
     if "fail" in settings:
-        settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # as it was written
+        settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # without defaults
     return settings
 
 
 def _with_named_maps(doc: Document, maps: Mapping[str, Mapping[str, str]], sweep: Sweep) -> Sweep:
-    """Return the sweep with the names of its maps; each is of one map that is in use."""
+    """Return the sweep with the names of its maps; complain about unused or repeated maps."""
     named: dict[str, str] = {}
     used = {canonical_json(value) for value in sweep.values("algorithm")}
     for name, layers in maps.items():

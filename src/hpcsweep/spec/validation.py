@@ -1,4 +1,4 @@
-"""Checks a file's data against a pydantic model, and reports in our words what does not fit."""
+"""Checks a file's data against a pydantic model, and reports mistakes in our words."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from hpcsweep.errors import nearest, suggest
 from hpcsweep.spec.document import Complaints, Document, Loc, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-MOST: Final = 1e18  # as a file may write a whole number
-LINE_ENDS: Final = frozenset("\n\r\0")  # what would end a line or a word of a job script
+MOST: Final = 1e18  # largest whole number in a file
+LINE_ENDS: Final = frozenset("\n\r\0")  # would end a line or a word of a job script
 _LITERALS: Final = re.compile(r"'([^']*)'|(True|False)")
 
 M = TypeVar("M", bound=BaseModel)
 
-# pydantic's error type to what the value must be; {} takes the error's context
+# pydantic's error type, and our text; {} takes the error's context
 _NEEDS: Final[Mapping[str, str]] = {
     "bool_type": "needs true or false",
     "dict_type": "needs a map of keys to values",
@@ -57,7 +57,7 @@ class Shape(BaseModel):
 
 
 class NotKnown(ValueError):
-    """A name that is none of `names`; the complaint suggests the nearest of them."""
+    """A name that is not in `names`; the complaint suggests the nearest one."""
 
     def __init__(self, text: str, names: Iterable[str]) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class NotKnown(ValueError):
 
 
 def integral(value: object) -> object:
-    """Turn 224.0 into 224, for a field that is a whole number; 1e300 counts nothing."""
+    """Turn 224.0 into 224, for fields of whole numbers; leave 1e300 to the type's check."""
     if isinstance(value, float) and value.is_integer() and abs(value) < MOST:
         return int(value)
     if isinstance(value, str) and value.isdecimal():
@@ -91,7 +91,7 @@ Name = Annotated[str, AfterValidator(_name)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-# Types that are made at run time are Any to a type checker.
+# To a type checker, types that are made at run time are Any.
 def whole(minimum: float | None = None) -> Any:  # noqa: ANN401
     """Return the type of a whole number."""
     return Annotated[int, Field(ge=minimum), BeforeValidator(integral)]
@@ -103,18 +103,18 @@ def choice(names: Iterable[object]) -> Any:  # noqa: ANN401
 
 
 def entry(doc: str, default: Any = None, **limits: Any) -> Any:  # noqa: ANN401
-    """Return the field of a key that may be left out; `limits` are those of a pydantic field."""
+    """Return the field of an optional key, with pydantic's `limits`."""
     return Field(default=default, description=doc, **limits)
 
 
 def list_of(item: Any, **limits: Any) -> Any:  # noqa: ANN401
-    """Return the type of a list; `limits` are those of a pydantic field."""
+    """Return the type of a list, with pydantic's `limits`."""
     return Annotated[list[item], Field(**limits)]
 
 
 def by_shape(**types: Any) -> Any:  # noqa: ANN401
-    """Return the union of types for a `map`, a `list` or any other `value`; else the first."""
-    tags = {shape: f"\0{shape}" for shape in types}  # no key of a file begins so
+    """Return the union of types for a `map`, a `list` or another `value`; by default the first."""
+    tags = {shape: f"\0{shape}" for shape in types}  # no key in a file contains NUL
 
     def tag_of(value: object) -> str:
         shape = "map" if isinstance(value, dict) else "list" if isinstance(value, list) else "value"
@@ -125,18 +125,18 @@ def by_shape(**types: Any) -> Any:  # noqa: ANN401
 
 
 def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = None) -> M:
-    """Return the file as the model, or raise a line for each mistake; `unknown` calls a key so."""
+    """Check a file by a model; raise a line for each mistake, with `unknown`'s text for keys."""
     try:
         return model.model_validate(doc.data)
     except ValidationError as error:
-        found = error.errors(include_url=False)
+        errors = error.errors(include_url=False)
     complaints = Complaints(doc)
     misspelt = {
         (*item["loc"][:-1], nearest(str(item["loc"][-1]), _fields(model, item["loc"][:-1])))
-        for item in found
+        for item in errors
         if item["type"] == "extra_forbidden"
     }
-    for item in found:
+    for item in errors:
         if item["type"] != "missing" or item["loc"] not in misspelt:
             text = _text(model, item, unknown or (lambda _key: "unknown key"))
             complaints.add(_place(item["loc"]), text)
@@ -144,12 +144,12 @@ def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = 
 
 
 def _place(loc: Loc) -> Loc:
-    """Return where an error is in the file: its location without the tags of unions."""
+    """Return the location of an error in the file, without pydantic's tags of unions."""
     return [step for step in loc if not str(step).startswith("\0")]
 
 
 def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], str]) -> str:
-    """Return what was found and what is allowed."""
+    """Return the complaint about an error: the found value and the allowed ones."""
     loc, kind, value, context = error["loc"], error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         keys, key = list(_fields(model, loc[:-1])), str(loc[-1])
@@ -160,8 +160,8 @@ def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], 
             return f"is missing, allowed are {', '.join(get_args(field.annotation))}"
         return f"is missing: {field.description}"
     if kind == "literal_error":
-        found = _LITERALS.findall(context["expected"])
-        context = {"expected": ", ".join(text or word.lower() for text, word in found)}
+        expected = _LITERALS.findall(context["expected"])
+        context = {"expected": ", ".join(text or word.lower() for text, word in expected)}
     needs = _NEEDS.get(kind, error["msg"]).format(**context)
     if kind == "list_type" and isinstance(value, str | float | bool):
         needs += f", such as [{value}]"
@@ -170,20 +170,20 @@ def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], 
 
 
 def _fields(model: type[BaseModel], loc: Loc) -> dict[str, FieldInfo]:
-    """Return the keys that the map at a location may have."""
-    found: Any = model
+    """Return the allowed keys of the map at a location."""
+    type_: Any = model
     for step in loc:
-        if hasattr(found, "model_fields"):
-            found = _by_key(found)[str(step)].annotation
+        if hasattr(type_, "model_fields"):
+            type_ = _by_key(type_)[str(step)].annotation
         elif str(step).startswith("\0"):
-            found = next(
-                get_args(o)[0] for o in get_args(found) if Tag(str(step)) in o.__metadata__
+            type_ = next(
+                get_args(o)[0] for o in get_args(type_) if Tag(str(step)) in o.__metadata__
             )
         else:
-            found = get_args(found)[-1]
-        while get_origin(found) is Annotated:
-            found = get_args(found)[0]
-    return _by_key(found)
+            type_ = get_args(type_)[-1]
+        while get_origin(type_) is Annotated:
+            type_ = get_args(type_)[0]
+    return _by_key(type_)
 
 
 def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -194,13 +194,13 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_text(model: type[BaseModel], title: str) -> str:
-    """Return a model's schema as it is committed: titled, without pydantic's titles."""
+    """Return a model's JSON Schema with a title, without pydantic's titles of fields."""
     whole = {"$schema": _DIALECT, **_untitled(model.model_json_schema()), "title": title}
     return json.dumps(whole, indent=1, sort_keys=True) + "\n"
 
 
 def _untitled(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Drop the titles that pydantic derives from names; a key named title is not one of them."""
+    """Drop the titles that pydantic derives from names, but not a key that is named title."""
     if isinstance(value, list):
         return [_untitled(item) for item in value]
     if not isinstance(value, dict):
