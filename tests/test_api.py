@@ -12,6 +12,7 @@ import pytest
 import hpcsweep
 from hpcsweep import api
 from hpcsweep.errors import ConfigError, SpecError, UsageError
+from layeredsweep import REPEATED, layered
 
 
 class Net:
@@ -160,3 +161,65 @@ def test_mistakes_say_what_is_wrong(tmp_path, results):
         _ = hpcsweep.load("raw", results=results).overall
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         _ = hpcsweep.laod
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Return the results of a sweep with layers."""
+    layered(folder := tmp_path_factory.mktemp("demo"), REPEATED)
+    return hpcsweep.load("demo", results=folder / "results")
+
+
+def test_results_have_the_tables_of_the_commands(demo):
+    """Their values are frames, their text is what the command prints; a notebook shows HTML."""
+    report = demo.report(where="input_size=64")
+    assert str(report).startswith("demo: median ms of one pass")
+    assert list(report.frame["input_size"]) == [64]
+    assert demo.layers(by="op", top=1).frame["op"].tolist() == ["conv2d"]
+    assert len(demo.layers.query("layer == 'conv1'")) == 18
+    assert not callable(demo.layers.head())
+    assert demo.best().frame["changed"].gt(0).all()
+    for shown in (demo, report, demo.layers()):
+        assert "<table" in shown._repr_html_()
+    assert "<td>&lt;script" not in report._repr_html_()
+    nothing = demo.report(where="input_size=64").written("csv")
+    assert nothing.splitlines()[0].startswith("model,input_size,auto")
+    with pytest.raises(UsageError, match="no measured point has input_size=65"):
+        demo.report(where="input_size=65")
+
+
+def test_results_are_compared_with_others(demo, tmp_path):
+    """Given as results, by name, or as a run."""
+    layered(tmp_path, REPEATED)
+    other = hpcsweep.load(tmp_path / "results" / "demo")
+    found = demo.compare(other)
+    assert found.title == f"{other.side} against {demo.side}: median (ms)"
+    assert list(found.frame["ratio"]) == [1.0] * 6
+    assert len(demo.compare("demo", where="input_size=64").frame) == 3
+    assert hpcsweep.load("demo@1", results=demo.run.path.parent).side.endswith("demo@1")
+
+
+def test_results_draw_a_figure(demo):
+    """It shows itself in a notebook, without pyplot."""
+    figure = demo.plot("input_size", by=["algorithm"], width=3.4, height=2.6, font=8)
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert tuple(figure.get_size_inches()) == (3.4, 2.6)
+
+
+def test_flags_and_a_short_view_stand_beside_the_columns(results, demo):
+    """A table has `flags` of its own; most of the columns are empty or say one thing."""
+    flags = demo.flags
+    assert list(flags.index) == list(demo.overall.index)
+    assert flags.dtypes.eq(bool).all()
+    short = demo.short()
+    assert {*short.columns[:3]} <= {"model", "algorithm", "input_size", "median_ms", "status"}
+    assert {"algorithm", "median_ms", "status", "flags"} <= {*short}
+    assert len(short.columns) < len(demo.overall.columns) / 2
+    assert "error" in hpcsweep.load("trial", results=results).short()["status"].tolist()
+
+
+def test_a_sweep_in_which_nothing_was_measured_says_so_in_a_notebook(tmp_path):
+    """And raises nothing."""
+    failing = {**NOOP, "measure": {"fail": [{"when": {"model": "a"}, "how": "error"}]}}
+    found = hpcsweep.run(failing, results=tmp_path)
+    assert "no measured point (2 error)" in found._repr_html_()

@@ -10,24 +10,56 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.analysis import dataset
+import pandas as pd
+
+from hpcsweep import catalog
+from hpcsweep.analysis import best as choices
+from hpcsweep.analysis import compare as comparing
+from hpcsweep.analysis import dataset, sides
+from hpcsweep.analysis import layers as slowest
+from hpcsweep.analysis import report as reports
 from hpcsweep.collect import fresh
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.spec import configuration
 from hpcsweep.store import runs
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from hpcsweep.analysis.formats import View
+    from hpcsweep.analysis.plot_chart import Picture
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
+
+
+_ALWAYS = ("model", "status", "median_ms", "flags")
+
+
+class LayerTable(pd.DataFrame):
+    """The rows of layers; called, it is the table of `hpcsweep layers`."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame  # what is made of it is a plain table
+
+    def __call__(
+        self,
+        *,
+        by: str = "layer",
+        where: str = "",
+        metric: str = "",
+        top: int = 20,
+        unreliable: bool = False,
+    ) -> View:
+        """Return the slowest layers, with their share of the pass."""
+        run: RunDir = self.__dict__["_run"]
+        return slowest.read(run, by=by, where=where, metric=metric, top=top, everything=unreliable)
 
 
 @dataclass(frozen=True)
@@ -45,17 +77,103 @@ class Results:
         return dataset.typed(self.run.overall, self.run.name)
 
     @cached_property
-    def layers(self) -> pd.DataFrame:
-        """One row per layer call of a measured point."""
-        return dataset.typed(self.run.layers, self.run.name)
+    def layers(self) -> LayerTable:
+        """One row per layer call of a measured point; called, the slowest layers (`LayerTable`)."""
+        found: LayerTable = LayerTable(dataset.typed(self.run.layers, self.run.name))
+        found.__dict__["_run"] = self.run
+        return found
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per timed pass of a measured point."""
         return dataset.typed(self.run.samples, self.run.name)
 
+    @cached_property
+    def flags(self) -> pd.DataFrame:
+        """A column of true and false for each flag of some row, with the rows of `overall`.
+
+        pandas has an attribute `flags` of its own; the text is in ``overall["flags"]``.
+        """
+        found: pd.DataFrame = self.overall["flags"].fillna("").str.get_dummies(";").astype(bool)
+        return found
+
+    def short(self) -> pd.DataFrame:
+        """Return `overall` without columns that are empty, or the same in every row."""
+        rows = self.overall
+        telling = [
+            name
+            for name in map(str, rows)
+            if name in _ALWAYS or len(rows[name].dropna().astype(str).unique()) > 1
+        ]
+        ordered = sorted(telling, key=lambda name: name not in {*_ALWAYS, *catalog.AXES})
+        found: pd.DataFrame = rows.loc[:, ordered]
+        return found
+
+    def report(self, *, where: str = "", metric: str = "") -> View:
+        """Return the table of `hpcsweep report`: its values are in `frame`."""
+        return reports.read(self.run, where=where, metric=metric).views()[0]
+
+    def best(self, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False) -> View:
+        """Return the table of `hpcsweep best`; the maps are in its `record`."""
+        return choices.read(self.run, where=where, over=over, everything=unreliable).view()
+
+    def compare(
+        self,
+        other: Results | str,
+        *,
+        where: str = "",
+        metric: str = "median_ms",
+        across: Sequence[str] = (),
+        unreliable: bool = False,
+    ) -> View:
+        """Return what is faster or slower in `other` than here, as `hpcsweep compare` does.
+
+        `other` are results, or a side as that command takes it.
+        """
+        texts = [one if isinstance(one, str) else one.side for one in (self, other)]
+        found = (
+            sides.read(self.run.path.parent, text, where, everything=unreliable, renewed=_renewed)
+            for text in texts
+        )
+        return comparing.compare(*found, metric=metric, across=list(across)).view()
+
+    def plot(
+        self,
+        x: str | None = None,
+        y: str = "median_ms",
+        *,
+        by: Sequence[str] = (),
+        where: str = "",
+        baseline: str = "",
+        **look: Any,  # noqa: ANN401 - a width, a legend
+    ) -> Picture:
+        """Return a matplotlib figure: one column over another, as `hpcsweep plot` draws it.
+
+        `look` has the fields of `hpcsweep.analysis.output.Look`: width, height, font, legend.
+        """
+        from hpcsweep.analysis import output, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
+
+        found = plot.read(self.run, x, y, by=by, where=where, baseline=baseline)
+        return plot_chart.picture_of(found, output.Look(**look))
+
+    @property
+    def side(self) -> str:
+        """The results as `hpcsweep compare` takes them: a folder, and the run if it is one."""
+        return f"{self.run.path}{f'@{self.run.at}' if self.run.at else ''}"
+
     def __repr__(self) -> str:
         return f"Results({str(self.run.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the report's table; of a sweep in which nothing was measured, why."""
+        try:
+            return self.report()._repr_html_()
+        except UsageError as error:
+            return f"<pre>{escape(str(error))}</pre>"
+
+
+def _renewed(run: RunDir) -> RunDir:
+    return fresh.tables_of(run)[0]
 
 
 def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:

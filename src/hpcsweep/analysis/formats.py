@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis import dataset, output
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+_SHOWN: Final = 60  # rows in a notebook
 _TIMES: Final = {"_ms": "ms", "_s": "s"}
 _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps": "samples/s"}
 _SUFFIXES: Final = {**_TIMES, **_RATES, "_j": "J", "_bytes": "bytes", "_pct": "%", "_mhz": "MHz"}
@@ -96,6 +98,15 @@ class View:
             "latex": self._latex,
         }
         return forms[form]()
+
+    def __str__(self) -> str:
+        return self._table(None, _SHOWN)
+
+    def _repr_html_(self) -> str:
+        """Return the table as notebooks show it, with its title and notes."""
+        table = self.texts.head(_SHOWN).to_html(index=False, border=0)
+        lines = map(escape, [*self.marks, *self.notes])
+        return f"<p><b>{escape(self.title)}</b></p>{table}<p>{'<br>'.join(lines)}</p>"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record; one with rows of its own keeps them."""

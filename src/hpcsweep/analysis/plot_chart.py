@@ -7,9 +7,11 @@ are the stored 95 % intervals.
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from matplotlib.figure import Figure
-
     from hpcsweep.analysis.plot import Dot, Line, Plot
 
     Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
@@ -32,6 +32,24 @@ _TICKS: Final = 12  # so many places have a tick each
 _HEIGHT: Final = 4.8
 _HATCH: Final = "////"
 _DASHES: Final = ("-", "--", ":", "-.")
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = io.BytesIO()
+        self.savefig(drawn, dpi=LOOK.dpi, format="png")
+        return drawn.getvalue()
+
+
+def picture_of(plot: Plot, look: Look = LOOK) -> Picture:
+    """Return a picture; `UsageError` where there are more lines than it holds."""
+    plot.check_lines()
+    height = look.height or _HEIGHT * (1.5 if plot.against else 1)
+    figure = Picture(figsize=(look.width, height), layout="constrained")
+    _fill(figure, plot, look, log_x=False, log_y=False)
+    return figure
 
 
 class _Style(NamedTuple):
