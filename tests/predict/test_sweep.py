@@ -136,3 +136,16 @@ def test_what_cannot_be_predicted_is_refused(tmp_path, gpu, text, why):
     """With the reason."""
     with pytest.raises(UsageError, match=why):
         sweep.predict("demo", points(tmp_path, text, gpu), measured(), fill=False)
+
+
+def test_intervals_that_are_too_wide_come_with_what_would_narrow_them(tmp_path):
+    """Two points for each network and algorithm; nothing where they are narrow."""
+    seen = measured(sizes=(32, 64), device=knownphysics.Device(noise=0.05))
+    text = TEXT.replace("resnet18", "alexnet").replace("32, 48", "64, 96, 128")
+    found = sweep.predict("demo", points(tmp_path, text), seen, fill=False)
+    assert found.widths[Basis.NETWORKS].total > 1.5
+    told = "2 measured points more, the smallest and the largest of each network and algorithm"
+    assert told in found.text()
+    assert found.to_json()["advice"].startswith(told)
+    near = sweep.predict("demo", points(tmp_path), seen, fill=False)
+    assert near.to_json()["advice"] is None

@@ -23,6 +23,7 @@ from hpcsweep.cli.common import (
 )
 from hpcsweep.cli.settings import flag, variable
 from hpcsweep.errors import UsageError
+from hpcsweep.text import count, duration
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.best import Best
@@ -145,10 +146,14 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
         extras.need("measure", "--confirm")
     one = tables_of(results, sweep)
     found = best.read(one, where=where, over=over, everything=unreliable)
-    if out:
+    gains = any(found.maps.values())
+    if out and gains:
         output.write_sweep(out, found.sweep_file())
-    view = _confirmed(found) if confirm else found.view()
-    return tables([view], format, (out,))
+    if (out or confirm) and not gains:
+        done = " and ".join(filter(None, ("written" * bool(out), "measured" * confirm)))
+        answer.note(f"note: nothing is {done}: no layer gains beyond the noise")
+    view = _confirmed(found) if confirm and gains else found.view()
+    return tables([view], format, (out if gains else None,))
 
 
 def _by_shape(results: Path, source: str, axes: dict[str, Any], where: str) -> BestByShape:
@@ -181,6 +186,8 @@ def _confirmed(found: Best) -> View:
         asked = request_of(sweep_file.load(path), "local", Options())
     best.check_device(found, asked.device)
     measured = []
+    expected = duration(len(found.table) * pairs.SECONDS)
+    answer.note(f"  measures {count(len(found.table), 'map')}, about {expected}")
     for number, (default, mixed) in enumerate(best.pairs(found, asked.points()), 1):
         answer.note(f"  measures {number} of {len(found.table)}")
         measured.append(pairs.measure(default, mixed, {"gpu": asked.device}))

@@ -33,6 +33,8 @@ _WARM_UP: Final = 10
 _LEAST: Final = 100  # passes of each lane
 _TOGETHER: Final = 5  # passes whose medians are one pair
 _MOST_SECONDS: Final = 60.0
+_BUILD_SECONDS: Final = 5.0  # of the networks, and to warm up
+SECONDS: Final = _MOST_SECONDS + _BUILD_SECONDS  # that `measure` takes at most, about
 
 
 @dataclass(frozen=True)

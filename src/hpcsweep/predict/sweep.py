@@ -30,6 +30,7 @@ PREDICTED: Final = "predicted"
 _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis", "source")
 _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
+_WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
 
 
@@ -57,6 +58,7 @@ class Predicted:
     rows: Sequence[Mapping[str, Any]]
     layers: pd.DataFrame
     widths: Mapping[Basis, Widths]
+    advice: str = ""  # what would narrow intervals that are too wide
 
     def write(self, folder: Path) -> list[Path]:
         """Write both tables beside those of measured points, and return their paths."""
@@ -76,6 +78,7 @@ class Predicted:
             "sweep": self.name,
             "interval_factors": {basis: width.total for basis, width in widths},
             "interval_from": {basis: width.parts for basis, width in widths},
+            "advice": self.advice or None,
             "machine_shift_pct": 100 * math.expm1(max((w.shift for _, w in widths), default=0.0)),
             "rows": list(self.rows),
         }
@@ -88,6 +91,7 @@ class Predicted:
                   for basis in Basis if counts[basis]]  # fmt: skip
         if joules := sum("predicted_lo_j" in row for row in self.rows):
             lines.append(f"  the energy of a pass, too, for {count(joules, 'point')}")
+        lines += [f"  {self.advice}"] if self.advice else []
         heads = ["model", "input_size", "batch_size", "algorithm", "ms", "90 % interval", "from"]
         body = [[*(str(row[name]) for name in heads[:4]), f"{row['median_ms']:.3f}",
                  f"{row['predicted_lo_ms']:.3f} to {row['predicted_hi_ms']:.3f}",
@@ -152,7 +156,28 @@ def predict(
     flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
     joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left, shift)
     rows = [_row(p, table, widths, flops) | joules.get(p.point_id, {}) for p in points]
-    return Predicted(name, rows, layers, widths)
+    return Predicted(name, rows, layers, widths, _advice(table, widths, measured))
+
+
+def _advice(table: pd.DataFrame, widths: Mapping[Basis, Widths], measured: Measured) -> str:
+    """Say how many more points would narrow intervals that are too wide, and to what."""
+    wide = {basis for basis, width in widths.items() if width.total > _WIDE}
+    far = table[table["basis"].isin(wide - {Basis.SIZES})]
+    if far.empty:
+        return ""
+    kinds = far.groupby(["gpu", "setting", "dtype", "algorithm", "model"], observed=True)
+    needed = int(kinds[["input_size", "batch_size"]].apply(_corners).sum())
+    between = leaving_out.leave_out(measured, _TRIED[Basis.SIZES])
+    then = intervals.calibrate(between) if between else None
+    known = "" if then is None or then.is_guess else f", within a factor of {then.total:.2f}"
+    what = "the smallest and the largest of each network and algorithm"
+    points = count(needed, "measured point")
+    return f"{points} more, {what}, would let the others lie between measured ones{known}"
+
+
+def _corners(sizes: pd.DataFrame) -> int:
+    """Return how many points have the smallest and the largest sizes of all."""
+    return len({tuple(sizes.min()), tuple(sizes.max())})
 
 
 def _refuse(points: Sequence[Point], measured: Measured) -> None:
