@@ -29,8 +29,9 @@ EXTRAS: Final[Mapping[str, Extra]] = {
         "verify, submit --download",
     ),
     "nvidia": Extra(
-        packages={"pynvml": "nvidia-ml-py"},
-        serves="the columns gpu_util_pct, sm_clock_mhz_mean, sm_clock_mhz_min, throttle_reasons, "
+        packages={"pynvml": "nvidia-ml-py", "cudnn": "nvidia-cudnn-frontend"},
+        serves="engines and plans of cuDNN as algorithms; the columns "
+        "gpu_util_pct, sm_clock_mhz_mean, sm_clock_mhz_min, throttle_reasons, "
         "power_limit_w, energy_j, temp_c_start, temp_c_end, and flags of throttling, on GPUs",
     ),
     "analysis": Extra(

@@ -136,7 +136,8 @@ def _isolated(wanted):
     choices = convolutions.choose(
         model, shapes, wanted.axes["algorithm"], policy("fallback"), backends.choose("cpu")
     )
-    return model, layer_table.time_isolated(model, shapes.calls, choices, wanted)
+    calls = shapes.calls
+    return model, layer_table.time_isolated(model, calls, choices, wanted, backends.choose("cpu"))
 
 
 @pytest.mark.slow

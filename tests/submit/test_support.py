@@ -158,6 +158,15 @@ def test_maps_plans_and_engines_are_told_exactly(asked):
     )
     says = list(_says(_record(desk, "--gpu", "l40", sweep=sweep), "l40").values())
     assert says == ["4 of 4 (100 %)", "unknown until the node"]
+    rows = _record(desk, "--gpu", "l40")["networks"][0]["convolutions"]
+    first = rows[1]["on"]["l40"]["heuristic"][0]
+    names = f"[heuristic, eng12, eng9999, eng12_k999=1, {first}, {first}@9.1.0]"
+    sweep = SWEEP.replace("[auto, gemm, direct, fft, winograd, winograd_nonfused]", names)
+    says = _says(_record(desk, "--gpu", "l40", sweep=sweep), "l40")
+    assert says["heuristic"] == "4 of 4 (100 %)"
+    assert says["eng12"].startswith("2 of 4")
+    assert says["eng9999"] == says["eng12_k999=1"] == "no engine"
+    assert says[first] == says[f"{first}@9.1.0"] != "no engine"
 
 
 def test_estimate_and_submit_warn_of_points_that_cannot_have_their_algorithm(asked):

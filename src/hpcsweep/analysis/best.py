@@ -206,6 +206,7 @@ def _sums(data: Dataset, points: pd.DataFrame) -> pd.Series[float]:
     """Return what the layers of a forward pass sum to, by configuration."""
     rows = data.of_layers(points)
     rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
+    rows = rows[rows.get("layer_timer", pd.Series("", rows.index)) != "plans"]
     sums = dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
     return sums.groupby(points.set_index("point_id")["config"]).median()
 

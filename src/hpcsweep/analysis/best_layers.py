@@ -47,7 +47,7 @@ def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) 
     )
     rows = data.of_layers(points).merge(numbers, on="point_id")
     backward = rows.get("direction", pd.Series("", rows.index)) == "backward"
-    rows = _with_logs(rows[~backward & rows["algorithm"].isin(catalog.ALGORITHMS)])
+    rows = _with_logs(rows[~backward & rows["algorithm"].map(catalog.is_algorithm)])
     conv, rest = rows["op"] == "conv2d", rows["layer"] == "__other__"
     times = rows[conv & ~dataset.fell_back(rows)]
     if default not in set(times["algorithm"]):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # what tells layers apart, by the name of the option's value
 BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}
-_ALONE: Final = ("isolated", "batched")  # in `layer_timer`
+_ALONE: Final = ("isolated", "batched", "plans")  # in `layer_timer`
 _FALLBACK: Final = "~"
 _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
 _APART: Final = "medians"  # those under which a call counts with its median, likewise
@@ -58,7 +58,7 @@ def read(  # noqa: PLR0913 - one argument per option
     rows = rows.assign(apart=_apart(rows) if not metric else False)
     metric = metric or "mean_ms"
     grouped = _grouped(rows, BY[by], metric)
-    names = sorted(points["algorithm"].unique(), key=lambda n: dataset.rank("algorithm", n))
+    names = sorted(rows["algorithm"].unique(), key=lambda n: dataset.rank("algorithm", n))
     table = _table(grouped, BY[by], names)
     about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
@@ -114,7 +114,7 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
         **{key: name.where(~backward, name + " (backward)")},
         ms=ms,
         fell=dataset.fell_back(rows),
-        share=100 * ms / ms.groupby(rows["point_id"]).transform("sum"),
+        share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
         square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
     ).fillna({"square": math.inf})
     return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
@@ -186,7 +186,8 @@ def _of_what(rows: pd.DataFrame) -> str:
     alone = rows[rows["layer_timer"].isin(_ALONE)] if "layer_timer" in rows else rows[:0]
     if alone.empty:
         return "of the layer pass"
-    sums = alone.groupby("point_id")["percentage"].sum()
+    own = alone[alone["layer_timer"] != "plans"]
+    sums = own.groupby("point_id")["percentage"].sum()
     part = f"{sums.min():.0f} to {sums.max():.0f} % of the pass"
     return f"of the sum of convolutions timed alone, which is {part}"
 

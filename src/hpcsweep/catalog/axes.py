@@ -17,14 +17,16 @@ WORKLOADS: Final = ("inference", "training", "noop")
 
 AUTO: Final = "auto"
 AUTOTUNE: Final = "autotune"
+HEURISTIC: Final = "heuristic"
 
 # what lets somebody else choose; what ran is told by its kernels
-CHOOSING: Final = (AUTO, AUTOTUNE)
+CHOOSING: Final = (AUTO, AUTOTUNE, HEURISTIC)
 
 # The names are cuDNN's (cudnnConvolutionFwdAlgo_t), and the framework's own two choices.
 ALGORITHMS: Final[Mapping[str, str]] = {
     AUTO: "the framework's default choice",
     AUTOTUNE: "the framework benchmarks and picks (torch.backends.cudnn.benchmark); GPUs only",
+    HEURISTIC: "the first choice of cuDNN's heuristic mode A, or of MIOpen's guess; GPUs only",
     "implicit_gemm": "GEMM without an im2col matrix",
     "implicit_precomp_gemm": "implicit GEMM with precomputed gather indices",
     "gemm": "im2col into memory, then GEMM",
@@ -35,8 +37,10 @@ ALGORITHMS: Final[Mapping[str, str]] = {
     "winograd_nonfused": "Winograd with the transforms as separate passes",
 }
 
-# a plan of cuDNN as its front-end prints it: an engine and its knobs; without knobs, their defaults
-_PLAN: Final = re.compile(r"eng(\d+)((?:_k\d+=\d+)*)")
+# A plan as the library prints it, of cuDNN an engine with its knobs, or without for their defaults;
+# of MIOpen a solution. It may say the version that it was found with: eng53_k2=5_k13=1@9.26.0.
+PLAN: Final = r"(eng\d+(_k\d+=-?\d+)*|sol\d+)(@[\d.]+)?"
+_PLAN: Final = re.compile(PLAN)
 
 # NVIDIA's guide to cuDNN: the forward algorithms that may use tensor cores, TF32 among them
 _ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused"})
@@ -212,9 +216,12 @@ _SETTINGS: Final = (
         doc="adaptive: longest time of the timed passes, seconds"),
     _training_setting("validation", "bool", default=True,
         doc="loss and accuracy on the validation data, before training and after each epoch"),
-    Setting("layers", "bool", default=True, choices=(True, False, "unique", "batched"),
+    Setting("layers", "bool", default=True, choices=(True, False, "unique", "batched", "plans"),
         doc="time every layer in a separate pass; unique: each distinct convolution alone; "
-        "batched: many calls of each in one graph, divided by their number"),
+        "batched: many calls of each in one graph, divided by their number; plans: every plan of "
+        "the library for each distinct convolution, with its error against float64"),
+    _inference_setting("plans", "int", 20, minimum=1,
+        doc="layers: plans: most of the heuristic's plans; engines that it leaves out come, too"),
     Setting("evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"),
     Setting("numerics", "bool", default=True, choices=(True, False, "layers"),
         doc="compare outputs and convolutions with float64; layers: each value, in layer rows"),
@@ -260,13 +267,14 @@ def may_use_tensor_cores(backend: str, algorithm: str) -> bool:
     return backend != "cudnn" or algorithm in _ON_TENSOR_CORES
 
 
-def plan(name: str) -> tuple[int, dict[int, int]] | None:
-    """Return the engine and the knobs of a plan of cuDNN; None for other names."""
-    found = _PLAN.fullmatch(name)
-    if found is None:
-        return None
-    knobs = (word[1:].split("=") for word in found[2].split("_")[1:])
-    return int(found[1]), {int(kind): int(value) for kind, value in knobs}
+def is_plan(name: str) -> bool:
+    """Say whether a name is that of a library's plan, which only the library can know."""
+    return _PLAN.fullmatch(name) is not None
+
+
+def is_algorithm(name: str) -> bool:
+    """Say whether a sweep may ask for this: a name of the table, or a plan."""
+    return name in ALGORITHMS or is_plan(name)
 
 
 def axes_of(workload: str) -> dict[str, Axis]:

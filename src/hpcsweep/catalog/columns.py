@@ -363,6 +363,8 @@ _LAYER_ONLY = _group(
     ("algorithm_evidence", "str", "operators, library calls, kernels that the profiler saw"),
     ("fallback_reason", "str", "why another algorithm than the requested one ran"),
     ("workspace_bytes", "int", "workspace of the convolution"),
+    ("plan", "str", "the library's plan that ran: engine and knobs, or solution"),
+    ("plan_notes", "str", "the library's notes on it, such as TENSOR_CORE"),
     ("max_rel_error", "float", "error against float64; only with `numerics: layers`"),
     ("error_over_bound", "float", "largest error of a value over what rounding explains of it"),
     ("n", "int", "timed passes"),
@@ -373,7 +375,7 @@ _LAYER_ONLY = _group(
         "float",
         "kernels of the call in the profiled pass, without gaps and events",
     ),
-    ("layer_timer", "str", "how the call was timed: host, events, graph, isolated, batched"),
+    ("layer_timer", "str", "how the call was timed: host, events, graph, isolated, batched, plans"),
     (
         "cold",
         "str",

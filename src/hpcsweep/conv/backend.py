@@ -111,6 +111,12 @@ class Backend(Protocol):
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return how the gradients of a layer that runs the algorithm are computed."""
 
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
+        """Return names to try one by one: at most so many of the heuristic's, then the others."""
+
+    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
+        """Return the library's own name of what runs a supported call, and its notes on it."""
+
 
 def too_large(workspace: int, most: float) -> str:
     """Return the reason why an algorithm with a workspace does not run, both in bytes."""

@@ -41,6 +41,7 @@ FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 class LayerChoice:
     """What one convolution call runs, and the reason if it is not what was asked for.
 
+    `plan` is the library's own name of what runs, where it has one, with the library's notes on it.
     `fallback` says that the request could not be met; `reason` is then never empty. `swappable` is
     false for a layer that computes by code of its own.
     """
@@ -53,6 +54,8 @@ class LayerChoice:
     reason: str | None = None
     fallback: bool = False
     workspace_bytes: int | None = None
+    plan: str | None = None
+    plan_notes: str | None = None
     swappable: bool = True
 
     @property
@@ -105,11 +108,22 @@ class GradientChoice:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        return self._of_each(self.call.used, catalog.AUTO) or self.call.algorithms
+        # a plan is of one direction, so its gradients take the heuristic's
+        told = {None: catalog.AUTO, catalog.HEURISTIC: catalog.HEURISTIC}
+        found = (told.get(gradient.algorithm, self.call.used) for gradient in self.gradients)
+        return tuple(dict.fromkeys(found)) or self.call.algorithms
 
     @property
     def backends(self) -> tuple[str, ...]:
-        return self._of_each(self.call.backend, FRAMEWORK) or self.call.backends
+        own = self.call.backend
+        found = (FRAMEWORK if gradient.algorithm is None else own for gradient in self.gradients)
+        return tuple(dict.fromkeys(found)) or self.call.backends
+
+    @property
+    def plan(self) -> None:
+        """Nothing: each gradient has a plan of its own."""
+
+    plan_notes = plan
 
     @property
     def workspace_bytes(self) -> int | None:
@@ -117,16 +131,12 @@ class GradientChoice:
         sizes = (gradient.workspace_bytes for gradient in self.gradients)
         return max((size for size in sizes if size is not None), default=None)
 
-    def _of_each(self, own: str, frameworks: str) -> tuple[str, ...]:
-        found = (frameworks if g.algorithm is None else own for g in self.gradients)
-        return tuple(dict.fromkeys(found))
-
 
 def check(algorithm: Algorithm) -> None:
-    """Raise `UnknownAlgorithm` for a name that is not in `catalog.ALGORITHMS`."""
+    """Raise `UnknownAlgorithm` for a name that is neither in the catalogue nor a plan's."""
     names = algorithm.values() if isinstance(algorithm, Mapping) else (algorithm,)
     for name in names:
-        if name not in catalog.ALGORITHMS:
+        if not catalog.is_algorithm(name):
             raise UnknownAlgorithm(name)
 
 
@@ -186,7 +196,13 @@ def decide(  # noqa: PLR0913 - what a decision depends on
     workspace = backend.workspace_bytes(name, shape)
     if workspace is not None and workspace > most_workspace:
         return refused(layer, shape, name, too_large(workspace, most_workspace))
-    return LayerChoice(layer, shape, name, name, backend.name, workspace_bytes=workspace)
+    plan, notes = backend.plan_of(name, shape)
+    return LayerChoice(
+        *(layer, shape, name, name, backend.name),
+        workspace_bytes=workspace,
+        plan=plan,
+        plan_notes=notes,
+    )
 
 
 def refused(layer: str, shape: ConvShape, name: str, reason: str) -> LayerChoice:

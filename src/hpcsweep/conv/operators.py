@@ -12,7 +12,7 @@ Patterns = tuple[str, ...]
 CONVOLUTIONS: Final[Patterns] = ("*conv*",)
 PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
 # back-ends open a range named function:algorithm around each call of a vendor's library
-LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "miopenConvolution*:*")
+LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
 ONEDNN: Final = "aten::mkldnn_convolution"
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
 _SHAPING: Final = (

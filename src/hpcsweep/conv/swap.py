@@ -138,6 +138,21 @@ def swap(model: nn.Module) -> list[str]:
     return [name for name, module in entered if isinstance(module, ExplicitConv2d)]
 
 
+@contextmanager
+def running(layer: nn.Conv2d, algorithm: str, backend: Backend) -> Iterator[None]:
+    """Make one plain layer run an algorithm in the block, whatever it is asked to run else."""
+    kind, before = layer.__class__, layer.__dict__.get("assigned")
+    layer.__class__ = ExplicitConv2d
+    layer.__dict__["assigned"] = _Assignment("", algorithm, backend)
+    try:
+        yield
+    finally:
+        layer.__class__ = kind
+        layer.__dict__.pop("assigned")
+        if before is not None:
+            layer.__dict__["assigned"] = before
+
+
 def is_plain(module: nn.Module) -> bool:
     """Say whether a layer is an `nn.Conv2d` that has no code of its own, nor its class."""
     return type(module) in {nn.Conv2d, ExplicitConv2d} and _OWN_CODE.isdisjoint(vars(module))

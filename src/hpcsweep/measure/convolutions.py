@@ -297,6 +297,8 @@ def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Ro
             "algorithm_evidence": evidence.cell(proof),
             "fallback_reason": choice.reason,
             "workspace_bytes": choice.workspace_bytes,
+            "plan": choice.plan,
+            "plan_notes": choice.plan_notes,
             "kernel_ms": proof.seen.kernel_ms if proof.seen else None,
         }
         for choice, proof in zip(choices, proofs, strict=True)

@@ -256,7 +256,7 @@ class Inference(Workbench):
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if settings["layers"] in layer_table.MODES:
             alone = layer_table.time_isolated(
-                ready.model, ready.shapes.calls, ready.choices, ready.point
+                ready.model, ready.shapes.calls, ready.choices, ready.point, self._backend
             )
             table, seconds = IsolatedTable(alone, clean), seconds + alone.timed_s
         cells: Row = {

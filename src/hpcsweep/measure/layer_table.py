@@ -13,21 +13,28 @@ An isolated layer differs from a layer in its network: its weights stay in the c
 flushed before each call, and nothing runs before it. What was cold is told by bytes: `input` where
 the inputs that take turns outgrow the cache. So `layer_timer` says `isolated` or `batched`, there
 is no `__other__` row, and percentages are shares of the clean pass, whose sum need not be 100.
+
+With `layers: plans` each plan that the back-end has for a convolution is timed in the same way,
+after what the point itself runs. Its rows name it as `algorithm`; `layer_timer` says `plans`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import columns
-from hpcsweep.conv.choice import LayerChoice
+from hpcsweep.conv.backend import Backend
+from hpcsweep.conv.choice import LayerChoice, decide
+from hpcsweep.conv.swap import is_plain, running
+from hpcsweep.measure import rounding
+from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
@@ -148,7 +155,17 @@ class IsolatedTable:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, self._alone.timer)
         rows = _rows(shared, self._alone.calls, self._of_calls, self._clean, about)
-        return [row | {"cold": cold} for row, cold in zip(rows, self._alone.cold, strict=True)]
+        rows = [row | {"cold": cold} for row, cold in zip(rows, self._alone.cold, strict=True)]
+        return rows + [
+            {
+                **{name: row[name] for name in (*shared, "call_index")},
+                **call_cells(call),
+                **_times(plan.summary, self._clean),
+                **plan.cells(),
+            }
+            for row, call in zip(rows, self._alone.calls, strict=True)
+            for plan in self._alone.plans.get(call.key, ())
+        ]
 
     def convolution_means(self) -> list[float]:
         """Return the means of the convolution calls, in order."""
@@ -202,7 +219,8 @@ def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float
 
 UNIQUE: Final = "unique"
 BATCHED: Final = "batched"
-MODES: Final = (UNIQUE, BATCHED)
+PLANS: Final = "plans"
+MODES: Final = (UNIQUE, BATCHED, PLANS)
 BATCH: Final = 20  # calls at least; inputs have their turn in a batch
 _MOST_CALLS: Final = 1024  # of a batch
 _ALIGNED: Final = 256  # bytes, as allocators do: kernels are chosen by alignment
@@ -214,7 +232,8 @@ _DRAWN: Final = 1 << 20
 class Isolated:
     """The convolution calls in order, with their times; calls of equal work share a summary.
 
-    `timed_s` are the seconds of all timed calls (see `loop.Collected`).
+    `timed_s` are the seconds of all timed calls (see `loop.Collected`), `plans` the plans of
+    distinct convolutions by their keys.
     """
 
     calls: Sequence[LayerCall]
@@ -222,14 +241,49 @@ class Isolated:
     cold: Sequence[str]
     timer: str
     timed_s: float
+    plans: Mapping[str, Sequence[PlanTimes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlanTimes:
+    """A plan that was tried alone: what it is, its time, and its error against float64."""
+
+    choice: LayerChoice
+    of_call: _CallTimes
+    exactness: Exactness
+
+    @property
+    def summary(self) -> Summary:
+        return self.of_call.summary
+
+    def cells(self) -> Row:
+        """Return what tells its row from that of the point's own algorithm."""
+        choice = self.choice
+        return {
+            "algorithm": choice.used,
+            "algorithm_used": choice.used,
+            "backend": choice.backend,
+            "plan": choice.plan or choice.used,
+            "plan_notes": choice.plan_notes,
+            "workspace_bytes": choice.workspace_bytes,
+            "max_rel_error": self.exactness.error,
+            "error_over_bound": self.exactness.excess,
+            "layer_timer": PLANS,
+            "cold": self.of_call.cold,
+        }
 
 
 def time_isolated(
-    model: nn.Module, calls: Sequence[LayerCall], choices: Sequence[LayerChoice], point: Point
+    model: nn.Module,
+    calls: Sequence[LayerCall],
+    choices: Sequence[LayerChoice],
+    point: Point,
+    backend: Backend,
 ) -> Isolated:
     """Time each distinct convolution of a network whose algorithm is assigned.
 
-    The calls are those of the shape pass; only convolutions are timed.
+    The calls are those of the shape pass; only convolutions are timed, with `layers: plans` each
+    plan of the back-end, too.
     """
     convolutions = [call for call in calls if call.conv is not None]
     keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True)]
@@ -243,16 +297,47 @@ def time_isolated(
         )
         for dtype, weight in types.items()
     }
-    flush = caches.preparation("cold", next(model.parameters()).device)
+    flush, how = caches.preparation("cold", next(model.parameters()).device), (point, backend)
     with loop.quiet_collector():  # once, since a collection takes a tenth of a second
         found = {
             key: _time(layer, pools[weights[key].dtype].inputs(firsts[key]), point, flush)
             for key, layer in layers.items()
         }
+        plans = {
+            key: _time_plans(layer, pools[weights[key, used].dtype], (firsts[key, used], used), how)
+            for (key, used), layer in layers.items()
+            if point.measure["layers"] == PLANS
+        }
     timer = BATCHED if _in_batches(point) else _ISOLATED
     timed_s = sum(one.seconds for one in found.values())
     times, cold = [found[key].summary for key in keys], [found[key].cold for key in keys]
-    return Isolated(convolutions, times, cold, timer, timed_s)
+    timed_s += sum(plan.of_call.seconds for of_key in plans.values() for plan in of_key)
+    return Isolated(convolutions, times, cold, timer, timed_s, plans)
+
+
+def _time_plans(
+    layer: nn.Conv2d, pool: _Inputs, ran: tuple[LayerCall, str], how: tuple[Point, Backend]
+) -> list[PlanTimes]:
+    """Time every plan of a call but the one that it ran; what does not run after all has no row."""
+    (call, used), (point, backend), found = ran, how, list[PlanTimes]()
+    shape = call.conv
+    if shape is None or not is_plain(layer):
+        return found
+    inputs, device = pool.inputs(call), pool.device
+    flush = caches.preparation("cold", device)
+    most = point.measure["workspace_mib"] * (1 << 20)
+    for name in backend.plans(shape, point.measure["plans"]):
+        choice = decide(name, call.layer, shape, backend, device.type, most_workspace=most)
+        if choice.fallback or name == used:
+            continue
+        tf32 = point.axes["tf32"] and device.type == "cuda"
+        exact = Arithmetic.of(choice, device.type, tf32=tf32, casts=False)
+        with running(layer, name, backend):
+            output = layer(inputs[0])
+            times = _time(layer, inputs, point, flush)
+        error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
+        found.append(PlanTimes(choice, times, error))
+    return found
 
 
 def _in_batches(point: Point) -> bool:
@@ -300,7 +385,7 @@ class _Inputs:
     """Random numbers of a weight's type; the inputs of all layers with that type are views."""
 
     def __init__(self, weight: Tensor, calls: Sequence[LayerCall], point: Point) -> None:
-        self._device, self._bytes_of_one = weight.device, weight.element_size()
+        self.device, self._bytes_of_one = weight.device, weight.element_size()
         self._nhwc = point.axes["memory_format"] == "nhwc"
         need = max((self._count(call) * self._step(call) for call in calls), default=0)
         generator = torch.Generator().manual_seed(point.axes["seed"])
@@ -322,7 +407,7 @@ class _Inputs:
         return -(-_numbers(call) // aligned) * aligned
 
     def _count(self, call: LayerCall) -> int:
-        return caches.input_count("rotated", self._device, _numbers(call) * self._bytes_of_one)
+        return caches.input_count("rotated", self.device, _numbers(call) * self._bytes_of_one)
 
 
 def _numbers(call: LayerCall) -> int:

@@ -39,7 +39,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         for gpu, properties in question["devices"].items():
             graphs, known = cudnn_graph.Graphs.of(library, properties), question["known"][gpu]
             found["engines"][gpu] = {
-                key: graphs.ask(ConvShape(**shape), question["plans"])
+                key: graphs.ask(ConvShape(**shape))
                 for key, shape in wanted.items()
                 if key not in known
             }

@@ -203,11 +203,12 @@ def _layers(run: RunDir) -> pd.DataFrame:
     if not run.layers.exists():
         raise UsageError(f"{run.layers}: not there yet; run `hpcsweep collect {run.name}` first")
     kinds: dict[str, Any] = {"point_id": str, "call_index": "int32"}
-    kinds |= dict.fromkeys(_TEXTS, "category")
+    kinds |= dict.fromkeys((*_TEXTS, "layer_timer"), "category")
     numbers: dict[str, Any] = dict.fromkeys((*WORK, "median_ms"), "float64")
     names = {*kinds, *numbers}
     table = pd.read_csv(run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers})
     table = table.reindex(columns=list(names))
+    table = table[table.pop("layer_timer") != "plans"]  # tried beside what the point ran
     return table.rename(columns={"median_ms": "ms"})
 
 

@@ -23,7 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from hpcsweep.catalog import ALGORITHMS, DATASETS, Axis, Setting
+from hpcsweep.catalog import ALGORITHMS, DATASETS, Axis, Setting, is_algorithm
+from hpcsweep.catalog.axes import PLAN
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.spec.space import COMPARISONS, NUMBERS, Predicate
@@ -45,7 +46,23 @@ if TYPE_CHECKING:
 
 MAX_VALUES: Final = 1_000_000  # on one axis
 _TABLES: Final = {"model": MODELS, "dataset": DATASETS}  # built-in names, beside factories
-_ALGORITHM: Any = choice(ALGORITHMS)
+
+
+def _known_algorithm(name: object) -> str:
+    """Take a name of the table, or a plan, which only its library can know."""
+    if isinstance(name, str) and is_algorithm(name):
+        return name
+    allowed = f"allowed are {', '.join(ALGORITHMS)}, or a plan such as eng12"
+    raise NotKnown(allowed, ALGORITHMS)
+
+
+_ALGORITHM: Any = Annotated[
+    str,
+    BeforeValidator(_known_algorithm),
+    WithJsonSchema(
+        {"type": "string", "anyOf": [{"enum": [*ALGORITHMS]}, {"pattern": f"^({PLAN})$"}]}
+    ),
+]
 _FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 

@@ -17,7 +17,6 @@ from pydantic import Field, ValidationError, create_model
 
 from hpcsweep import files
 from hpcsweep.catalog import (
-    ALGORITHMS,
     AXES,
     INJECTIONS,
     SETTINGS,
@@ -25,6 +24,7 @@ from hpcsweep.catalog import (
     WORKLOADS,
     Setting,
     axes_of,
+    is_algorithm,
     settings_of,
 )
 from hpcsweep.errors import SpecError
@@ -224,7 +224,7 @@ def _with_named_maps(doc: Document, maps: Mapping[str, Mapping[str, str]], sweep
     used = {canonical_json(value) for value in sweep.values("algorithm")}
     for name, layers in maps.items():
         text = canonical_json(layers)
-        if name in ALGORITHMS:
+        if is_algorithm(name):
             raise doc.complaint(("maps", name), "is the name of an algorithm, needs another one")
         if text in named:
             raise doc.complaint(("maps", name), f"is the same map as '{named[text]}'")

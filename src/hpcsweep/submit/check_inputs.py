@@ -244,8 +244,8 @@ def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
         raise _complaint(asked.sweep, axis, name, problem)
 
 
-def _is_factory(name: str) -> bool:
-    return ":" in name
+def _is_factory(name: str | None) -> bool:
+    return ":" in (name or "")  # of an axis that only `include` sets there is no value
 
 
 def _files(sweep: Sweep) -> dict[str, list[str]]:

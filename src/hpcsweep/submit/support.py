@@ -215,11 +215,11 @@ class Support:
 def engines_for(algorithm: str, known: Mapping[str, Any]) -> list[str] | None:
     """Return what cuDNN has for an algorithm and a convolution; None: engines do not tell."""
     engines = known["engines"]
-    if plan := catalog.plan(algorithm):
-        if plan[1]:
-            return [algorithm] if known["plans"].get(algorithm) is not None else []
-        return [algorithm for one in engines if one["engine"] == plan[0]]
-    if algorithm == "heuristic":
+    name = algorithm.partition("@")[0]
+    if catalog.is_plan(name):
+        names = {f"eng{one['engine']}" for one in engines} | {*known["heuristic"]}
+        return [name] if name in names else []
+    if name == catalog.HEURISTIC:
         return list(known["heuristic"][:1])
     if algorithm in choice.FRAMEWORK_CHOICES:
         return [f"eng{one['engine']}" for one in engines]
@@ -262,8 +262,7 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
         by_network.setdefault(model, {})[key] = axes
     looked = {m: f"{most} of {len(c):,} cases" for m, c in by_network.items() if len(c) > most}
     by_network = {model: _spread(each, most) for model, each in by_network.items()}
-    plans = {n for a in algorithms.values() for n in _names(a) if (p := catalog.plan(n)) and p[1]}
-    asking = _Asking(workload, [g for g in asked if g.properties], sorted(plans), folders, seconds)
+    asking = _Asking(workload, [g for g in asked if g.properties], folders, seconds)
     found = asking.answers(
         {key: axes for each in by_network.values() for key, axes in each.items()}
     )
@@ -303,7 +302,7 @@ def warn(requests: Sequence[Request], say: Say) -> None:
 
 def _may_lack(algorithm: str) -> bool:
     """Say whether engines tell that there is no such algorithm."""
-    return algorithm in _NOTES or algorithm == "heuristic" or catalog.plan(algorithm) is not None
+    return algorithm in _NOTES or algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm)
 
 
 def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
@@ -334,7 +333,6 @@ class _Asking:
 
     workload: str
     gpus: Sequence[Gpu]
-    plans: Sequence[str]
     folders: Sequence[str]
     seconds: float
 
@@ -347,10 +345,7 @@ class _Asking:
         known = {key: shapes.values[f"{self.workload} {key}"] for key in cases
                  if f"{self.workload} {key}" in shapes.values}  # fmt: skip
         wanted = {one["key"]: one["shape"] for case in known.values() for one in case["calls"]}
-        engines = {
-            name: {key: of for key, of in each.values.items() if self._is_whole(of)}
-            for name, each in kept.items()
-        }
+        engines = {name: {**each.values} for name, each in kept.items()}
         left = {name: sorted(wanted.keys() - of.keys()) for name, of in engines.items()}
         version = {each.values.get("cudnn") for each in kept.values()}
         if len(known) == len(cases) and not any(left.values()):
@@ -366,9 +361,6 @@ class _Asking:
             engines[name] |= found
         return _Answers({**known, **told}, engines, new["cudnn"], new.get("lacking", ""))
 
-    def _is_whole(self, of: Any) -> bool:  # noqa: ANN401 - from a file
-        return isinstance(of, dict) and all(name in of["plans"] for name in self.plans)
-
     def _ask(
         self,
         cases: Sequence[Mapping[str, Any]],
@@ -381,7 +373,6 @@ class _Asking:
             "workload": self.workload,
             "cases": cases,
             "convolutions": convolutions,
-            "plans": self.plans,
             "devices": {one.name: one.properties for one in self.gpus},
             "known": {name: sorted(of) for name, of in engines.items()},
         }

@@ -90,18 +90,6 @@ def test_every_gpu_of_the_table_is_one_that_cudnn_takes(library, gpu):
     assert winograd == (gpu not in {"v100", "h100", "h200"})
 
 
-def test_a_plan_of_the_heuristic_exists_by_its_name_and_others_do_not(library):
-    """Its own names, an engine without knobs, one that is not there, knobs it does not take."""
-    graphs = Graphs.of(library, devices.properties("l40"))
-    first = graphs.ask(SHAPES[0])["heuristic"][0]
-    asked = [first, "eng12", "eng9999", "eng12_k999=1", "eng12_k5=77", "no plan"]
-    found = graphs.ask(SHAPES[0], asked)["plans"]
-    assert list(found) == asked
-    assert found[first] is not None
-    assert found["eng12"] == 409_856
-    assert [found[name] for name in asked[2:]] == [None] * 4
-
-
 @pytest.mark.parametrize(
     "shape",
     [

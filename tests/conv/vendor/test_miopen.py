@@ -148,3 +148,26 @@ def test_a_rocm_build_gets_this_back_end(monkeypatch):
     for name in miopen._PRIVATE:
         monkeypatch.setenv(name, "somewhere")
     assert backends.choose("cuda").name == "miopen"
+
+
+def test_a_solution_is_an_algorithm_by_its_number_and_the_first_one_is_the_heuristic(
+    miopen_backend,
+):
+    """Each that MIOpen offers is a plan; its family is in the notes, gradients take the guess's."""
+    layer = nn.Conv2d(4, 8, 3, padding=1)
+    shape = ConvShape.of(layer, torch.zeros(1, 4, 9, 9))
+    names = miopen_backend.plans(shape, 20)
+    assert names
+    assert all(name.startswith("sol") for name in names)
+    assert miopen_backend.plans(shape, 1) == names[:1]
+    x = torch.randn(1, 4, 9, 9)
+    for name in names:
+        assert miopen_backend.unsupported(name, shape) is None
+        plan, family = miopen_backend.plan_of(name, shape)
+        assert plan == name
+        assert miopen_backend.unsupported(family, shape) is None
+        found = miopen_backend.forward(name, x, layer.weight, layer.bias, shape)
+        torch.testing.assert_close(found, layer(x))
+        assert {g.algorithm for g in miopen_backend.gradients(name, shape)} <= {"heuristic", None}
+    assert miopen_backend.plan_of("heuristic", shape)[0] == names[0]
+    assert "MIOpen offers no sol9999" in miopen_backend.unsupported("sol9999", shape)

@@ -53,6 +53,8 @@ class Reference:
             return "nothing to compute"
         if shape.dtype not in catalog.DTYPES:
             return f"{shape.dtype} is no type of {', '.join(catalog.DTYPES)}"
+        if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
+            return f"{algorithm}: there are no plans of cuDNN or MIOpen on {self.device_type}"
         return _family(algorithm).unsupported(shape, self.device_type)
 
     def limited(self, most: float) -> Reference:  # noqa: ARG002
@@ -77,6 +79,14 @@ class Reference:
         """Return what autograd makes of the algorithm's operators."""
         expected = _family(algorithm).gradients(shape)
         return tuple(Gradient(way, algorithm, of_way) for way, of_way in expected.items())
+
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
+        """Return the algorithms that can do the shape: they stand in for a library's plans."""
+        return [name for name in FAMILIES if self.unsupported(name, shape) is None][:most]
+
+    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[None, None]:  # noqa: ARG002
+        """Return nothing: an algorithm has one implementation."""
+        return None, None
 
 
 def create(device_type: str) -> Reference:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.profiler import record_function
 
+from hpcsweep import catalog
 from hpcsweep.conv.backend import Backend, Expected, Gradient, Way, choose, too_large
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
@@ -85,6 +86,16 @@ class VendorBackend:
         """Return the scratch memory of a forward call."""
         answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
         return None if isinstance(answer, str) else answer.workspace_bytes
+
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
+        """Return the names of the library's plans for a forward call."""
+        problem = _problem(Way.FORWARD, catalog.HEURISTIC, shape)
+        return self._driver.plans(problem, self._current(), most)
+
+    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
+        """Return the name and the notes of a plan."""
+        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
+        return (None, None) if isinstance(answer, str) else answer.told
 
     def forward(
         self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
@@ -174,7 +185,7 @@ class VendorBackend:
     def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
         """Return the plan of a problem, or why there is none; asked and tried once."""
         most = self._most_workspace if most_workspace is None else most_workspace
-        key = problem, torch.cuda.current_device() if self._device_type == "cuda" else 0
+        key = problem, self._current()
         answer = self._planned(key)
         if isinstance(answer, str):
             return answer
@@ -185,6 +196,9 @@ class VendorBackend:
             answer = self._answers[key] = self._tried(answer, problem, most)
             self._untried.discard(key)
         return answer
+
+    def _current(self) -> int:
+        return torch.cuda.current_device() if self._device_type == "cuda" else 0
 
     def _planned(self, key: tuple[Problem, int]) -> Plan | str:
         if key in self._answers:

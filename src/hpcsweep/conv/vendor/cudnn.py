@@ -13,8 +13,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from hpcsweep import catalog
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library as library_of
@@ -25,7 +27,9 @@ from hpcsweep.conv.vendor.cudnn_library import (
     CudnnError,
     CudnnLibrary,
     CudnnNotSupported,
+    version_text,
 )
+from hpcsweep.conv.vendor.cudnn_plans import FrontEnd
 from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu, no_handle
 
 NAME: Final = "cudnn"
@@ -145,8 +149,13 @@ class Cudnn(Driver[CudnnLibrary]):
 
     name: ClassVar[str] = NAME
 
-    def plan(self, problem: Problem, device: int) -> CudnnPlan:
-        """Describe a problem and ask for its workspace: that status is the answer to both."""
+    def plan(self, problem: Problem, device: int) -> Plan:
+        """Describe a problem and ask for its workspace: that status is the answer to both.
+
+        A plan, an engine or the heuristic's choice comes from NVIDIA's front-end.
+        """
+        if problem.algorithm == catalog.HEURISTIC or catalog.is_plan(problem.algorithm):
+            return self._front_end.plan(problem, device)
         number = _NUMBERS[problem.way].get(problem.algorithm)
         if number is None:
             raise NotSupported(f"cuDNN has no {problem.algorithm}")
@@ -161,14 +170,25 @@ class Cudnn(Driver[CudnnLibrary]):
             *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
         )
 
+    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
+        """Return the names of mode A's plans, then of the engines that it left out."""
+        return self._front_end.names(problem, device, most)
+
+    @cached_property
+    def _front_end(self) -> FrontEnd:
+        return FrontEnd(version_text(self.library.version))
+
     def backward_name(self, way: Way, algorithm: str) -> str | None:
-        """Return the counterpart of a layer's algorithm in a gradient."""
+        """Return the counterpart of a layer's algorithm in a gradient; a plan is of one way."""
+        if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
+            return catalog.HEURISTIC
         return _GRADIENTS[way].get(algorithm)
 
     def expected(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
         needed = (_TELLING[algorithm],) if algorithm in _TELLING else ()
-        return Expected(algorithm=algorithm, kernels=needed)
+        named = None if catalog.is_plan(algorithm) or algorithm == catalog.HEURISTIC else algorithm
+        return Expected(algorithm=named, kernels=needed)
 
     def _create_handle(self, made: object) -> None:
         try:

@@ -14,7 +14,6 @@ from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from hpcsweep import catalog
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import ctypes_tools, cudnn_library
@@ -38,46 +37,36 @@ _C_TYPES: Final[Mapping[str, Any]] = {
     "INT64": c_int64, "FLOAT": c_float, "BACKEND_DESCRIPTOR": c_void_p,
     "CHAR": ctypes.c_char,
 }  # fmt: skip
-# cudnnBackendAttributeName_t, each with the type of its values
-ATTRIBUTES: Final[Mapping[str, tuple[int, str]]] = {
-    "CONVOLUTION_COMP_TYPE": (100, "DATA_TYPE"),
-    "CONVOLUTION_CONV_MODE": (101, "CONVOLUTION_MODE"),
-    "CONVOLUTION_DILATIONS": (102, "INT64"),
-    "CONVOLUTION_FILTER_STRIDES": (103, "INT64"),
-    "CONVOLUTION_POST_PADDINGS": (104, "INT64"),
-    "CONVOLUTION_PRE_PADDINGS": (105, "INT64"),
-    "CONVOLUTION_SPATIAL_DIMS": (106, "INT64"),
-    "ENGINEHEUR_MODE": (200, "HEUR_MODE"),
-    "ENGINEHEUR_OPERATION_GRAPH": (201, "BACKEND_DESCRIPTOR"),
-    "ENGINEHEUR_RESULTS": (202, "BACKEND_DESCRIPTOR"),
-    "ENGINEHEUR_DEVICEPROP": (204, "BACKEND_DESCRIPTOR"),
-    "ENGINECFG_ENGINE": (300, "BACKEND_DESCRIPTOR"),
-    "ENGINECFG_KNOB_CHOICES": (302, "BACKEND_DESCRIPTOR"),
-    "EXECUTION_PLAN_ENGINE_CONFIG": (401, "BACKEND_DESCRIPTOR"),
-    "EXECUTION_PLAN_WORKSPACE_SIZE": (402, "INT64"),
-    "EXECUTION_PLAN_DEVICEPROP": (407, "BACKEND_DESCRIPTOR"),
-    "KNOB_CHOICE_KNOB_TYPE": (600, "KNOB_TYPE"),
-    "KNOB_CHOICE_KNOB_VALUE": (601, "INT64"),
-    "OPERATION_CONVOLUTION_FORWARD_ALPHA": (700, "FLOAT"),
-    "OPERATION_CONVOLUTION_FORWARD_BETA": (701, "FLOAT"),
-    "OPERATION_CONVOLUTION_FORWARD_CONV_DESC": (702, "BACKEND_DESCRIPTOR"),
-    "OPERATION_CONVOLUTION_FORWARD_W": (703, "BACKEND_DESCRIPTOR"),
-    "OPERATION_CONVOLUTION_FORWARD_X": (704, "BACKEND_DESCRIPTOR"),
-    "OPERATION_CONVOLUTION_FORWARD_Y": (705, "BACKEND_DESCRIPTOR"),
-    "OPERATIONGRAPH_OPS": (801, "BACKEND_DESCRIPTOR"),
-    "OPERATIONGRAPH_ENGINE_GLOBAL_COUNT": (802, "INT64"),
-    "TENSOR_BYTE_ALIGNMENT": (900, "INT64"),
-    "TENSOR_DATA_TYPE": (901, "DATA_TYPE"),
-    "TENSOR_DIMENSIONS": (902, "INT64"),
-    "TENSOR_STRIDES": (903, "INT64"),
-    "TENSOR_UNIQUE_ID": (906, "INT64"),
-    "ENGINE_OPERATION_GRAPH": (1300, "BACKEND_DESCRIPTOR"),
-    "ENGINE_GLOBAL_INDEX": (1301, "INT64"),
-    "ENGINE_NUMERICAL_NOTE": (1303, "NUMERICAL_NOTE"),
-    "ENGINE_DEVICEPROP": (1307, "BACKEND_DESCRIPTOR"),
-    "DEVICEPROP_DEVICE_ID": (2700, "INT32"),
-    "DEVICEPROP_JSON_REPRESENTATION": (2702, "CHAR"),
-}
+# cudnnBackendAttributeName_t, by the type of their values
+_BY_TYPE: Final[Mapping[str, Mapping[str, int]]] = {
+    "DATA_TYPE": {"CONVOLUTION_COMP_TYPE": 100, "TENSOR_DATA_TYPE": 901},
+    "CONVOLUTION_MODE": {"CONVOLUTION_CONV_MODE": 101},
+    "INT64": {
+        "CONVOLUTION_DILATIONS": 102, "CONVOLUTION_FILTER_STRIDES": 103,
+        "CONVOLUTION_POST_PADDINGS": 104, "CONVOLUTION_PRE_PADDINGS": 105,
+        "CONVOLUTION_SPATIAL_DIMS": 106, "EXECUTION_PLAN_WORKSPACE_SIZE": 402,
+        "KNOB_CHOICE_KNOB_VALUE": 601, "OPERATIONGRAPH_ENGINE_GLOBAL_COUNT": 802,
+        "TENSOR_BYTE_ALIGNMENT": 900, "TENSOR_DIMENSIONS": 902, "TENSOR_STRIDES": 903,
+        "TENSOR_UNIQUE_ID": 906, "ENGINE_GLOBAL_INDEX": 1301,
+    },
+    "FLOAT": {
+        "OPERATION_CONVOLUTION_FORWARD_ALPHA": 700, "OPERATION_CONVOLUTION_FORWARD_BETA": 701,
+    },
+    "HEUR_MODE": {"ENGINEHEUR_MODE": 200},
+    "KNOB_TYPE": {"KNOB_CHOICE_KNOB_TYPE": 600},
+    "NUMERICAL_NOTE": {"ENGINE_NUMERICAL_NOTE": 1303},
+    "BACKEND_DESCRIPTOR": {
+        "ENGINEHEUR_OPERATION_GRAPH": 201, "ENGINEHEUR_RESULTS": 202, "ENGINEHEUR_DEVICEPROP": 204,
+        "ENGINECFG_ENGINE": 300, "ENGINECFG_KNOB_CHOICES": 302,
+        "EXECUTION_PLAN_ENGINE_CONFIG": 401, "EXECUTION_PLAN_DEVICEPROP": 407,
+        "OPERATION_CONVOLUTION_FORWARD_CONV_DESC": 702, "OPERATION_CONVOLUTION_FORWARD_W": 703,
+        "OPERATION_CONVOLUTION_FORWARD_X": 704, "OPERATION_CONVOLUTION_FORWARD_Y": 705,
+        "OPERATIONGRAPH_OPS": 801, "ENGINE_OPERATION_GRAPH": 1300, "ENGINE_DEVICEPROP": 1307,
+    },
+    "INT32": {"DEVICEPROP_DEVICE_ID": 2700},
+    "CHAR": {"DEVICEPROP_JSON_REPRESENTATION": 2702},
+}  # fmt: skip
+ATTRIBUTES: Final = {n: (v, kind) for kind, of in _BY_TYPE.items() for n, v in of.items()}
 # cudnnBackendNumericalNote_t, in the order of its values
 NOTES: Final = (
     "TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "NONDETERMINISTIC",
@@ -159,10 +148,10 @@ class _Descriptor:
 
 @dataclass(frozen=True)
 class Graphs:
-    """Answers questions about the engines of one device."""
+    """Answers questions about the engines of a device; None is the one that is here."""
 
     library: CudnnGraph
-    device: _Descriptor
+    device: _Descriptor | None = None
 
     @classmethod
     def of(cls, library: CudnnGraph, properties: Mapping[str, Any]) -> Graphs:
@@ -170,65 +159,45 @@ class Graphs:
         text = json.dumps(properties).encode()
         return cls(library, library.make("DEVICEPROP", JSON_REPRESENTATION=text))
 
-    def ask(self, shape: ConvShape, plans: Sequence[str] = ()) -> dict[str, Any]:
+    def ask(self, shape: ConvShape) -> dict[str, Any]:
         """Return the engines of a forward convolution, and the order of heuristic mode A.
 
         Each engine has its number, its numerical notes, and the workspace of its default plan,
-        which is None where there is no such plan. `plans` are names of others to try.
+        which is None where there is no such plan.
         """
         try:
             graph = self._graph(shape)
         except CudnnError:  # of which it knows no convolution
-            return {"engines": [], "heuristic": [], "plans": dict.fromkeys(plans)}
+            return {"engines": [], "heuristic": []}
         (number,) = graph.numbers("ENGINE_GLOBAL_COUNT")
         engines = (self._engine(graph, index) for index in range(number))
-        return {
-            "engines": [one for one in engines if one],
-            "heuristic": self._heuristic(graph),
-            "plans": {name: self._tried(graph, name) for name in plans},
-        }
+        return {"engines": [one for one in engines if one], "heuristic": self._heuristic(graph)}
+
+    @property
+    def _device(self) -> dict[str, _Descriptor]:
+        return {"DEVICEPROP": self.device} if self.device else {}
 
     def _engine(self, graph: _Descriptor, index: int) -> dict[str, Any] | None:
+        make = self.library.make
         try:
-            engine = self._finished(graph, index)
+            engine = make("ENGINE", OPERATION_GRAPH=graph, GLOBAL_INDEX=index, **self._device)
         except CudnnError:
             return None
         numbers = engine.numbers("NUMERICAL_NOTE", 2 * len(NOTES))
         notes = [NOTES[one] if one < len(NOTES) else f"note {one}" for one in numbers]
-        return {"engine": index, "notes": notes, "workspace_bytes": self._workspace(engine)}
-
-    def _finished(self, graph: _Descriptor, index: int) -> _Descriptor:
-        """Return an engine, whose descriptor is finished only where it can do the work."""
-        of = {"OPERATION_GRAPH": graph, "GLOBAL_INDEX": index, "DEVICEPROP": self.device}
-        return self.library.make("ENGINE", **of)
-
-    def _workspace(self, engine: _Descriptor, **knobs: object) -> int | None:
-        """Return the bytes that a plan of an engine asks for; None: there is no such plan."""
         try:
-            chosen = self.library.make("ENGINECFG", ENGINE=engine, **knobs)
-            plan = self.library.make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, DEVICEPROP=self.device)
-            return int(plan.numbers("WORKSPACE_SIZE")[0])
+            chosen = make("ENGINECFG", ENGINE=engine)
+            plan = make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, **self._device)
+            (workspace,) = plan.numbers("WORKSPACE_SIZE")
         except CudnnError:
-            return None
-
-    def _tried(self, graph: _Descriptor, name: str) -> int | None:
-        """Return the workspace of the plan with this name; None: there is no such plan."""
-        number, knobs = catalog.plan(name) or (-1, {})
-        make = self.library.make
-        try:
-            chosen = [
-                make("KNOB_CHOICE", KNOB_TYPE=kind, KNOB_VALUE=n) for kind, n in knobs.items()
-            ]
-            engine = self._finished(graph, number)
-        except CudnnError:
-            return None
-        return self._workspace(engine, **({"KNOB_CHOICES": chosen} if chosen else {}))
+            workspace = None
+        return {"engine": index, "notes": notes, "workspace_bytes": workspace}
 
     def _heuristic(self, graph: _Descriptor) -> list[str]:
         """Return the names of the plans that heuristic mode A proposes, the first one first."""
         try:
             heuristic = self.library.make(
-                "ENGINEHEUR", OPERATION_GRAPH=graph, MODE=HEUR_MODE_A, DEVICEPROP=self.device
+                "ENGINEHEUR", OPERATION_GRAPH=graph, MODE=HEUR_MODE_A, **self._device
             )
             return [_name(one) for one in heuristic.inside("RESULTS", "ENGINECFG", _MOST)]
         except CudnnError:

@@ -74,6 +74,11 @@ class Plan(ABC):
         return f"{self.function}:{self.algorithm}"
 
     @property
+    def told(self) -> tuple[str | None, str | None]:
+        """The library's own name of the plan, and its notes on it, where it has any."""
+        return None, None
+
+    @property
     def candidates(self) -> tuple[Plan, ...]:
         """The plans of the problem that can be taken; the one that takes least when tried is."""
         return (self,)
@@ -120,6 +125,10 @@ class Driver(ABC, Generic[L]):
     @abstractmethod
     def plan(self, problem: Problem, device: int) -> Plan:
         """Return how a problem is done on a device; raise `NotSupported`, or its error."""
+
+    @abstractmethod
+    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
+        """Return the names of plans: at most so many of the heuristic's, then those left out."""
 
     @abstractmethod
     def backward_name(self, way: Way, algorithm: str) -> str | None:

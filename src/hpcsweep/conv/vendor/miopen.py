@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
+from hpcsweep import catalog
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.vendor import miopen_library as library_of
 from hpcsweep.conv.vendor.backend import VendorBackend
@@ -75,6 +76,11 @@ class MiopenPlan(Plan):
     others: tuple[MiopenPlan, ...] = ()
 
     @property
+    def told(self) -> tuple[str | None, str | None]:
+        """The solution, and the algorithm that MIOpen files it under."""
+        return f"sol{self.solution}", self.algorithm
+
+    @property
     def candidates(self) -> tuple[Plan, ...]:
         """This solution, and the others of the algorithm."""
         return self, *self.others
@@ -99,8 +105,9 @@ class Miopen(Driver[MiopenLibrary]):
 
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
         """Compile the solutions of the algorithm; which of them runs is found by trying."""
-        wanted = library_of.ALGORITHMS.get(problem.algorithm)
-        if wanted is None:
+        asked = problem.algorithm.partition("@")[0]
+        wanted = library_of.ALGORITHMS.get(asked)
+        if wanted is None and not asked.startswith("sol") and asked != catalog.HEURISTIC:
             known = ", ".join(library_of.ALGORITHMS)
             raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {known})")
         if problem.shape.dtype not in library_of.DATA_TYPES:
@@ -109,7 +116,9 @@ class Miopen(Driver[MiopenLibrary]):
             raise NotSupported("MIOpen does not say which of its solutions are deterministic")
         function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
         solutions = self._solutions(function, described, device)
-        fitting = [solution for solution in solutions if solution.algorithm == wanted]
+        fitting = [one for one in solutions if one.algorithm == wanted or _name(one) == asked]
+        if asked == catalog.HEURISTIC:
+            fitting = solutions[:1]
         if not fitting:
             raise NotSupported(_nothing_fits(problem.algorithm, solutions))
         first, *others = [
@@ -121,13 +130,20 @@ class Miopen(Driver[MiopenLibrary]):
         ]
         return replace(first, others=tuple(others))
 
+    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
+        """Return the solutions that MIOpen offers, in its order; it offers no others."""
+        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        return [*map(_name, self._solutions(function, described, device))][:most]
+
     def backward_name(self, way: Way, algorithm: str) -> str | None:
-        """Return the same family; MIOpen has no FFT for the gradient of filters."""
+        """Return the same family, a plan being of one way; FFT has no gradient of filters."""
+        if catalog.is_plan(algorithm):
+            return catalog.HEURISTIC
         return None if way is Way.FILTER and algorithm == "fft" else algorithm
 
     def expected(self, algorithm: str) -> Expected:
         """Return that the kernels must not be those of another algorithm."""
-        return Expected(algorithm=algorithm)
+        return Expected(algorithm=algorithm if algorithm in library_of.ALGORITHMS else None)
 
     def _create_handle(self, made: object) -> None:
         try:
@@ -168,6 +184,11 @@ class Miopen(Driver[MiopenLibrary]):
         if not done:
             raise errors[0]
         return done
+
+
+def _name(solution: Solution) -> str:
+    """Return a solution's name; MIOpen's interface tells its number alone, which never changes."""
+    return f"sol{solution.solution_id}"
 
 
 def _nothing_fits(algorithm: str, solutions: list[Solution]) -> str:

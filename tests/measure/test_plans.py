@@ -1,0 +1,117 @@
+"""Every plan of a convolution, timed and compared: rehearsed with the reference algorithms."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+import resultsfolder
+from collectedsweep import SUBMISSION
+from hpcsweep.catalog import columns
+from hpcsweep.collect import workflow
+from hpcsweep.conv import backend as backends
+from hpcsweep.conv.reference.backend import FAMILIES, Reference
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure import layer_table
+from hpcsweep.measure.inference import Inference
+from hpcsweep.store import shards
+
+NETS = """\
+from torch import nn
+
+def net():
+    return nn.Sequential(
+        nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 4, 3, stride=2),
+    )
+"""
+SWEEP = """\
+name: demo
+workload: inference
+axes: {model: ["nets:net"], input_size: [16], algorithm: [implicit_gemm]}
+measure: {warmup: 0, iterations: 3, repeats: 3, layers: plans, plans: 3, numerics: false}
+"""
+PLANS = [*FAMILIES][:3]
+MS = {"implicit_gemm": 4.0, "implicit_precomp_gemm": 3.99, "gemm": 1.0}
+
+
+def _rows(desk, name):
+    with (desk.results / name / "layers.csv").open() as file:
+        return [row for row in csv.DictReader(file) if row["op"] == "conv2d"]
+
+
+@pytest.fixture
+def tried(desk, monkeypatch):
+    """Return a folder, and the layer rows of three visits in which every plan was timed."""
+    (desk.folder / "nets.py").write_text(NETS)
+    monkeypatch.syspath_prepend(desk.folder)
+    monkeypatch.setattr(layer_table.caches, "input_count", lambda *_: 2)
+    folder = resultsfolder.make(desk.folder, SWEEP)
+    folder.submit(SUBMISSION, text=SWEEP)
+    shard, bench, rows = folder.shard(SUBMISSION), Inference(), []
+    with shards.ShardWriter(shard) as writer:
+        for visit, point in enumerate(folder.points):
+            done = bench.measure(point)
+            rows += done.layers
+            times = [MS[row["algorithm"]] * (1 + 0.001 * visit) for row in done.layers]
+            names = ("median_ms", "mean_ms", "q1_ms", "q3_ms")
+            steady = [  # those of a busy machine may be anything
+                row | dict.fromkeys(names, ms) for row, ms in zip(done.layers, times, strict=True)
+            ]
+            row = {**resultsfolder.row_of(point, shard), **done.row, "flags": "", "valid": True}
+            writer.commit(row, steady)
+    workflow.collect(folder.run)
+    return desk, rows
+
+
+def test_every_plan_has_a_row_with_its_error_and_equal_work_is_timed_once(tried):
+    """Beside what the point itself ran; none is wrong."""
+    _, rows = tried
+    second = [row for row in rows if row["layer"] == "1"]
+    timed = [row for row in second if row["layer_timer"] == "plans"]
+    assert [row["algorithm"] for row in timed] == [n for n in PLANS if n != "implicit_gemm"] * 3
+    assert all(row["plan"] == row["algorithm_used"] == row["algorithm"] for row in timed)
+    assert {row["backend"] for row in timed} == {"reference"}
+    assert all(0 < row["max_rel_error"] < 1e-4 for row in timed)
+    assert all(row["error_over_bound"] <= 1 for row in timed)
+    own = [row for row in second if row["layer_timer"] != "plans"]
+    assert [row["algorithm"] for row in own] == ["implicit_gemm"] * 3
+    twins = [row for row in rows if row["layer"] in {"0", "1"}]
+    assert len({(r["point_id"], r["algorithm"], r["mean_ms"]) for r in twins}) == len(twins) / 2
+    assert all(set(row) <= set(columns.LAYER_COLUMNS) for row in rows)
+
+
+def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried):
+    """The map names plans; the rows of its sweep ran them, and the profiler saw that."""
+    desk, _ = tried
+    shown = json.loads(desk.run("layers", "demo", "--json").stdout)
+    assert set(shown["algorithms"]) == set(PLANS)
+    assert "layers: plans" not in desk.run("layers", "demo").stderr
+    over = ("--over", "implicit_gemm", "--out", "map.yaml")
+    done = desk.run("best", "demo", *over)
+    assert done.returncode == 0, done.stderr
+    with (desk.folder / "map.yaml").open("a") as file:
+        file.write("measure: {warmup: 0, iterations: 2, numerics: false}\n")
+    done = desk.run("submit", "map.yaml", "--cluster", "local", "--collect")
+    assert done.returncode == 0, done.stdout + done.stderr + (desk.folder / "map.yaml").read_text()
+    replayed = [row for row in _rows(desk, "demo_best") if row["algorithm"].startswith("{")]
+    assert [row["layer"] for row in replayed] == ["0", "1", "2"]
+    for row in replayed:
+        assert row["algorithm_used"] == "gemm"
+        assert row["algorithm_evidence"].startswith("profiler: aten::")
+
+
+def test_a_limit_of_plans_and_of_memory_holds():
+    """The heuristic's first ones; a plan that needs more has no row."""
+    backend = backends.choose("cpu")
+    shape = ConvShape(1, 8, 16, 16, 8, 3, 3, 1, 1, 1, 1)
+    assert backend.plans(shape, 2) == list(FAMILIES)[:2]
+    assert backend.plan_of("gemm", shape) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["heuristic", "eng12", "eng53_k2=5_k13=1@9.26.0", "sol85"])
+def test_a_plan_of_a_gpus_library_is_unsupported_here_with_the_reason(name):
+    """As `autotune` is."""
+    why = Reference("cpu").unsupported(name, ConvShape(1, 8, 16, 16, 8, 3, 3))
+    assert why == f"{name}: there are no plans of cuDNN or MIOpen on cpu"
