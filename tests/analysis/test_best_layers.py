@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import layeredsweep
@@ -81,3 +83,45 @@ def test_seeds_are_visits_too(tmp_path):
     data = dataset.read(run)
     assert set(dataset.configurations(data.rows)) == {0}
     assert len(best_layers.per_layer(data, data.rows)) == 3
+
+
+def visits_of(configurations, seed=0):
+    """Return times of calls under three algorithms in four visits, some of which are missing."""
+    draw = np.random.default_rng(seed)
+    names = ["config", "algorithm", "visit", "call_index"]
+    every = pd.MultiIndex.from_product(
+        [range(configurations), ["auto", "fft", "gemm"], range(4), range(9)], names=names
+    ).to_frame(index=False)
+    rows = every[draw.random(len(every)) > 0.2].copy()
+    rows["ms"] = np.exp(draw.normal(rows["call_index"] % 3, 0.1))
+    rows["log"], rows["within"] = np.log(rows["ms"]), 1e-4
+    return rows.assign(layer=rows["call_index"].astype(str), unique_key="same")
+
+
+def test_gaps_are_those_of_a_pivot():
+    """A row for each call, a column for each visit, empty where a visit is missing."""
+    rows = visits_of(2)
+    keys = ["config", "call_index", "visit"]
+    logs = rows.pivot_table(index=keys, columns="algorithm", values="log").reset_index()
+    for (config, algorithm), found in best_layers._paired(rows, "auto"):
+        own = logs[logs["config"] == config]
+        own = own.assign(gap=own["auto"] - own[algorithm])
+        gaps = own.pivot_table(index="call_index", columns="visit", values="gap")
+        np.testing.assert_array_equal(found.logs, gaps)
+        assert [list(found.calls), list(found.visits)] == [list(gaps.index), list(gaps)]
+        assert len(found.within) == len(gaps)
+
+
+def test_more_configurations_need_no_more_groupings(monkeypatch):
+    """A study of hundreds is grouped as a whole: its pandas calls are as many as those of two."""
+    counted = []
+    plain = pd.DataFrame.groupby
+    monkeypatch.setattr(
+        pd.DataFrame, "groupby", lambda *some, **more: counted.append(1) or plain(*some, **more)
+    )
+    seen = []
+    for configurations in (2, 12):
+        counted.clear()
+        best_layers.choose(visits_of(configurations), {}, "auto")
+        seen.append(len(counted))
+    assert seen[0] == seen[1]

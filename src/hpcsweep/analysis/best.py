@@ -159,9 +159,9 @@ def read(
     varying = {axis for axis in dataset.varying_axes(first) if axis not in _HIDDEN}
     keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
     names = [_name(keys, row) for _, row in first[list(keys)].iterrows()]
+    chosen = _maps(calls, over)
     maps = {
-        name: _map(calls[(calls["config"] == config) & (calls["algorithm"] != over)], calls)
-        for name, config in zip(names, first["config"], strict=True)
+        name: chosen.get(config, {}) for name, config in zip(names, first["config"], strict=True)
     }
     own = points[points["algorithm"] == over]
     off = _off(data, points, over)
@@ -188,12 +188,17 @@ def _name(keys: tuple[str, ...], row: pd.Series[Any]) -> str:
     return "best_" + re.sub(r"\W+", "-", "_".join(words)).strip("-")
 
 
-def _map(changed: pd.DataFrame, calls: pd.DataFrame) -> dict[str, str]:
-    """Return layer to algorithm; a layer that is called twice goes by the shapes of its calls."""
-    every = calls[calls["config"].isin(changed["config"])].groupby("layer")["algorithm"].nunique()
-    found: dict[str, str] = {}
+def _maps(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
+    """Return layer to algorithm, by configuration; `over` is kept by what is not named.
+
+    A layer that is called twice, with several choices, goes by the shapes of its calls.
+    """
+    choices = calls.groupby(["config", "layer"])["algorithm"].transform("nunique")
+    named = calls["layer"].where(choices == 1, calls["unique_key"]).astype(str)
+    changed = calls.assign(named=named)[calls["algorithm"] != over]
+    found: dict[int, dict[str, str]] = {}
     for row in changed.itertuples():
-        found[str(row.layer if every[row.layer] == 1 else row.unique_key)] = str(row.algorithm)
+        found.setdefault(row.config, {})[row.named] = row.algorithm
     return found
 
 

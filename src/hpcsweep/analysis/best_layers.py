@@ -11,7 +11,7 @@ the same work under every algorithm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcsweep.analysis.dataset import Dataset
+    from hpcsweep.analysis.verdicts import Floats
 
     Pair = tuple[int, str]  # configuration and algorithm
 
@@ -74,33 +75,46 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     return known.dropna(subset="log").fillna({"within": 0.0})
 
 
-def _paired(
-    rows: pd.DataFrame, default: str
-) -> Iterator[tuple[Pair, pd.DataFrame, pd.Series[float]]]:
-    """Yield gaps to the default (calls times visits) of each pair, and their variance in a visit.
+class _Gaps(NamedTuple):
+    """Gaps to the default: a row of `logs` per call, a column per visit, NaN where one is missing.
 
     A gap is the logarithm of the default's time over the algorithm's: above 0 it saves time.
+    `within` is the variance of each call's gap in a visit.
     """
+
+    calls: Floats
+    visits: Floats
+    logs: Floats
+    within: Floats
+
+
+def _paired(rows: pd.DataFrame, default: str) -> Iterator[tuple[Pair, _Gaps]]:
+    """Yield the gaps of each configuration and algorithm."""
     keys = [*_CALL, "visit"]
     mine = rows["algorithm"] == default
     own = rows[mine].groupby(keys)[["log", "within"]].mean()
     times = rows[~mine].groupby([*_PAIR, "call_index", "visit"])[["log", "within"]].mean()
     both = times.reset_index().merge(own.reset_index(), on=keys, suffixes=("", "_default"))
-    both = both.assign(
-        gap=both["log_default"] - both["log"], within=both["within_default"] + both["within"]
-    )
-    for pair, of_pair in both.groupby(_PAIR):
-        gaps = of_pair.pivot_table(index="call_index", columns="visit", values="gap")
-        yield pair, gaps, of_pair.groupby("call_index")["within"].mean()
+    both["within"] += both["within_default"]
+    gap = (both["log_default"] - both["log"]).to_numpy()
+    call, visit = both["call_index"].to_numpy(), both["visit"].to_numpy()
+    within = both.groupby([*_PAIR, "call_index"])["within"].mean().to_numpy()
+    for pair, place in both.groupby(_PAIR).indices.items():  # both are in the order of pairs
+        calls, row = np.unique(call[place], return_inverse=True)
+        visits, column = np.unique(visit[place], return_inverse=True)
+        logs = np.full((len(calls), len(visits)), np.nan)
+        logs[row, column] = gap[place]
+        yield pair, _Gaps(calls, visits, logs, within[: len(calls)])
+        within = within[len(calls) :]
 
 
 def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, verdicts.Machine]:
     """Return how far layers without convolutions are from the default's: the noise of one gap."""
     found = {}
-    for pair, gaps, _ in _paired(rows, default):
-        means = gaps.mean(axis=1)
+    for pair, gaps in _paired(rows, default):
+        means = np.nanmean(gaps.logs, axis=1)
         if len(means) > 1:
-            variance = float(means.median()) ** 2 + float(means.var()) + verdicts.ONCE**2
+            variance = float(np.median(means)) ** 2 + float(means.var(ddof=1)) + verdicts.ONCE**2
             found[pair] = verdicts.Machine(variance, len(means) - 1.0)
     return found
 
@@ -112,23 +126,23 @@ def _gaps(
 
     `visit` and `by_visit` are the visits and their gaps.
     """
-    found = [pd.DataFrame(columns=_GAP)]
-    for pair, gaps, inside in _paired(times, default):
-        logs, within = gaps.to_numpy(), inside.to_numpy()
-        visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get(pair)
+    found: dict[str, list[Any]] = {name: [] for name in _GAP}
+    for (config, algorithm), (calls, visit, logs, within) in _paired(times, default):
+        visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get((config, algorithm))
         own, shared, df = verdicts.scatter(logs, within).of_means(visits, logs.shape[1])
         once = visits < verdicts.VISITS
         lone = machine.variance if machine else np.inf
         own = np.where(once, within + lone, own)
         df = np.where(once, machine.df if machine else 1.0, df)
         mean = np.nanmean(logs, axis=1)
-        of_each: list[Any] = [list(gaps.columns)] * len(gaps)
-        found.append(gaps.index.to_frame(index=False).assign(
-            config=pair[0], algorithm=pair[1], gap=mean, own=own, shared=np.where(once, 0, shared),
-            chance=stdtr(df, -mean / np.sqrt(own + shared)),
-            visit=of_each, by_visit=list(logs),
-        ))  # fmt: skip
-    return pd.concat(found[1:] or found)
+        chance = stdtr(df, -mean / np.sqrt(own + shared))
+        columns = (
+            [config] * len(calls), calls, [algorithm] * len(calls), mean, own,
+            np.where(once, 0, shared), chance, [visit] * len(calls), logs,
+        )  # fmt: skip
+        for name, values in zip(_GAP, columns, strict=True):
+            found[name] += list(values)
+    return pd.DataFrame(found)
 
 
 def _without_luck(passed: pd.DataFrame) -> pd.Series[float]:
