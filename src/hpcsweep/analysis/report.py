@@ -16,6 +16,7 @@ they add up to a mean step, which differs from `step` where steps are noisy.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from hpcsweep.analysis.verdicts import Fastest
     from hpcsweep.store.rundir import RunDir
 
+_COVERAGE: Final = "algorithm_coverage_pct"
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 _ALWAYS: Final = ("model", "input_size")
 _MEDIAN: Final = "median_ms"
@@ -128,9 +130,12 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
     keys = _keys(table, pd.concat([table, failed]) if len(failed) else table)
     table = _used(table, keys)
     ahead = _ahead(rows.loc[table.index], table, metric) if formats.is_time(metric) else {}
-    lines = {}
-    for number, group in table.groupby("group", sort=False):
-        lines[_named(group.iloc[0], keys)] = _compared(group, metric, ahead.get(number))
+    firsts = table.drop_duplicates("group").set_index("group")[list(keys)]
+    named = dict(zip(firsts.index, firsts.to_dict("records"), strict=True))
+    lines = {
+        _named(named[number], keys): _compared(cells, metric, ahead.get(number))
+        for number, cells in _cells(table, metric).items()
+    }
     for _, row in failed.sort_values("status").iterrows():  # of several visits the last counts
         nothing = {metric: {}, "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "",
                    "ahead_pct": None, "doubtful": [], "failed": {}}  # fmt: skip
@@ -184,23 +189,32 @@ def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
     return (*keys, "point_id") if again else keys
 
 
-def _compared(group: pd.DataFrame, metric: str, ahead: Fastest | None) -> dict[str, Any]:
+def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
+    """Return the cells of each configuration: algorithm, value, visits, coverage, doubt."""
+    shares = table.get(_COVERAGE, pd.Series(math.nan, table.index))
+    grouped = table.assign(share=shares).groupby(["group", "algorithm"], sort=False)
+    cells = grouped.agg(
+        value=(metric, "median"), visits=(metric, "size"), share=("share", "min"),
+        doubtful=("doubtful", "all"),
+    )  # fmt: skip
+    found: dict[Any, list[Any]] = {}
+    for cell in cells.reset_index().itertuples():
+        found.setdefault(cell.group, []).append(cell)
+    return found
+
+
+def _compared(cells: Sequence[Any], metric: str, ahead: Fastest | None) -> dict[str, Any]:
     """Return values and coverage of one configuration by algorithm, and which is the fastest."""
-    column = "algorithm_coverage_pct"
-    by_name = group.groupby("algorithm", sort=False)
-    doubtful = by_name["doubtful"].all()
-    unsure = [str(name) for name in doubtful.index[doubtful]]
-    values = by_name[metric].median().to_dict()
-    shares = by_name[column].min().to_dict() if column in group else {}
-    known = {name: dataset.to_json(column, shares.get(name)) for name in values}
+    unsure = [str(cell.algorithm) for cell in cells if cell.doubtful]
+    known = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
     best = ahead.name if ahead else ""
     fit = ahead is not None and best not in unsure and (known[best] or 0) > 0
     sure = ahead is not None and fit and ahead.sure
     once = ahead is not None and fit and not sure and ahead.visits < verdicts.VISITS
     return {
-        metric: values,
+        metric: {cell.algorithm: cell.value for cell in cells},
         "coverage_pct": known,
-        "visits": int(by_name.size().min()),
+        "visits": min(int(cell.visits) for cell in cells),
         "fastest": best if sure else "",
         "fastest_here": best if once else "",
         "ahead_pct": 100 * ahead.ahead if ahead else None,
@@ -238,7 +252,6 @@ WHOLE: Final = (
     ("train_s", "all", ".3f"),
     ("epoch_s", "epoch", ".3f"),
 )
-_COVERAGE: Final = "algorithm_coverage_pct"
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
 
 

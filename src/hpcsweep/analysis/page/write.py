@@ -19,7 +19,7 @@ from hpcsweep.analysis.page import frames, headline, sections
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.spec import space, sweep_file
-from hpcsweep.text import printable
+from hpcsweep.text import count, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,8 +125,11 @@ def _report(view: View, legend: Sequence[str]) -> PageTable:
     """Return the report's table with its marks."""
     texts = view.texts.apply(lambda column: column.str.strip())
     heads = [(str(name), str(name)) for name in texts]
-    values = [[(text, _number(text)) for text in row] for row in texts.itertuples(index=False)]
-    return PageTable(heads, values, title=view.title, marks=[*view.marks, *legend])
+    shown = texts.head(_MOST_ROWS).itertuples(index=False)
+    values = [[(text, _number(text)) for text in row] for row in shown]
+    rest = len(texts) - len(values)
+    more = [f"... and {count(rest, 'row')} more: hpcsweep report --all"] if rest else []
+    return PageTable(heads, values, title=view.title, marks=[*more, *view.marks, *legend])
 
 
 def _number(text: str) -> object:
@@ -179,6 +182,7 @@ _MACHINE: Final = (
 _SWITCHES: Final = (("reliable", "only reliable"), ("logx", "log x"), ("logy", "log y"))
 _SHAPE: Final = re.compile(r'[{ ]"?(\S)"?: "(M[^"]+)"')  # of figures.js: a mark and its outline
 _WITH_INTERVAL: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms")
+_MOST_ROWS: Final = 300  # of the report
 _FEW: Final = 6  # values of a cell that are named
 
 
