@@ -24,7 +24,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.measure import inference, models, workbench
@@ -147,23 +147,26 @@ def measure(chosen: argparse.Namespace) -> None:
                 print(json.dumps(told), flush=True)
 
 
+# owner, name of its function, stage
+WATCHED: Final = (
+    (models.ModelCache, "get", "network"),
+    (inference, "shape_pass", "shapes"),
+    (workbench.Workbench, "_choose", "algorithm"),
+    (inference, "_once", WARM_UP),
+    (lanes.Lanes, "warm_up", WARM_UP),
+    (inference.Inference, "_time", LOOP),
+    (clocks.HostClock, "block", TIMED),
+    (workbench.Workbench, "_prove", "evidence"),
+    (inference.Inference, "_error", "float64"),
+    (gc, "collect", "garbage"),
+)
+
+
 def watched_bench(stages: Stages) -> Bench:
     """Return a bench whose stages are watched."""
-    bench, workloads = inference.Inference("cpu"), inference.Inference
-    for owner, name, stage in (
-        (models.ModelCache, "get", "network"),
-        (inference, "shape_pass", "shapes"),
-        (workbench.Workbench, "_choose", "algorithm"),
-        (inference, "_once", WARM_UP),
-        (lanes.Lanes, "warm_up", WARM_UP),
-        (workloads, "_collect", LOOP),
-        (clocks.HostClock, "block", TIMED),
-        (workbench.Workbench, "_prove", "evidence"),
-        (workloads, "_error", "float64"),
-        (gc, "collect", "garbage"),
-    ):
-        stages.watch(owner, name, stage)
-    return bench
+    for watched in WATCHED:
+        stages.watch(*watched)
+    return inference.Inference("cpu")
 
 
 def report(tree: Path, rounds: Sequence[Sequence[Record]]) -> None:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from benchmarks import point_cost
 from paths import ROOT
 
 SCRIPTS = [*sorted((ROOT / "benchmarks").rglob("*.py")), *sorted((ROOT / "docs").glob("*.py"))]
@@ -27,3 +28,10 @@ def test_every_name_that_a_script_imports_is_defined(script):
                     node.lineno,
                     name,
                 )
+
+
+@pytest.mark.parametrize("watched", point_cost.WATCHED, ids=lambda watched: watched[1])
+def test_every_stage_of_a_point_is_there_to_be_watched(watched):
+    """The table of a point's cost names private functions, which move."""
+    owner, name, _ = watched
+    assert callable(getattr(owner, name, None))
