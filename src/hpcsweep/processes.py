@@ -177,8 +177,8 @@ def _children(pid: int) -> list[int]:
 
 def _read(path: str) -> bytes:
     """Return a file of a process; empty where that has ended."""
-    with suppress(OSError):
-        return Path(path).read_bytes()
+    with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - after each point
+        return file.read()
     return b""
 
 

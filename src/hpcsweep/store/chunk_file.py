@@ -16,6 +16,7 @@ import os
 import re
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +38,7 @@ class Chunk:
     points: tuple[Point, ...]
     seconds: float
 
-    @property
+    @cached_property  # each row of the chunk has it
     def order_seed(self) -> int:
         """The seed of the order of points; derived from the points, so that it is reproducible."""
         return int(min(point.point_id for point in self.points)[:8], 16)

@@ -70,6 +70,8 @@ _INSTALLED: Final = re.compile(
         + [re.escape(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
     )
 )
+_SIGNALS: Final = tuple(signal.valid_signals())
+_LIMITS: Final = [(n, getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")]
 _BUSY: Final = 0.2  # of a core, in threads that should wait
 _LOOKS: Final = (0.004, 0.02, 0.1, 0.3)  # seconds; threads of OpenMP spin for a while
 
@@ -121,26 +123,31 @@ def _of_process() -> Iterator[tuple[str, Any]]:
     for name, value in os.environ.items():
         if not _COMPILERS.match(name):
             yield f"variable {name}", value
-    for name in filter(re.compile("RLIMIT_").match, dir(resource)):
-        yield name, resource.getrlimit(getattr(resource, name))
+    for name, limit in _LIMITS:
+        yield name, resource.getrlimit(limit)
     with suppress(OSError):
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = _read("status").splitlines()
         told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         yield from ((name, told.get(name)) for name in _STATUS)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        more = [Path(f"/proc/self/{one}").read_text() for one in ("oom_score_adj", "timerslack_ns")]
+        more = _read("oom_score_adj"), _read("timerslack_ns")
         yield "scheduling", (os.sched_getscheduler(0), *more)
         yield "too many open files", len(os.listdir("/proc/self/fd")) > most / 2 > 0  # noqa: PTH208
     yield "priority", os.getpriority(os.PRIO_PROCESS, 0)
     for fd in range(3):
         with suppress(OSError):
             yield f"file {fd}", (os.fstat(fd).st_dev, os.fstat(fd).st_ino)
-    for number in signal.valid_signals():
+    for number in _SIGNALS:
         handler = signal.getsignal(number)
         if not _INSTALLED.match(_file_of(handler)):
             yield f"signal {number}", handler
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         yield f"timer {timer}", any(signal.getitimer(timer))
+
+
+def _read(name: str) -> str:
+    with open(f"/proc/self/{name}") as file:  # noqa: PTH123 - after each point
+        return file.read()
 
 
 def _of_python() -> Iterator[tuple[str, Any]]:
