@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu.runner import STEPS, run
+from benchmarks.gpu.runner import FIRST, STEPS, run
 
 _NO_PASS: Final = 3  # nothing failed, and something is unknown
 
@@ -22,23 +23,28 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=_steps(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("steps", nargs="+", metavar="STEP", choices=[*STEPS, "all"])
+    steps = [*STEPS, "all", "first", "second"]
+    parser.add_argument("steps", nargs="+", metavar="STEP", choices=steps)
     parser.add_argument("--out", type=Path, required=True, help="folder of the files")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no step after these")
     parser.add_argument("--model", default="resnet152")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--iterations", type=int, default=50)
-    parser.add_argument("--sizes", type=int, default=100, help="how many sizes the sweep has")
+    parser.add_argument("--sizes", type=int, default=3, help="how many sizes the sweep has")
     parser.add_argument("--gpu", default="gpu", help="the axis `gpu` of the tables' rows")
     parser.add_argument("--rehearse", action="store_true", help="run on a CPU, to try the steps")
     parser.add_argument("--again", action="store_true", help="measure anew what is complete")
     chosen = parser.parse_args(words)
-    names = list(STEPS) if "all" in chosen.steps else list(dict.fromkeys(chosen.steps))
+    calls = {"all": (*STEPS,), "first": FIRST, "second": tuple(n for n in STEPS if n not in FIRST)}
+    wanted = (name for word in chosen.steps for name in calls.get(word, (word,)))
+    names = list(dict.fromkeys(wanted))
     if not chosen.rehearse and not _gpu():
         parser.error("this needs a GPU that this torch supports; --rehearse tries it on a CPU")
     kept = ("model", "size", "iterations", "sizes", "gpu")
     told = {"options": {name: getattr(chosen, name) for name in kept}, "again": chosen.again}
-    return 1 if run(names, chosen.out.resolve(), told, chosen.seconds) else 0
+    bad = run(names, chosen.out.resolve(), told, chosen.seconds)
+    print(f"all of it: {shutil.make_archive(str(chosen.out), 'gztar', chosen.out)}")
+    return 1 if bad else 0
 
 
 def _summary(words: list[str]) -> int:

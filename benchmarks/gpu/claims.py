@@ -66,9 +66,9 @@ class Pair:
         return abs(ours - theirs) / max(WITHIN * theirs, WITHIN_US)
 
 
-def all_claims(records: Records) -> list[Verdict]:
+def all_claims(records: Records, more: Iterable[Verdict] = ()) -> list[Verdict]:
     """Return the verdict of every claim; a rehearsal on a CPU says nothing about a GPU."""
-    told = _told(records)
+    told = sorted([*_told(records), *more], key=lambda one: one.claim[:3])
     if all(record.environment.get("kind") == "cuda" for record in records.values()):
         return told
     return [replace(one, found=f"rehearsed: {one.found}", verdict=UNKNOWN) for one in told]
@@ -84,14 +84,13 @@ def _told(records: Records) -> list[Verdict]:
         sweep_time(records),
         after_profiler(records),
         sacrificed(records),
-        queue(records),
         cold(records),
     ]
 
 
 def batched(records: Records) -> Verdict:
-    """Return claim (a)."""
-    claim = "(a) batched time against CUPTI's durations, every layer and algorithm"
+    """Return claim (j)."""
+    claim = "(j) batched time against CUPTI's durations, every layer and algorithm"
     layers, profiled = _found(records, "layers"), _found(records, "kernels")
     pairs = []
     for key, facts in layers.items():
@@ -103,8 +102,8 @@ def batched(records: Records) -> Verdict:
 
 
 def bare_loop(records: Records) -> Verdict:
-    """Return claim (c)."""
-    claim = "(c) batched time against a bare loop of the same call, every layer and algorithm"
+    """Return claim (j)."""
+    claim = "(j) batched time against a bare loop of the same call, every layer and algorithm"
     pairs = [
         Pair(f"{name} {key}", facts["batched"][name]["us"], bare)
         for key, facts in _found(records, "layers").items()
@@ -128,8 +127,8 @@ def _agreement(claim: str, pairs: Sequence[Pair], *, whole: bool) -> Verdict:
 
 
 def same_kernels(records: Records) -> Verdict:
-    """Return claim (a) where an algorithm runs the default's kernels."""
-    claim = "(a) the default's kernels, the default's time: intervals meet"
+    """Return claim (b) where an algorithm runs the default's kernels."""
+    claim = "(b) the default's kernels, the default's time: intervals meet"
     limit = f"{APART:.0%} of pairs apart; the default against itself, too".replace("%", " %")
     profiled = _found(records, "kernels")
     equal, control = [], []
@@ -164,8 +163,8 @@ def meet(one: Mapping[str, float], other: Mapping[str, float], slack: float = 0.
 
 
 def errors(records: Records) -> Verdict:
-    """Return claim (b)."""
-    claim, limit = "(b) error against float64, in float32 without TF32", f"under {ERROR:.0e}"
+    """Return claim (f)."""
+    claim, limit = "(f) error against float64, in float32 without TF32", f"under {ERROR:.0e}"
     found = _found(records, "points")
     known = {key: facts["max_rel_error"] for key, facts in found.items()}
     known = {key: error for key, error in known.items() if error is not None}
@@ -179,7 +178,7 @@ def errors(records: Records) -> Verdict:
 
 
 def two_runs(records: Records) -> Verdict:
-    """Return claim (d)."""
+    """Return claim (g)."""
     found = _found(records, "points")
     firsts = {key: f"{key.rpartition(' ')[0]} 0" for key in found if key.endswith(" 1")}
     pairs = [
@@ -187,16 +186,16 @@ def two_runs(records: Records) -> Verdict:
         for key, first in firsts.items()
         if first in found
     ]
-    claim = "(d) medians of two runs of the same point"
+    claim = "(g) medians of two runs of the same point"
     return _repeated(claim, pairs, complete=_whole(records, "points"))
 
 
 def after_profiler(records: Records) -> Verdict:
-    """Return claim (f)."""
+    """Return claim (l)."""
     found = _found(records, "sessions")
     names = ("eager_ms", "graph_ms")
     one, again, after = (found.get(key) for key in ("first", "second", "after"))
-    claim = "(f) the first point, measured again after profiler sessions"
+    claim = "(l) the first point, measured again after profiler sessions"
     if one is None or after is None:
         return Verdict(claim, f"{TWICE:.0%}".replace("%", " %"), _NOT_MEASURED, UNKNOWN)
     pairs = [(one[name], after[name]) for name in names]
@@ -220,10 +219,10 @@ def _repeated(claim: str, pairs: Sequence[tuple[float, float]], *, complete: boo
 
 
 def sweep_time(records: Records) -> Verdict:
-    """Return claim (e); of a sweep that was cut off, what the whole would take."""
+    """Return claim (k); of a sweep that was cut off, what the whole would take."""
     record = records.get("sizes")
     count = len(record.planned) if record else 0
-    claim = "(e) a sweep of 100 sizes, layers included"
+    claim = "(k) a sweep of 100 sizes, layers included"
     limit = f"under {SWEEP_SECONDS:.0f} s"
     seconds = [facts["seconds"] for facts in _found(records, "sizes").values()]
     if not seconds:
@@ -236,8 +235,8 @@ def sweep_time(records: Records) -> Verdict:
 
 
 def sacrificed(records: Records) -> Verdict:
-    """Return claim (g)."""
-    claim = f"(g) profiler sessions lose no kernel after {SACRIFICE} launches for nothing"
+    """Return claim (l)."""
+    claim = f"(l) profiler sessions lose no kernel after {SACRIFICE} launches for nothing"
     found = [f for key, f in _found(records, "sessions").items() if key.startswith("session")]
     after, without = ([f["lost"] for f in found if bool(f["sacrificed"]) == s] for s in (1, 0))
     if not after:
@@ -246,21 +245,6 @@ def sacrificed(records: Records) -> Verdict:
     # a session that saw no convolution at all has shown nothing
     complete = _whole(records, "sessions") and all(f["calls"] for f in found)
     return Verdict(claim, "none", text, _verdict(holds=not any(after), complete=complete))
-
-
-def queue(records: Records) -> Verdict:
-    """Return claim (h)."""
-    found = _found(records, "queue")
-    claim = "(h) the driver queues a whole layer pass of the network"
-    held, needs = found.get("event, kernel, event"), found.get("needs")
-    if held is None or needs is None:
-        return Verdict(claim, "the pass's entries", _NOT_MEASURED, UNKNOWN)
-    limit = f"{needs['entries']} entries"
-    if held["holds"] is None:
-        text, enough = f"more than {held['tried']}", held["tried"] >= needs["entries"]
-        return Verdict(claim, limit, text, PASS if enough else UNKNOWN)
-    verdict = PASS if held["holds"] >= needs["entries"] else FAIL
-    return Verdict(claim, limit, f"{held['holds']}", verdict)
 
 
 def cold(records: Records) -> Verdict:
@@ -288,10 +272,11 @@ def _found(records: Records, step: str) -> Mapping[str, dict[str, Any]]:
 
 def _whole(records: Records, *steps: str) -> bool:
     """Say whether everything that steps planned was found."""
-    return all(_is_whole(records.get(step)) for step in steps)
+    return all(is_whole(records.get(step)) for step in steps)
 
 
-def _is_whole(record: Record | None) -> bool:
+def is_whole(record: Record | None) -> bool:
+    """Say whether a step found everything that it planned."""
     return record is not None and record.state == COMPLETE and not record.failed
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep import catalog
@@ -21,9 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.gpu.lab import Options
     from hpcsweep.conv.backend import Backend
 
-EXPLICIT: Final = tuple(
-    name for name in catalog.ALGORITHMS if name not in {catalog.AUTO, catalog.AUTOTUNE}
-)
+EXPLICIT: Final = tuple(name for name in catalog.ALGORITHMS if name not in catalog.CHOOSING)
 AGAIN: Final = "auto again"  # the control
 # what no ResNet has: a large filter, a batch, a depthwise layer
 _MORE: Final = (
@@ -50,7 +50,7 @@ def full_precision() -> None:
 def calls(shape: ConvShape, device_type: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Return the framework's own call twice, and one of each algorithm that can do the shape."""
     backend: Backend = backends.choose(device_type)
-    x, weight = _operands(shape, device_type)
+    x, weight = operands(shape, device_type)
     own = partial(
         F.conv2d,
         *(x, weight, None),
@@ -64,7 +64,25 @@ def calls(shape: ConvShape, device_type: str) -> Iterator[tuple[str, Callable[[]
             yield name, partial(backend.forward, name, x, weight, None, shape)
 
 
-def _operands(shape: ConvShape, device_type: str) -> tuple[torch.Tensor, torch.Tensor]:
+def of_type(shape: ConvShape, dtype: str) -> ConvShape:
+    """Return the same convolution in another type; `tf32` is float32 with a switch."""
+    return replace(shape, dtype="float32" if dtype == "tf32" else dtype, bias=False)
+
+
+def layer_of(shape: ConvShape, weight: torch.Tensor) -> nn.Conv2d:
+    """Return a layer that has these filters, and no bias."""
+    layer = nn.Conv2d(
+        *(shape.in_c, shape.out_c, (shape.kernel_h, shape.kernel_w), shape.stride, shape.padding),
+        *(shape.dilation, shape.groups),
+        bias=False,
+        device="meta",
+    )
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    return layer
+
+
+def operands(shape: ConvShape, device_type: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a random input and random filters."""
     dtype = getattr(torch, shape.dtype)
     layout = torch.channels_last if shape.layout == NHWC else torch.contiguous_format
     sizes = (

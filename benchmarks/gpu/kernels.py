@@ -67,6 +67,24 @@ def _session(runs: Mapping[str, Callable[[], object]], kind: str) -> Iterable[An
     return found
 
 
+def names(run: Callable[[], object], kind: str) -> list[str]:
+    """Return the full names of the kernels of a call; none on a host."""
+    run()
+    if kind != "cuda":
+        return []
+    found: list[str] = []
+    for _ in range(_TRIES):
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            sacrifice(torch.zeros(8, device=kind))
+            with record_function(f"{_MARK}call"):
+                run()
+            torch.cuda.synchronize()
+        ranges = [one for one in profiler.events() if profiler_events.is_range(one, _MARK)]
+        inside = (one for event in ranges for one in profiler_events.descendants(event))
+        found = max(found, [kernel.name for one in inside for kernel in one.kernels], key=len)
+    return found
+
+
 def read(events: Iterable[Any]) -> dict[str, Any]:
     """Return of each marked call its kernels, and the median of their durations together.
 

@@ -33,7 +33,7 @@ class Options:
     model: str = "resnet152"
     size: int = 224
     iterations: int = 50
-    sizes: int = 100
+    sizes: int = 3
     gpu: str = "gpu"
 
 

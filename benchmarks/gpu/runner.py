@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _GRACE_S: Final = 20.0  # a step ends by itself between two items; one item may take a while
 _LAST_WORDS_S: Final = 5.0
-MOST_S: Final = 480.0
 
 
 @dataclass(frozen=True)
@@ -35,18 +34,28 @@ class Step:
 
 
 STEPS: Final[Mapping[str, Step]] = {
-    "device": Step(60, "device, software, how long a delay is"),
-    "floors": Step(180, "what an event costs, and its resolution"),
-    "queue": Step(90, "how many launches the driver holds"),
-    "support": Step(300, "algorithm x type x layout, forward and gradients"),
-    "kernels": Step(300, "kernel names and CUPTI durations"),
-    "sessions": Step(300, "what profiler sessions lose, and change"),
-    "caches": Step(120, "hot, rewritten and rotated caches"),
-    "tuning": Step(180, "autotune after auto, and in a process of its own"),
-    "layers": Step(MOST_S - _GRACE_S, "every layer and algorithm, batched"),
-    "points": Step(MOST_S - _GRACE_S, "the network with every algorithm"),
-    "sizes": Step(MOST_S - _GRACE_S, "a sweep of 100 image sizes"),
+    # the first call, at most ten minutes
+    "device": Step(30, "device, software, how long a delay is"),
+    "controls": Step(90, "each algorithm claimed of the kernels of every other one"),
+    "plans": Step(150, "every plan of 20 convolutions: errors, notes, support told before"),
+    "tuning": Step(60, "autotune after auto, and in a process of its own"),
+    "replayed": Step(60, "a graph's output against the eager one"),
+    "precision": Step(90, "errors in float32, TF32 and half types"),
+    "stars": Step(60, "one call under two names, in three processes"),
+    "energy": Step(30, "the energy counter against integrated power"),
+    "bandwidth": Step(20, "a cold read of the whole cache"),
+    # the second one, at most ten minutes
+    "kernels": Step(90, "kernel names and CUPTI durations"),
+    "layers": Step(150, "every layer and algorithm, batched, in a bare loop"),
+    "floors": Step(40, "what an event costs, and its resolution"),
+    "caches": Step(30, "hot, rewritten and rotated caches"),
+    "sessions": Step(60, "what profiler sessions lose, and change"),
+    "support": Step(60, "algorithm x type x layout, forward and gradients"),
+    "points": Step(90, "the network with every algorithm"),
+    "queue": Step(30, "how many launches the driver holds"),
+    "sizes": Step(40, "three image sizes"),
 }
+FIRST: Final = tuple(STEPS)[:9]
 
 
 def run(names: Sequence[str], out: Path, told: Mapping[str, object], seconds: float) -> int:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.gpu import environment, facts, kernels, layers, machine, points, support
+from benchmarks.gpu import environment, facts, kernels, layers, machine, points, proofs, support
 from benchmarks.gpu.lab import Lab, Options, Stop, end
 from benchmarks.gpu.record import COMPLETE, RUNNING, STOPPED, Record, read, reason
 from hpcsweep.errors import ResultsError
@@ -18,15 +18,22 @@ if TYPE_CHECKING:
 
 FUNCTIONS: Final[Mapping[str, Callable[[Lab], None]]] = {
     "device": facts.device,
-    "floors": facts.floors,
-    "queue": facts.queue,
-    "support": support.matrix,
-    "kernels": kernels.durations,
-    "sessions": kernels.sessions,
-    "caches": facts.cache_states,
+    "controls": proofs.controls,
+    "plans": proofs.plans,
     "tuning": points.tuning,
+    "replayed": proofs.replayed,
+    "precision": proofs.precision,
+    "stars": proofs.stars,
+    "energy": proofs.energy,
+    "bandwidth": proofs.bandwidth,
+    "kernels": kernels.durations,
     "layers": layers.batched,
+    "floors": facts.floors,
+    "caches": facts.cache_states,
+    "sessions": kernels.sessions,
+    "support": support.matrix,
     "points": points.network,
+    "queue": facts.queue,
     "sizes": points.sizes,
 }
 

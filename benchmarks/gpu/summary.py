@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.gpu import claims
+from benchmarks.gpu import verdicts as of_proofs
 from benchmarks.gpu.record import COMPLETE, RUNNING, Record, read, standing
 from hpcsweep import catalog
 from hpcsweep.errors import HpcsweepError
@@ -66,7 +67,7 @@ def page(records: Iterable[Record], problems: Sequence[str] = ()) -> tuple[str, 
     """Return the summary as Markdown, and all verdicts."""
     lines, verdicts = [], []
     for steps in by_environment(records).values():
-        told = claims.all_claims(steps)
+        told = claims.all_claims(steps, of_proofs.all_verdicts(steps))
         verdicts += told
         lines += _part(steps, told)
     lines += [f"* not read: {problem}" for problem in problems]

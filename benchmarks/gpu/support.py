@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcsweep.conv.shape import ConvShape
 
 TF32: Final = "tf32"
-_TYPES: Final = ("float32", TF32, "float16", "bfloat16", "float64")
+_TYPES: Final = ("float32", TF32, "float16", "bfloat16")
 _LAYOUTS: Final = ("nchw", "nhwc")
 _MOST_REASONS: Final = 4
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+
 from benchmarks.gpu import points, runner
 from benchmarks.gpu.record import COMPLETE, Record
 from hpcsweep.conv.proof import profiler_events
 
-ENVIRONMENT = {"kind": "cuda", "name": "H100", "driver": "580", "torch": "2.11", "cudnn": 91900}
+ENVIRONMENT = {
+    "kind": "cuda",
+    "name": "NVIDIA H100 80GB HBM3",
+    "driver": "580",
+    "torch": "2.11",
+    "cudnn": 91900,
+}
 KEY = "conv2d_n1_c64_56x56"
 
 
@@ -21,6 +29,23 @@ def record(step, found, **cells):
     return Record(step, dict(ENVIRONMENT), found=found, **cells)
 
 
+PLAN = {"plan": "eng12_k5=1", "error": 1e-6, "excess": 0.3}
+PROVEN = {
+    "controls": {"conv": {"claims": 8, "accepted": [], "equal": [["fft", "fft_tiling"]],
+                          "own_refused": []}},
+    "plans": {"conv": {"told": ["eng12", "eng1"], "plans": {
+        "eng12": {**PLAN, "notes": "WINOGRAD WINOGRAD_TILE_4x4", "kernels": "winograd"},
+        "eng7": {"refused": "no"}}}},
+    "replayed": {"conv": {"auto": True, "gemm": True}},
+    "precision": {"gemm float16": {"ran": 2, "of": 2, "excess": 0.5},
+                  "fft float16": {"ran": 0, "of": 2, "excess": None}},
+    "stars": {f"process {n}": {"one_ms": 1.0, "other_ms": 1.0 + gap}
+              for n, gap in enumerate((0.02, -0.02, 0.02))},
+    "energy": {"heavy batch": {"energy_j": 10.0, "integrated_j": 10.5, "reasons": "power"}},
+    "bandwidth": {"cold": {"gbs": 2900.0}, "hot": {"gbs": 5500.0}},
+}  # fmt: skip
+
+
 def good():
     """Return the records of all steps of a GPU on which every claim holds."""
     names = ("auto", "gemm", "fft")
@@ -32,6 +57,7 @@ def good():
     session = {"calls": 60, "lost": 0, "which": []}
     directions = {way: {"can": 5, "of": 9, "reasons": {}} for way in ("forward", "data", "filter")}
     found = {
+        **copy.deepcopy(PROVEN),
         "floors": {"nothing": {"event_us": 1.6, "two_events_add_us": 2.2, "resolution_us": 0.032}},
         "queue": {
             "kernel": {"holds": 1022, "tried": 6000},

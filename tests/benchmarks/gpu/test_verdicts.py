@@ -1,0 +1,66 @@
+"""The verdicts about the proofs: each passes, fails by its own fact, and is open without it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+import proofs
+from benchmarks.gpu import claims, verdicts
+from benchmarks.gpu.claims import FAIL, PASS, UNKNOWN
+from proofs import PLAN
+
+# what makes a verdict fail: the step, the entry, and its wrong facts
+WRONG = {
+    "false_claims": ("controls", "conv", {"accepted": [["winograd", "gemm"]]}),
+    "own_claims": ("controls", "conv", {"own_refused": [["gemm", "fft"]]}),
+    "plan_errors": ("plans", "conv", {"plans": {"eng1": {**PLAN, "excess": float("nan")}}}),
+    "notes": ("plans", "conv", {"plans": {
+        "eng1": {**PLAN, "notes": "TENSOR_CORE", "kernels": "winograd"}}}),
+    "support": ("plans", "conv", {"told": ["eng1"]}),
+    "tuned": ("tuning", "in turns", {"alone_ms": 2.1}),
+    "replays": ("replayed", "conv", {"gemm": False}),
+    "types": ("precision", "gemm float16", {"excess": 1.5}),
+    "stars": ("stars", "process 1", {"other_ms": 1.02}),
+    "energy": ("energy", "heavy batch", {"integrated_j": 12.0}),
+    "cold_read": ("bandwidth", "cold", {"gbs": 4000.0}),
+}  # fmt: skip
+
+
+@pytest.fixture
+def records():
+    """Return records on which every claim holds."""
+    return copy.deepcopy(proofs.good())
+
+
+def test_every_claim_holds_and_says_its_numbers(records):
+    """A page of good figures, in the order of their letters."""
+    told = verdicts.all_verdicts(records)
+    assert {one.verdict for one in told} == {PASS}
+    assert len(told) == len(WRONG)
+    assert all(one.limit and one.found for one in told)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_claim_can_fail_by_a_fact_of_its_own(records, name):
+    """Nothing else fails with it that does not look at the same fact."""
+    step, key, facts = WRONG[name]
+    records[step].found[key] |= facts
+    assert getattr(verdicts, name)(records).verdict == FAIL
+    others = {other for other, (of, *_) in WRONG.items() if of != step}
+    assert {getattr(verdicts, other)(records).verdict for other in others} == {PASS}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_was_not_measured_is_unknown(records, name):
+    """So is what was begun and not finished; a rehearsal says nothing."""
+    step = WRONG[name][0]
+    assert getattr(verdicts, name)({}).verdict == UNKNOWN
+    for record in records.values():
+        record.environment = {"kind": "cpu"}
+    told = claims.all_claims(records, verdicts.all_verdicts(records))
+    assert {one.verdict for one in told} == {UNKNOWN}
+    records[step].failed["more"] = "no time"
+    if name != "cold_read":
+        assert getattr(verdicts, name)(records).verdict == UNKNOWN
