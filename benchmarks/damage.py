@@ -271,7 +271,7 @@ def main() -> int:
     by_file: dict[str, Counter[str]] = {}
     by_kind: dict[str, Counter[str]] = {}
     told: Counter[str] = Counter()
-    asked = mock.patch.object(journal, "ask_about", _answer)  # a Mock would keep every call
+    asked = mock.patch.object(journal, "ask_journals", _answer)  # a Mock would keep every call
     with asked, tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         folder = make(Path(name))
         for file, path in folder.files().items():

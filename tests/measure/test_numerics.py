@@ -103,7 +103,7 @@ def test_outputs_in_dicts_are_compared_tensor_by_tensor():
     model, output = _run(wanted)
     output["aux"][0] = output["aux"][0] + 1
     verdicts = Float64Reference(CPU).verdicts(wanted, model, output, 0.01)
-    assert [(v.of, is_wrong(v)) for v in verdicts] == [
+    assert [(v.subject, is_wrong(v)) for v in verdicts] == [
         ("output 1 of 2", False),
         ("output 2 of 2", True),
     ]
@@ -121,7 +121,7 @@ def test_a_network_without_float64_is_told_with_the_reason(caplog, monkeypatch, 
     monkeypatch.setattr(model, "forward", fail)
     (verdict,) = Float64Reference(CPU).verdicts(wanted, model, output, 1.0)
     assert is_open(verdict)
-    assert "float alone" in verdict.told
+    assert "float alone" in verdict.message
     assert "no float64 reference" in caplog.text
 
 
@@ -148,7 +148,7 @@ def test_a_convolution_of_its_own_class_is_held_against_itself():
     net = OfItsOwn().eval()
     image = torch.randn(1, 3, 12, 12)
     verdicts = _calls(net, image)
-    assert [v.of for v in verdicts] == ["plain", "own"]
+    assert [v.subject for v in verdicts] == ["plain", "own"]
     assert all(0 < v.error < 1e-6 and v.excess < 1 for v in verdicts)
     assert not any(module._forward_hooks for module in net.modules())
 
@@ -164,8 +164,8 @@ def test_errors_are_told_for_the_calls_that_are_asked_for():
     image = torch.randn(1, 3, 4, 4)
     first, missing, other = _calls(net, image, ["0", "0", "1"])
     assert first.error < 1e-6
-    assert missing.told == "0: missing"
-    assert "no float64 reference" in other.told
+    assert missing.message == "0: missing"
+    assert "no float64 reference" in other.message
     assert is_open(missing)
     assert is_open(other)
 

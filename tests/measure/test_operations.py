@@ -107,7 +107,7 @@ def test_convolutions_below_torchs_own_layers_count_by_their_filters():
     (unknown,) = counted(
         lambda: torch.ops.aten.conv_tbc(torch.rand(9, 2, 3), torch.rand(3, 3, 4), torch.rand(4))
     ).convolutions
-    assert (unknown.known, unknown.flops) == (False, 0)
+    assert (unknown.counted, unknown.flops) == (False, 0)
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def test_what_is_known_of_operators_is_what_torch_derives(monkeypatch, name, lay
     model.features[0][1].train()
     image = torch.zeros(2, 3, 64, 64, dtype=torch.bfloat16).to(memory_format=layout)
     found = shape_pass(model, image)
-    monkeypatch.setattr(operations.Operations, "_known", lambda *_: None)
+    monkeypatch.setattr(operations.Operations, "_replacement", lambda *_: None)
     assert shape_pass(model, image) == found
 
 

@@ -236,7 +236,7 @@ class _Writing:
         return CollectReport(
             sweep=self._run.name,
             points=len(winners),
-            statuses=_ordered(counted),
+            statuses=counted.counts(),
             **counted.to_json(),
             layer_rows=written.layer_rows,
             shards=len(reading.shards),
@@ -313,10 +313,6 @@ def _marked(row: TableRow) -> dict[str, str]:
     """Return the cells of a row with the flags that the tables give it."""
     doubts = {"valid": "false", "flags": row.doubts} if row.doubts else {"valid": "true"}
     return {"status": row.status, **(row.cells() if row.doubts else {}), **doubts}
-
-
-def _ordered(points: PointTally) -> dict[str, int]:
-    return {status: points.statuses[status] for status in PointStatus if points.statuses[status]}
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""What runs on the node and needs torch: models, passes, clocks, provenance."""
+"""Measures one point on the node with torch: models, passes, clocks, provenance."""

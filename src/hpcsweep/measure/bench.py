@@ -1,4 +1,4 @@
-"""Chooses what measures a workload that needs torch. The worker calls nothing else of `measure`."""
+"""Chooses the bench of a workload that needs torch, and checks the machine; for the worker."""
 
 from __future__ import annotations
 

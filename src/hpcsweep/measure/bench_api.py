@@ -1,4 +1,4 @@
-"""What measures a workload: interface, outcomes, and `noop` to rehearse. Standard library only."""
+"""The interface of benches, their results, and the bench of `noop`. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bench(Protocol):
-    """What measures the points of one workload; `tunes`: torch has an autotuner here."""
+    """Measures the points of one workload; `tunes`: torch has an autotuner on this device."""
 
     tunes: bool
 
@@ -29,7 +29,7 @@ class Bench(Protocol):
         """Measure one point; raise `CannotMeasure`, `OutOfMemory` or anything else."""
 
     def rest(self) -> None:
-        """Set what each point sets to the same values, whatever the last one was."""
+        """Set the switches that points set to their defaults."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Measurement:
     """A measured point: cells of its overall row, its layer rows, its raw times in ms.
 
     `proof` has the evidence of the convolution calls among the layer rows, in their order; it
-    stays on the node. `timed_s` are the seconds of the passes that the times come from, those with
-    timers around layers included, and without the warm-up; None: nothing was timed.
+    stays on the node. `timed_s` are the seconds of all timed passes, those with timers around
+    layers included, without warm-up; None: nothing was timed.
     """
 
     row: Row
@@ -77,7 +77,7 @@ class Noop:
     tunes = False
 
     def environment(self) -> dict[str, Any]:
-        """Return the little that there is to say without torch."""
+        """Return the provenance that needs no torch."""
         return {
             "row": {"device_name": "none"},
             "host": platform.node(),
@@ -97,10 +97,10 @@ class Noop:
             time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
         row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
-        told: Row = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
+        cells: Row = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
         if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
-            told |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
-        return Measurement(told, [], [ms], timed_s=ms / 1000)
+            cells |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
+        return Measurement(cells, [], [ms], timed_s=ms / 1000)
 
     def rest(self) -> None:
         """Do nothing: no point sets anything."""

@@ -1,8 +1,8 @@
-"""What each convolution of a point runs: asked for, decided, proven, and written into columns.
+"""Gives each convolution of a point its algorithm; makes the columns on what it ran.
 
-All convolutions of a pass count, whoever calls them. Back-ends run the calls of plain `nn.Conv2d`
-layers; functions, other kinds of convolution and classes of their own stay the framework's. Where
-an explicit algorithm was asked for they are *uncovered*, and are named.
+All convolutions of a pass count, whatever calls them. Back-ends run the calls of plain `nn.Conv2d`
+layers; functions, other kinds of convolution and subclasses stay with the framework. If the point
+has an explicit algorithm, these are *uncovered*, and a column names them.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _SHOWN: Final = 3
 class Times:
     """Mean milliseconds of calls in the layer pass.
 
-    `of_choices` are of the calls of plain convolutions, gradients last; `outside` of the layers
-    that hold other convolutions.
+    `of_choices` has those of plain convolutions, gradients last; `outside` those of layers with
+    other convolutions.
     """
 
     of_choices: Sequence[float]
     outside: Sequence[float] = ()
 
 
-def algorithm_use(  # noqa: PLR0913, PLR0917 - what is known of a point
+def algorithm_use(  # noqa: PLR0913, PLR0917 - all evidence on a point
     algorithm: Algorithm,
     shapes: Shapes,
     choices: Sequence[LayerChoice],
@@ -58,14 +58,14 @@ def algorithm_use(  # noqa: PLR0913, PLR0917 - what is known of a point
     proof: Proof,
     times: Times | None,
 ) -> tuple[Row, dict[str, bool]]:
-    """Say whether the algorithm was used that was asked for: the columns, and the flags raised.
+    """Return the columns and flags that say whether a point used its algorithm.
 
     1. Each call of a plain `nn.Conv2d` has a choice, made by `choose`: as requested, or a fallback
        with its reason.
     2. The evidence of a call (`Proof.calls`, by the profiler or the library) may refute its choice.
-    3. Other convolutions run in the framework: they are uncovered where an explicit algorithm was
-       asked for; so are those that the profiler saw and the shape pass did not.
-    4. What was used counts by work and, with a layer pass, by time.
+    3. Other convolutions run in the framework: they are uncovered if the algorithm is an explicit
+       one; so are those that the profiler saw and the shape pass did not.
+    4. The share of calls that used the algorithm is by work and, with a layer pass, by time.
     """
     refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
     names = [*map(ran, choices, proof.calls)]
@@ -80,7 +80,7 @@ def algorithm_use(  # noqa: PLR0913, PLR0917 - what is known of a point
     }
 
 
-def cells(  # noqa: PLR0913 - what is known of a point
+def cells(  # noqa: PLR0913 - all evidence on a point
     algorithm: Algorithm,
     shapes: Shapes,
     choices: Sequence[LayerChoice],
@@ -90,10 +90,10 @@ def cells(  # noqa: PLR0913 - what is known of a point
     refuted: Container[int] = (),
     names: Sequence[str] = (),
 ) -> Row:
-    """Return the columns about a point's convolutions; `times` is None without a layer pass.
+    """Return the columns on a point's convolutions; `times` is None without a layer pass.
 
-    `refuted` are the places of calls, choices first, whose evidence contradicts their algorithm;
-    `names` what the choices ran, where evidence says it.
+    `refuted` are the indices of calls, choices first, whose evidence contradicts their algorithm;
+    `names` are the algorithms that the choices ran by their evidence.
     """
     missed = unmet(algorithm, shapes.outside)
     outside = shapes.outside
@@ -107,7 +107,7 @@ def cells(  # noqa: PLR0913 - what is known of a point
         "algorithm_used": joined([*used, *(catalog.AUTO for _ in outside)]),
         "algorithm_coverage_pct": _share_of_work(shapes, as_asked[: len(choices)], missed),
         "algorithm_coverage_time_pct": _share_of_time(algorithm, shapes, as_asked, times),
-        "algorithm_uncovered": _told(uncovered(algorithm, shapes, choices), shapes),
+        "algorithm_uncovered": _shares_text(uncovered(algorithm, shapes, choices), shapes),
         "conv_calls": len(choices) + len(outside),
         "conv_fallbacks": sum(c.fallback for c in choices) + len(missed),
         "fallback_reason": reasons.most_common(1)[0][0] if reasons else None,
@@ -116,33 +116,33 @@ def cells(  # noqa: PLR0913 - what is known of a point
 
 
 def unmet(algorithm: Algorithm, outside: Iterable[Convolution]) -> list[Convolution]:
-    """Return the convolutions that an explicit algorithm was asked for, and nobody can swap."""
-    return [one for one in outside if not _left_to_framework(algorithm, one.layer)]
+    """Return the convolutions with an explicit algorithm that cannot be swapped."""
+    return [conv for conv in outside if not _left_to_framework(algorithm, conv.layer)]
 
 
 def uncovered(
     algorithm: Algorithm, shapes: Shapes, choices: Sequence[LayerChoice]
 ) -> list[Convolution]:
-    """Return convolutions that nobody can swap: outside of layers, or of a class of their own."""
+    """Return the convolutions that cannot be swapped: outside of layers, or in subclasses."""
     calls = zip(shapes.convolution_calls, choices, strict=True)
-    own = [one for call, c in calls if not c.swappable for one in call.convolutions]
+    own = [conv for call, c in calls if not c.swappable for conv in call.convolutions]
     return [*own, *unmet(algorithm, shapes.outside)]
 
 
-def reason(one: Convolution) -> str:
-    """Return why nobody swaps a convolution."""
-    return f"{one.operator} {one.part or 'that is no call of a plain nn.Conv2d'}"
+def reason(conv: Convolution) -> str:
+    """Return why a convolution cannot be swapped."""
+    return f"{conv.operator} {conv.part or 'that is no call of a plain nn.Conv2d'}"
 
 
 def unforeseen(algorithm: Algorithm, shapes: Shapes, seen: Sequence[str]) -> str | None:
-    """Return convolutions that the profiler saw outside of layers, and the shape pass did not."""
+    """Return a message about convolutions that only the profiler saw; None without any."""
     if not seen or shapes.outside or _left_to_framework(algorithm, ""):
         return None
     return f"the profiler saw {', '.join(seen)}"
 
 
 def is_absent(algorithm: Algorithm, choices: Iterable[LayerChoice]) -> bool:
-    """Say whether an explicit algorithm was asked for, and no convolution at all runs one."""
+    """Say whether the point has an explicit algorithm, and no convolution runs one."""
     wanted = (algorithm,) if isinstance(algorithm, str) else algorithm.values()
     explicit = any(name not in choice.FRAMEWORK_CHOICES for name in wanted)
     return explicit and all(c.used in choice.FRAMEWORK_CHOICES for c in choices)
@@ -162,25 +162,24 @@ def _share_of_work(
     shapes: Shapes, as_asked: Sequence[bool], missed: Sequence[Convolution]
 ) -> float | None:
     total = shapes.convolution_flops
-    if not all(one.known for one in missed):
-        return 0.0  # nothing says that it is more
+    if not all(conv.counted for conv in missed):
+        return 0.0  # a lower bound
     if not total:
         return None
     calls = zip(shapes.convolution_calls, as_asked, strict=True)
     without = sum(call.convolution_flops for call, met in calls if not met)
-    return 100 * (total - without - sum(one.flops for one in missed)) / total
+    return 100 * (total - without - sum(conv.flops for conv in missed)) / total
 
 
 def _share_of_time(
     algorithm: Algorithm, shapes: Shapes, as_asked: Sequence[bool], times: Times | None
 ) -> float | None:
-    """Return the share, or None where the time of a convolution is in no layer row of its own."""
+    """Return the share of time as wanted; None if a convolution has no layer row of its own."""
     layers = [c for c in shapes.calls if c.conv is None and c.convolutions]
     timed = sum(call.convolution_flops for call in layers)
-    complete = timed == sum(one.flops for one in shapes.outside)
-    is_training = len(as_asked) > len(
-        shapes.convolutions
-    )  # the backward pass of `layers` has no row
+    complete = timed == sum(conv.flops for conv in shapes.outside)
+    # the backward pass of `layers` has no row
+    is_training = len(as_asked) > len(shapes.convolutions)
     if times is None or len(times.outside) != len(layers) or not complete:
         return None
     if layers and is_training:
@@ -194,14 +193,14 @@ def _share_of_time(
     return 100 * sum(ms for ms, met in parts if met) / total if total else None
 
 
-def _told(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
+def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
     """Return shares of work with operator and layer, unknown ones first, then by size."""
     total, work = shapes.convolution_flops, Counter[str]()
-    known = all(one.known for one in missed)
-    for one in missed:
-        work[f"{one.operator} ({one.layer})" if one.layer else one.operator] += one.flops
+    counted = all(conv.counted for conv in missed)
+    for conv in missed:
+        work[f"{conv.operator} ({conv.layer})" if conv.layer else conv.operator] += conv.flops
     shown = [
-        f"{100 * flops / total:.3g} % {name}" if flops and known else f"unknown share {name}"
+        f"{100 * flops / total:.3g} % {name}" if flops and counted else f"unknown share {name}"
         for name, flops in sorted(work.items(), key=lambda item: item[1] or total, reverse=True)
     ]
     rest = [f"and {len(work) - _SHOWN} more"] if len(work) > _SHOWN else []
@@ -247,13 +246,13 @@ def choose(
 
 
 def names_of(shapes: Shapes) -> list[tuple[str, str]]:
-    """Return what a pattern of a map may match: layers that convolve, and the keys of shapes."""
+    """Return layers and keys of shapes of all convolutions, which patterns of a map may match."""
     named = [(layer, shape.unique_key) for layer, shape in shapes.convolutions]
-    return named + [(one.layer, "") for one in shapes.outside]
+    return named + [(conv.layer, "") for conv in shapes.outside]
 
 
 def idle(algorithm: Algorithm, names: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the patterns of a map that match none of the names, each with the nearest layer."""
+    """Return the patterns of a map that match none of `names`, each with the nearest layer."""
     layers = list(dict.fromkeys(layer for layer, _ in names))
     first = f"; layers are {', '.join(layers[:_SHOWN])} ..." if layers else ""
     patterns = choice.idle_patterns(algorithm, names)
@@ -261,7 +260,7 @@ def idle(algorithm: Algorithm, names: Sequence[tuple[str, str]]) -> dict[str, st
 
 
 def _refuse_idle_patterns(shapes: Shapes, algorithm: Algorithm) -> None:
-    """Refuse a map of which a part is about no layer: what it asks for would not be measured."""
+    """Raise `UsageError` for a pattern that matches no layer, since nothing would measure it."""
     for pattern, hint in idle(algorithm, names_of(shapes)).items():
         raise UsageError(
             f"algorithm: pattern '{pattern}' matches no convolution of the network{hint}"
@@ -269,18 +268,18 @@ def _refuse_idle_patterns(shapes: Shapes, algorithm: Algorithm) -> None:
 
 
 def _refuse_outside(shapes: Shapes, algorithm: Algorithm, policy: str) -> None:
-    """Treat convolutions that nobody can swap as the policy says of those that cannot run."""
+    """Apply the policy for unsupported calls to convolutions that cannot be swapped."""
     missed = unmet(algorithm, shapes.outside)
     if missed and policy != swap.FALLBACK:
-        refused = [(one.layer, reason(one)) for one in missed]
+        refused = [(conv.layer, reason(conv)) for conv in missed]
         kind = CannotRun if policy == swap.SKIP else AlgorithmError
         raise kind(refused, len(shapes.convolutions) + len(shapes.outside))
 
 
 def ran(choice: Choice, proof: Evidence) -> str:
-    """Return what a call ran: of a forward one left to others, what its kernels are named for.
+    """Return the algorithm that a call ran, for a forward call of the library's choice by kernels.
 
-    Those of a backward one are of two directions, so their names together tell neither.
+    The kernels of a backward call belong to two directions, so their names prove neither.
     """
     left = isinstance(choice, LayerChoice) and choice.used in catalog.CHOOSING
     if left and proof.seen and proof.seen.computing:
@@ -289,7 +288,7 @@ def ran(choice: Choice, proof: Evidence) -> str:
 
 
 def call_cells(choices: Sequence[Choice], proofs: Sequence[Evidence]) -> list[Row]:
-    """Return, for each convolution call, the cells about what it ran and how that is known."""
+    """Return, for each convolution call, the cells on its algorithm and the evidence."""
     return [
         {
             "backend": "+".join(choice.backends),

@@ -1,6 +1,6 @@
 """The `inference` workload: one point in, its overall row, layer rows and raw times out.
 
-Each of these has passes of its own:
+Each part has its own passes:
 
 * **overall**: without any hook; this is the number to quote;
 * **layers**: with a timer around every layer call. Its blocks alternate with those of the overall
@@ -43,11 +43,11 @@ from hpcsweep.measure.timing.loop import Lane
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
 from hpcsweep.point import Point
 
-_ENERGY_BLOCK_MS: Final = 100.0  # passes between two waits: to wait is to idle
+_ENERGY_BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 
 
 class _Pass:
-    """A pass of a network on its inputs in turn; `image` and `output` are of the last one."""
+    """A pass of a network on its inputs in turn; `image` and `output` belong to the last pass."""
 
     def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
         self._model, self._turns, self.image = model, itertools.cycle(images), images[0]
@@ -55,13 +55,13 @@ class _Pass:
         self.outputs, self.turns = list[object](), len(images)
 
     def __call__(self) -> object:
-        self.output = None  # so that there are never two
+        self.output = None  # frees its memory before the pass needs the same amount
         self.image = next(self._turns)
         self.output = self._model(self.image)
         return self.output
 
     def note(self) -> None:
-        """Keep the last output, between blocks of timed passes, if it is another than before."""
+        """Keep the last output, between blocks of timed passes, if it differs from the others."""
         if self.turns == 1:
             witness.keep(self.outputs, self.output)
 
@@ -70,7 +70,7 @@ class _Pass:
         return self._model(self.image)
 
     def mirrored(self) -> object:
-        """Run on its values in reverse order, which nobody has seen yet, at the same place."""
+        """Run on the input in reverse order, which no cache of results has, in the same memory."""
         places = tuple(range(self.image.dim()))
         self.image.data.copy_(self.image.flip(places))
         try:
@@ -90,8 +90,8 @@ class _PreparedInference(Ready):
 class _Timed:
     """The times of the overall pass, and of the layer pass where there was one.
 
-    `output` is that of the last timed pass, on the input `image`. `lane` is the clean one's pass,
-    which may be the replay of a graph.
+    `image` and `output` are those of the last timed pass. `lane` is a pass of the clean lane, which
+    may be the replay of a graph.
     """
 
     lane: Callable[[], object]
@@ -126,13 +126,13 @@ class Inference(Workbench):
             try:
                 return self._measure(point)
             except Exception:
-                self._forget()  # no other point may have that network, whatever it is now
+                self._forget()  # the network may be broken
                 raise
 
     def lane(self, point: Point) -> Lane:
-        """Return the clean lane of a point, for who runs those of several in turns.
+        """Return the clean lane of a point, for a caller that runs several lanes in turn.
 
-        The caller has inference mode on, and a bench for each lane.
+        The caller switches inference mode on, and has a bench for each lane.
         """
         self._refuse_early(point)
         framework.apply(point.axes)
@@ -144,7 +144,7 @@ class Inference(Workbench):
 
         @contextmanager
         def around(count: int) -> Iterator[None]:
-            framework.apply(point.axes)  # the autotuner is the process's, not the network's
+            framework.apply(point.axes)  # the autotuner belongs to the process, not the network
             with clean.around(count):
                 yield
 
@@ -161,7 +161,7 @@ class Inference(Workbench):
         proof = self._prove_timed(ready, timed)
         artifacts = self._profile(point, ready.run)
         outputs, layers = self._error(ready, timed.lane)
-        found = Findings(
+        findings = Findings(
             table=timed.table, proof=proof, outputs=outputs, layers=layers, timed_s=timed.seconds
         )
         median = timed.clean.median
@@ -179,7 +179,7 @@ class Inference(Workbench):
             **artifacts,
         }
         flags = timed.clean.flags(), timed.flags
-        return self._measured(ready, found, cells, timed.samples, flags)
+        return self._measured(ready, findings, cells, timed.samples, flags)
 
     def _refuse_early(self, point: Point) -> None:
         super()._refuse_early(point)
@@ -196,7 +196,7 @@ class Inference(Workbench):
             raise CannotMeasure("a graph replays one input; cache_state: cold is the alternative")
 
     def _prepare(self, point: Point) -> _PreparedInference:
-        """Build or take the network, look at its shapes, give it its algorithm."""
+        """Build or reuse the network, record its shapes, assign its algorithm."""
         load = provenance.load_average()
         model = self._network(point)
         state, device = point.axes["cache_state"], self.device.torch_device
@@ -204,7 +204,7 @@ class Inference(Workbench):
         images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
         held, shapes = Held(model), self._shapes.get(_images_of(point))
         if shapes is None:
-            with models.seeded(point):  # for layers that it draws
+            with models.seeded(point):  # the first pass may draw layers
                 shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
         choices, setup_ms = self._choose(model, shapes, point)
         return _PreparedInference(
@@ -219,23 +219,23 @@ class Inference(Workbench):
         )
 
     def _network(self, point: Point) -> nn.Module:
-        """Build the network, or take that of the point before; there is never another one."""
+        """Build the network, or reuse the previous point's; memory never holds two."""
         key = models.ModelKey.of(point)
         self._reference.make_room(point)
-        others = (shapes for of, shapes in self._shapes.items() if of != _images_of(point))
-        if any(shapes.late for shapes in others):  # its layers may be for those images alone
+        others = (shapes for images, shapes in self._shapes.items() if images != _images_of(point))
+        if any(shapes.late for shapes in others):  # its layers may fit those images alone
             self._models.drop()
         if not self._models.keep_only(key):
             self._shapes.clear()
             if ":" not in key.name:
-                models.torchvision_models()  # so that the collector passes over it, too
+                models.torchvision_models()  # before `settle`, which exempts it from collections
             loop.settle()
         model, _ = self._models.get(key)
         swap.restore(model)
         return model
 
     def _time(self, ready: _PreparedInference) -> _Timed:
-        """Warm up, then run the lanes in turns; watch memory and the GPU meanwhile."""
+        """Warm up, then run the lanes in turn; watch memory and the GPU meanwhile."""
         settings, device = dict(ready.point.measure), self.device.torch_device
         self._memory.reset()
         with ready.held.settling():
@@ -295,7 +295,7 @@ class Inference(Workbench):
         )
 
     def _prove_timed(self, ready: _PreparedInference, timed: _Timed) -> Proof:
-        """Prove a pass, and that the last timed one, and one more of its lane, were like it."""
+        """Prove a pass, and that the last timed pass and another one of its lane equal it."""
         run, outputs = ready.run, [timed.lane(), *ready.run.outputs]
         if run.image is timed.image:
             outputs.append(timed.output)
@@ -305,7 +305,7 @@ class Inference(Workbench):
         return replay.held_against(proof, replay.kernels(timed.lane, self.device.torch_device))
 
     def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
-        """Return the energy of a pass, unless the GPU would mostly wait for the host meanwhile."""
+        """Return the energy of a pass, unless the GPU mostly waits for the host."""
         if idles:
             return {"energy_method": "launch_bound"}
         passes = max(5, round(_ENERGY_BLOCK_MS / median_ms))
@@ -319,9 +319,9 @@ class Inference(Workbench):
     ) -> tuple[loop.Collected, bool, float | None]:
         """Run the lanes; run them again after a pause if the GPU was throttled.
 
-        Beside the times: whether torch compiled meanwhile, and the median of the first try if there
-        was a second. A second try that is throttled, too, is kept and flagged. `note` is called
-        between blocks.
+        Return the times, whether torch compiled meanwhile, and the first try's median if there was
+        a second. A second try that is throttled, too, is kept and flagged. `note` is called between
+        blocks.
         """
 
         def at_block_end() -> None:
@@ -338,9 +338,9 @@ class Inference(Workbench):
     def _error(
         self, ready: _PreparedInference, lane: Callable[[], object]
     ) -> tuple[list[Exactness] | None, list[Exactness]]:
-        """Compare a pass with float64; leaves the network plain.
+        """Compare a pass with float64; leave the network with plain layers.
 
-        A graph replays on an image of its own, and gives the output.
+        A graph replays on its own image, and gives the output.
         """
 
         def run() -> object:  # a network may change its input
@@ -352,11 +352,11 @@ class Inference(Workbench):
             return lane()
 
         if ready.point.measure["numerics"] == "layers":
-            ready.run.mirrored()  # a layer that is a call behind has another output then
+            ready.run.mirrored()  # reveals a layer that returns its previous call's output
         return self._compare(ready, self._reference, run, "its call did not come")
 
     def _forget(self) -> None:
-        """Give memory back after it ran out."""
+        """Drop the network, its shapes and references, and free their memory."""
         self._reference.drop()
         self._shapes.clear()
         self._models.drop()

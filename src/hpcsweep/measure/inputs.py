@@ -1,8 +1,8 @@
-"""Answers what `submit` asks before anything enters the queue, and only torch can tell.
+"""Checks weights and maps of algorithms with torch, before `submit` sends anything.
 
 `hpcsweep.submit.check_inputs` runs this module as a program: a question comes in on stdin, the
-answer goes out on stdout, one JSON object each. Networks are built without their weights, on the
-meta device where that is possible, and only their shapes are looked at.
+answer goes out on stdout, one JSON object each. Networks are built without their weights, if
+possible on the meta device, and only their shapes are used.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from hpcsweep.measure.training.trainer import AUTOCAST
 from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
-_SECONDS: Final = 30.0  # for one map on one network, after which no other size is looked at
+_SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is wrong with weights, and what patterns of maps match no layer."""
+    """Return the problems of weights, and the patterns of maps that match no layer."""
     search_path.use(question["search_path"])
     return {
-        "weights": [_weights_problems(**one) for one in question["weights"]],
-        "maps": [_look(**one) for one in question["maps"]],
+        "weights": [_weights_problems(**request) for request in question["weights"]],
+        "maps": [_look(**request) for request in question["maps"]],
     }
 
 
 def _weights_problems(
     home: Mapping[str, str], wanted: Sequence[tuple[str, str]]
 ) -> list[dict[str, str]]:
-    """Return what is wrong with each of these weights, below the TORCH_HOME of a profile."""
-    os.environ.pop("TORCH_HOME", None)  # that of the profile before
+    """Return the problem of each of the wanted weights, below the TORCH_HOME of a profile."""
+    os.environ.pop("TORCH_HOME", None)  # the previous profile's
     os.environ.update(home)
     return downloads.problems(wanted)
 
@@ -54,20 +54,20 @@ def _weights_problems(
 def _look(
     workload: str, layers: Mapping[str, str], cases: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the patterns of a map that match nothing, each with what is wrong with it.
+    """Return the patterns of a map that match nothing, each with a hint.
 
-    `cases` are the axes of points that have the map and one network. A pattern may be about shapes,
-    so it must match in one of these cases only. `unchecked` says why nobody could tell.
+    `cases` are the axes of points with the map and one network. A pattern may name shapes, so it
+    needs to match in one case only. `unchecked` is the reason if no case could be checked.
     """
     end, names, looked, why = time.monotonic() + _SECONDS, list[tuple[str, str]](), False, ""
-    left = layers  # of which no case had a match
+    left = layers  # without a match in the cases so far
     for axes in cases:
         try:
-            found = convolutions.names_of(shapes(workload, json.dumps(axes)))
+            layer_names = convolutions.names_of(shapes(workload, json.dumps(axes)))
         except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
             why = words(error)
         else:
-            names, left, looked = names + found, convolutions.idle(left, found), True
+            names, left, looked = names + layer_names, convolutions.idle(left, layer_names), True
         if time.monotonic() > end or (looked and not left):
             break
     return {"idle": convolutions.idle(layers, names)} if looked else {"unchecked": why}
@@ -75,7 +75,7 @@ def _look(
 
 @lru_cache(maxsize=1000)
 def shapes(workload: str, case: str) -> Shapes:
-    """Return the calls of a pass in a case, which are the axes of a point as JSON."""
+    """Return the calls of a pass; `case` has the axes of a point as JSON."""
     axes = json.loads(case)
     shape, batch = models.image_shape(axes), axes.pop("batch_size")
     for name in ("input_size", "input_width"):
@@ -85,18 +85,18 @@ def shapes(workload: str, case: str) -> Shapes:
     images = min(batch, _IMAGES)
     image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
     with torch.autocast("cpu", amp, enabled=amp is not None):
-        found = shape_pass(model, image)
+        recorded = shape_pass(model, image)
     calls = [
         replace(call, conv=replace(call.conv, n=call.conv.n * batch // images))
-        for call in found.convolution_calls
+        for call in recorded.convolution_calls
         if call.conv
     ]
-    return replace(found, calls=tuple(calls))
+    return replace(recorded, calls=tuple(calls))
 
 
 @lru_cache(maxsize=1)
 def _network(workload: str, case: str) -> nn.Module:
-    """Return the network of a case, with no weights that mean anything."""
+    """Return the network of a case, with arbitrary weights."""
     axes = json.loads(case)
     if ":" not in axes["model"]:
         with suppress(NotImplementedError):  # RegNets compute with numbers while they are built
@@ -118,5 +118,5 @@ def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.M
 
 if __name__ == "__main__":
     with redirect_stdout(sys.stderr):  # where a factory may print
-        _found = answer(json.load(sys.stdin))
-    json.dump(_found, sys.stdout)
+        _answer = answer(json.load(sys.stdin))
+    json.dump(_answer, sys.stdout)

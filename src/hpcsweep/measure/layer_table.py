@@ -1,21 +1,21 @@
 """Makes the layer rows of a point, and times distinct convolutions alone.
 
-`about` has the cells about algorithms, one entry per convolution, in call order.
+In all functions, `about` has the cells on algorithms, one entry per convolution, in call order.
 
 With `layers: unique` and `layers: batched` every distinct convolution runs alone, with the clock
 and the stopping rule of a pass, on several inputs in turn that together are larger than the cache;
-every call of the same `unique_key` gets its time. For training a predictor this costs less than
-half of the time of all layers, and needs no timer inside a pass. A single call on a GPU carries the
-cost of two events, or of the launch of a graph. A *batch* of calls shares it: many calls in one
-graph (on a CPU in a loop), whose time is divided by them.
+all calls with the same `unique_key` share its time. For training a predictor this takes less than
+half of the time of the layer pass, and no timer inside a pass. A single call on a GPU includes the
+cost of two events, or of the launch of a graph. A *batch* of calls shares this cost: many calls in
+one graph (on a CPU in a loop), whose time is divided by their number.
 
 An isolated layer differs from a layer in its network: its weights stay in the cache, unless that is
-flushed before each call, and nothing runs before it. What was cold is told by bytes: `input` where
-the inputs that take turns outgrow the cache. So `layer_timer` says `isolated` or `batched`, there
-is no `__other__` row, and percentages are shares of the clean pass, whose sum need not be 100.
+flushed before each call, and nothing runs before it. The column `cold` is `input` if the inputs in
+turn outgrow the cache. So `layer_timer` is `isolated` or `batched`, there is no `__other__` row,
+and percentages are shares of the clean pass, whose sum need not be 100.
 
 With `layers: plans` each plan that the back-end has for a convolution is timed in the same way,
-after what the point itself runs. Its rows name it as `algorithm`; `layer_timer` says `plans`.
+after the point's own. Its rows name it as `algorithm`; their `layer_timer` is `plans`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LayerTable:
         parts: int = 1,
         event_floor_ms: float | None = None,
     ) -> None:
-        """Summarise the times of the layer lane; each clean pass ran next to a layer pass."""
+        """Summarise the times of the layer lane; clean pass i ran next to layer pass i."""
         self._timed, self._pass_times, self._clean_times = timed, pass_times, clean_times
         self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
         timed_calls = filter(None, timed.times)
@@ -95,10 +95,10 @@ class LayerTable:
     def rows(
         self, point: Point, about: Iterable[Row], others_ms: Sequence[float | None] = ()
     ) -> list[Row]:
-        """Return the layer rows in call order, `__other__` last; calls without times have none."""
+        """Return the rows of timed layer calls in order, `__other__` last."""
         shared, calls = _shared_cells(point, self._timed.timer), self._timed.calls
         rows = _rows(shared, calls, self._of_calls, self._whole, about)
-        # of a network that ran other layers while it was profiled, it is not known which is which
+        # if the profiled pass ran other layers, their kernels cannot be assigned to these
         others = [row for row, call in zip(rows, calls, strict=True) if call.conv is None]
         if len(others) == len(others_ms):
             for row, kernel_ms in zip(others, others_ms, strict=True):
@@ -115,20 +115,20 @@ class LayerTable:
         return None not in self._of_calls
 
     def convolution_means(self) -> list[float]:
-        """Return the means of the convolution calls, in order."""
+        """Return the mean milliseconds of the convolution calls, in order."""
         pairs = zip(self._timed.calls, self._of_calls, strict=True)
         return [summary.mean for call, summary in pairs if summary and call.conv is not None]
 
     def other_convolution_means(self) -> list[float]:
-        """Return the means of the layers that convolve and are no such call, in order."""
+        """Return the mean milliseconds of other layers with convolutions inside, in order."""
         pairs = zip(self._timed.calls, self._of_calls, strict=True)
-        return [one.mean for call, one in pairs if one and not call.conv and call.convolutions]
+        return [s.mean for call, s in pairs if s and not call.conv and call.convolutions]
 
     def overall_cells(self) -> Row:
         """Return the columns that compare the layer pass with the clean pass.
 
-        Each layer pass is compared with the clean pass that ran next to it. The columns have the
-        median of these ratios: a disturbance from outside spoils single pairs, but moves a mean.
+        Each layer pass is compared with the clean pass next to it. The columns have the median of
+        these ratios, since a disturbance spoils single pairs and would move a mean.
         """
         return {
             "layer_pass_mean_ms": self._whole.mean,
@@ -146,7 +146,7 @@ class IsolatedTable:
     complete = True
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
-        """Take the times of distinct convolutions, and the clean pass that they are shares of."""
+        """Take the times of distinct convolutions, and the clean pass for their shares."""
         self._alone, self._of_calls, self._clean = alone, alone.times, clean
 
     def rows(
@@ -168,7 +168,7 @@ class IsolatedTable:
         ]
 
     def convolution_means(self) -> list[float]:
-        """Return the means of the convolution calls, in order."""
+        """Return the mean milliseconds of the convolution calls, in order."""
         return [summary.mean for summary in self._of_calls]
 
     def other_convolution_means(self) -> list[float]:
@@ -176,7 +176,7 @@ class IsolatedTable:
         return []
 
     def overall_cells(self) -> Row:
-        """Return what isolated convolutions say about the pass: their sum over it."""
+        """Return the sum of the isolated convolutions over the clean pass."""
         total = sum(summary.median for summary in self._of_calls)
         return {"hook_overhead_pct": None, "layer_sum_over_total": total / self._clean.median}
 
@@ -213,7 +213,7 @@ def _times(summary: Summary, whole: Summary) -> Row:
 
 
 def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float:
-    """Return the median over passes of a time over that of the clean pass next to it."""
+    """Return the median of the ratios of times to those of the clean passes next to them."""
     return stats.median([a / b for a, b in zip(times, clean_times, strict=True)])
 
 
@@ -223,7 +223,7 @@ PLANS: Final = "plans"
 MODES: Final = (UNIQUE, BATCHED, PLANS)
 BATCH: Final = 20  # calls at least; inputs have their turn in a batch
 _MOST_CALLS: Final = 1024  # of a batch
-_ALIGNED: Final = 256  # bytes, as allocators do: kernels are chosen by alignment
+_ALIGNED: Final = 256  # bytes, like allocators' blocks: libraries choose kernels by alignment
 _ISOLATED: Final = "isolated"
 _DRAWN: Final = 1 << 20
 
@@ -298,8 +298,8 @@ def time_isolated(
         for dtype, weight in types.items()
     }
     flush, how = caches.preparation("cold", next(model.parameters()).device), (point, backend)
-    with loop.quiet_collector():  # once, since a collection takes a tenth of a second
-        found = {
+    with loop.quiet_collector():  # once for all: a collection takes a tenth of a second
+        timed = {
             key: _time(layer, pools[weights[key].dtype].inputs(firsts[key]), point, flush)
             for key, layer in layers.items()
         }
@@ -309,8 +309,8 @@ def time_isolated(
             if point.measure["layers"] == PLANS
         }
     timer = BATCHED if _in_batches(point) else _ISOLATED
-    timed_s = sum(one.seconds for one in found.values())
-    times, cold = [found[key].summary for key in keys], [found[key].cold for key in keys]
+    timed_s = sum(times.seconds for times in timed.values())
+    times, cold = [timed[key].summary for key in keys], [timed[key].cold for key in keys]
     timed_s += sum(plan.of_call.seconds for of_key in plans.values() for plan in of_key)
     return Isolated(convolutions, times, cold, timer, timed_s, plans)
 
@@ -318,11 +318,11 @@ def time_isolated(
 def _time_plans(
     layer: nn.Conv2d, pool: _Inputs, ran: tuple[LayerCall, str], how: tuple[Point, Backend]
 ) -> list[PlanTimes]:
-    """Time every plan of a call but the one that it ran; what does not run after all has no row."""
-    (call, used), (point, backend), found = ran, how, list[PlanTimes]()
+    """Time every plan of a call but the one that it ran; plans that do not run have no row."""
+    (call, used), (point, backend), timed = ran, how, list[PlanTimes]()
     shape = call.conv
     if shape is None or not is_plain(layer):
-        return found
+        return timed
     inputs, device = pool.inputs(call), pool.device
     flush = caches.preparation("cold", device)
     most = point.measure["workspace_mib"] * (1 << 20)
@@ -336,19 +336,19 @@ def _time_plans(
             output = layer(inputs[0])
             times = _time(layer, inputs, point, flush)
         error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
-        found.append(PlanTimes(choice, times, error))
-    return found
+        timed.append(PlanTimes(choice, times, error))
+    return timed
 
 
 def _in_batches(point: Point) -> bool:
-    """Say whether calls share a graph; a flushed cache is cold for the first of them alone."""
+    """Say whether calls share a graph; with a cold cache only the first one would find it cold."""
     wanted = point.measure["layers"] == BATCHED or point.axes["launch"] == "graph"
     return wanted and point.axes["cache_state"] != "cold"
 
 
 @dataclass(frozen=True)
 class _CallTimes:
-    """The times of a call, what was cold in it, and the seconds that it took to find out."""
+    """The times of a call, what was cold in it, and the seconds of all its timed passes."""
 
     summary: Summary
     cold: str
@@ -358,7 +358,7 @@ class _CallTimes:
 def _time(
     layer: nn.Module, inputs: Sequence[Tensor], point: Point, flush: Callable[[], object]
 ) -> _CallTimes:
-    """Time the calls of a layer; they find nothing that the layer before left in the cache."""
+    """Time the calls of a layer, after the previous layer's data are flushed from the cache."""
     settings: dict[str, Any] = dict(point.measure)
     batched, device = _in_batches(point), inputs[0].device
     launch = "graph" if batched else point.axes["launch"]
@@ -382,7 +382,7 @@ def _time(
 
 
 class _Inputs:
-    """Random numbers of a weight's type; the inputs of all layers with that type are views."""
+    """Random numbers of a weight's type, of which the inputs of all layers with it are views."""
 
     def __init__(self, weight: Tensor, calls: Sequence[LayerCall], point: Point) -> None:
         self.device, self._bytes_of_one = weight.device, weight.element_size()
@@ -390,7 +390,7 @@ class _Inputs:
         need = max((self._count(call) * self._step(call) for call in calls), default=0)
         generator = torch.Generator().manual_seed(point.axes["seed"])
         drawn = torch.randn(min(need, _DRAWN), generator=generator).to(weight.device, weight.dtype)
-        # what matters to a cache is where numbers lie, so drawing a million of them is enough
+        # a cache depends on addresses, not on values, so a million random numbers are enough
         self._numbers = drawn.repeat(-(-need // max(len(drawn), 1)))[:need]
 
     def inputs(self, call: LayerCall) -> list[Tensor]:
@@ -402,7 +402,7 @@ class _Inputs:
         return [piece.view(n, c, h, w) for piece in pieces]
 
     def _step(self, call: LayerCall) -> int:
-        """Return the numbers from one input to the next."""
+        """Return the distance between two inputs, in numbers."""
         aligned = _ALIGNED // self._bytes_of_one
         return -(-_numbers(call) // aligned) * aligned
 

@@ -1,13 +1,13 @@
-"""Networks by name, ready to be timed, and the tensors that go in.
+"""Builds networks by name, and their inputs.
 
 A name is a torchvision classifier's or `package.module:factory`. Weights are random from a seed,
 a torchvision weights name, or the path of a state dict.
 
-Random weights are repaired in two ways, so that an untrained network in evaluation mode computes
-with numbers like those of a trained one. Its batch norms do nothing, so activations grow to 1e8
-(ResNet-152) or fade to 1e-14 (EfficientNet), beyond half precision's range: each batch norm gets
-the scale of one small image. And some last layers of torchvision are all zero: such weights are
-drawn anew. Shapes, operators and counts stay the same.
+Random weights are changed in two ways, so that an untrained network in evaluation mode computes
+with numbers like a trained network's. Without training its batch norms do nothing, so activations
+grow to 1e8 (ResNet-152) or fade to 1e-14 (EfficientNet), beyond half precision's range: each batch
+norm gets the scale of one small image. Some last layers of torchvision are all zero: such weights
+are drawn anew. Shapes, operators and counts stay the same.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from hpcsweep.point import Point
 
 RANDOM: Final = "random"
 CHANNELS: Final = 3  # of a picture
-# Both ask for a decision, else they warn.
+# Without this argument, both warn.
 _EXTRA: Final[Mapping[str, dict[str, Any]]] = {
     "googlenet": {"init_weights": True},
     "inception_v3": {"init_weights": True},
 }
-# Sizes for the pass that scales batch norms: the first that the network takes.
+# Sizes for the pass that scales batch norms: the first one that the network takes.
 _SETTLING_SIZES: Final = (224, 299, 64)
 _COMPLEX: Final = {"float64": torch.complex128}
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
@@ -44,7 +44,7 @@ LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 @dataclass(frozen=True)
 class ModelKey:
-    """What a network in memory depends on; points with the same key share the network."""
+    """The properties that identify a network in memory; points with the same key share it."""
 
     name: str
     weights: str
@@ -52,8 +52,8 @@ class ModelKey:
     dtype: str
     memory_format: str
     channels: int = CHANNELS
-    own_files: str = ""  # of other contents it is another network
-    axes: tuple[object, ...] = ()  # all that make another network, those above among them
+    own_files: str = ""  # digests of the user's files behind it
+    axes: tuple[object, ...] = ()  # the values of all axes that change the network
 
     @classmethod
     def of(cls, point: Point) -> ModelKey:
@@ -70,13 +70,13 @@ class ModelKey:
             tuple(
                 axes.get(name)
                 for name in axes_with(Role.NETWORK)
-                if name not in {"dtype", "memory_format"}  # a copy in float32 differs in these
+                if name not in {"dtype", "memory_format"}  # the float32 reference differs in these
             ),
         )
 
 
 class ModelCache:
-    """Keeps the last network, for the next point that wants the same."""
+    """Keeps the last network for the next point with the same key."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -91,19 +91,19 @@ class ModelCache:
         return self._model, True
 
     def keep_only(self, key: ModelKey) -> bool:
-        """Forget the network unless it is that of the key; say whether there is one."""
+        """Drop the network unless it has the key; say whether one is left."""
         if key != self._key:
             self.drop()
         return self._model is not None
 
     def drop(self) -> None:
-        """Forget the network and give its memory back."""
+        """Drop the network and free its memory."""
         self._model = self._key = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
 
-@torch.inference_mode(mode=False)  # parameters of the usual kind, whoever builds them
+@torch.inference_mode(mode=False)  # else its parameters would be inference tensors
 def build(key: ModelKey, device: torch.device) -> nn.Module:
     """Return the network in evaluation mode, on the device, in its dtype and layout.
 
@@ -117,7 +117,7 @@ def build(key: ModelKey, device: torch.device) -> nn.Module:
 def placed(model: nn.Module, device: torch.device, dtype: str, memory_format: str) -> nn.Module:
     """Return a network on a device, in a type and a layout; a lazy one has no layout yet.
 
-    Complex numbers stay complex: of two such numbers, or of two of float32.
+    Complex numbers stay complex, in the precision of `dtype` or of float32.
     """
     wanted = getattr(torch, dtype)
 
@@ -126,7 +126,7 @@ def placed(model: nn.Module, device: torch.device, dtype: str, memory_format: st
             return tensor.to(wanted)
         return tensor.to(_COMPLEX.get(dtype, torch.complex64)) if tensor.is_complex() else tensor
 
-    model = model.to(device=device)._apply(cast)  # noqa: SLF001 - `to` makes real numbers of all
+    model = model.to(device=device)._apply(cast)  # noqa: SLF001 - `to` would drop imaginary parts
     return model if is_lazy(model) else model.to(memory_format=LAYOUTS[memory_format])
 
 
@@ -140,8 +140,8 @@ def build_float32(
 ) -> nn.Module:
     """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode.
 
-    `enliven` False leaves random weights as they are drawn, for training. A network of torchvision
-    takes images of so many `channels`; one of your own takes what it takes.
+    `enliven` False leaves random weights as they are drawn, for training. `channels` are those of
+    the images; they change torchvision's networks, not the user's own.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -149,7 +149,7 @@ def build_float32(
         if channels != CHANNELS and ":" not in name:
             _take_channels(model, channels, weights)
         model = model.float().eval()
-        for parameter in model.parameters():  # as a whole, lazy and scripted networks refuse it
+        for parameter in model.parameters():  # lazy and scripted networks refuse requires_grad_()
             parameter.requires_grad = False
         if search_path.is_file(weights):
             load_weights(model, search_path.file(weights))
@@ -165,13 +165,13 @@ def build_float32(
 
 
 def device_type(model: nn.Module) -> str:
-    """Return the type of the device that a network wants its images on."""
+    """Return the type of a network's device."""
     return next((p.device.type for p in model.parameters()), "cpu")
 
 
 @contextmanager
 def seeded(point: Point) -> Iterator[None]:
-    """Let what a pass draws depend on the point alone, so that two passes can be compared."""
+    """Seed random numbers of a pass by the point, so that two passes can be compared."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(point.axes["seed"])
         yield
@@ -189,7 +189,7 @@ def image_shape(axes: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _take_channels(model: nn.Module, channels: int, weights: str) -> None:
-    """Give a network a first convolution for images of so many channels."""
+    """Replace a network's first convolution by one for images with these channels."""
     if weights != RANDOM and not search_path.is_file(weights):
         raise UsageError(
             f"weights '{weights}' are for {CHANNELS} channels; with input_channels {channels} use "
@@ -275,12 +275,12 @@ def weights_url(name: str, weights: str) -> str:
 
 
 def cached_weights(url: str) -> Path:
-    """Return the file in torch's cache that holds what is published there."""
+    """Return the file in torch's cache for weights with this URL."""
     return Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
 
 
 def torchvision_models() -> Any:  # noqa: ANN401 - a module
-    """Return torchvision's networks: two seconds that a factory does not need."""
+    """Import torchvision's networks, which takes two seconds that own factories do not need."""
     from torchvision import models  # noqa: PLC0415
 
     return models
@@ -288,15 +288,15 @@ def torchvision_models() -> Any:  # noqa: ANN401 - a module
 
 def _check_classifier(name: str) -> None:
     models = torchvision_models()
-    known = models.list_models(module=models)
-    if name not in known:
+    names = models.list_models(module=models)
+    if name not in names:
         raise UsageError(
-            f"model '{name}': torchvision has no such classifier{suggest(name, known)}"
+            f"model '{name}': torchvision has no such classifier{suggest(name, names)}"
         )
 
 
 def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the module has there
-    """Return what `package.module:factory` names; `axis` is for the error.
+    """Import the object at `package.module:factory`; `axis` is for the error.
 
     Raises:
         UsageError: there is no such module, or it has no such name.
@@ -322,7 +322,7 @@ def _from_factory(path: str) -> nn.Module:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a state dict, as it is or below `state_dict` or `model`, as checkpoints have it.
+    """Load a state dict from a file, alone or below `state_dict` or `model`, as in checkpoints.
 
     Raises:
         UsageError: the file cannot be read, or does not fit the network.
@@ -342,7 +342,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 @torch.no_grad()
 def _enliven(model: nn.Module, channels: int) -> None:
-    """Give an untrained network activations of a trained one's size; see the module's docstring."""
+    """Scale an untrained network's activations like a trained one's (see the top of the module)."""
     for parameter in model.parameters():
         if parameter.dim() > 1 and not parameter.any():
             nn.init.normal_(parameter, std=0.02)
@@ -359,8 +359,8 @@ def _enliven(model: nn.Module, channels: int) -> None:
 def _scale(norm: nn.BatchNorm2d, args: tuple[Tensor, ...]) -> None:
     """Make a batch norm's output of unit size: one scale for all channels, and no shift.
 
-    Statistics of a batch would do that too, but they make a deep network of random weights chaotic:
-    rounding errors grow a thousandfold through a ResNet-152.
+    A batch's own statistics would make a deep network of random weights chaotic: rounding errors
+    would grow a thousandfold through a ResNet-152.
     """
     if norm.running_var is not None:
         norm.running_var.fill_(args[0].square().mean())

@@ -1,12 +1,11 @@
 """Compares outputs and convolutions with float64: the same network, run by the plain framework.
 
-Each output is compared by itself, and each convolution call on the input that it had; `rounding`
-has the bounds. What has no float64 to compare with is told with the reason. The reference starts
-from the float32 weights and inputs, so rounding them to half precision counts as error, too. After
-a training in a reduced type there are no other weights than the reduced ones, nor of layers that
-were made in the first pass: the reference has them as they are, and what rounding cost while they
-were learned is not told. The reference is kept while consecutive points have the same network,
-size, batch and inputs.
+Each output is compared by itself, and each convolution call on its own input; `rounding` has the
+bounds. Values that have no float64 reference get the reason. The reference starts from the float32
+weights and inputs, so rounding them to half precision counts as error, too. After a training in a
+reduced type, and in layers that were made in the first pass, there are only reduced weights: the
+reference uses these, and does not show what rounding cost while they were learned. The reference is
+kept while consecutive points have the same network, size, batch and inputs.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from hpcsweep.measure import models, rounding, tensors
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.point import Point
 
-# Types that still hold the weights as they were drawn or trained.
+# Types that hold the drawn or trained weights without rounding.
 _LOSSLESS: Final = frozenset({"float32", "float64"})
-# What the outputs depend on: network and input, but not the forms that are the same in float64.
+# The axes that change float64 outputs: network and input, but not dtype and layout.
 _OUTPUT_AXES: Final = tuple(
     name
     for name, axis in AXES.items()
@@ -49,12 +48,12 @@ _log = logging.getLogger(__name__)
 class Float64Reference:
     """Computes float64 outputs, and keeps the last one.
 
-    Beside a GPU it keeps the float32 weights of a network in a reduced type, too, in the memory of
-    the host. On a CPU it builds them anew each time: they would count as memory of the points.
+    For a GPU it also keeps the float32 weights of a network in a reduced type, in the host's
+    memory. On a CPU it builds them anew each time, since they would count as memory of the points.
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Compute on this device, or on the CPU where it knows no float64."""
+        """Compute on this device, or on the CPU if it lacks float64."""
         self._device = torch.device("cpu") if device.type == "mps" else device
         self._key: tuple[object, ...] | None = None
         self._outputs: list[Tensor] = []
@@ -63,23 +62,23 @@ class Float64Reference:
     def verdicts(
         self, point: Point, network: nn.Module, output: object, limit: float
     ) -> list[Exactness]:
-        """Compare each output of the point's network; `limit` is the relative error that may be.
+        """Compare each output of the point's network; `limit` is the allowed relative error.
 
-        The network must run the plain framework by now.
+        The network must have plain layers.
         """
         try:
-            found, wanted = [*autograd_graph.tensors_in(output)], self._for(point, network)
-            return rounding.of_outputs(found, wanted, limit)
-        except Exception as error:  # noqa: BLE001 - a network's own code may raise anything
+            outputs, wanted = [*autograd_graph.tensors_in(output)], self._for(point, network)
+            return rounding.of_outputs(outputs, wanted, limit)
+        except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             return [_not_compared("output", error)]
 
     def drop(self) -> None:
-        """Forget the output, and the weights."""
+        """Drop the outputs and the weights."""
         self._key, self._outputs = None, []
         self._drawn.drop()
 
     def make_room(self, point: Point) -> None:
-        """Forget the weights of another network than the point's, which is built next."""
+        """Drop the weights of other networks than the point's, which is built next."""
         self._drawn.keep_only(_as_drawn(point))
 
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
@@ -103,32 +102,32 @@ class Float64Reference:
                 self._drawn.drop()
             if not tensors.is_lazy(as_drawn) and tensors.have_same_places(as_drawn, network):
                 network = as_drawn
-        # your own code may ask for the type of weights that are not converted yet
+        # the user's code may read the types of weights, which the layer-wise run converts late
         run = _in_float64 if ":" in point.axes["model"] else _layer_by_layer
         return run(network, image)
 
 
 def _as_drawn(point: Point) -> models.ModelKey:
-    """Return the key of a point's network before it was put into the point's type and layout."""
+    """Return the key of a point's network in float32, before its type and layout are applied."""
     return replace(models.ModelKey.of(point), dtype="float32", memory_format="nchw")
 
 
-def _not_compared(of: str, error: Exception) -> Exactness:
-    _log.warning("no float64 reference of %s: %s", of, error)
-    return Exactness(of=of, reason=f"no float64 reference: {first_line(error)}")
+def _not_compared(what: str, error: Exception) -> Exactness:
+    _log.warning("no float64 reference of %s: %s", what, error)
+    return Exactness(subject=what, reason=f"no float64 reference: {first_line(error)}")
 
 
 class Convolutions:
-    """Compares the convolution calls of passes, each on its own input: earlier errors do not count.
+    """Compares each convolution call of a pass on its own input, so that errors do not add up.
 
-    Unless `whole`, random sums of its channels stand for a call's output.
+    Unless `whole`, random sums of channels stand for a call's output.
     """
 
     def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
         self._choices, self._tf32, self._whole = choices, tf32, whole
-        self._found: dict[int, Exactness] = {}
-        self._own: dict[nn.Module, object] = {}  # the code that a layer itself has
-        self._inside = False  # a layer's own code is called once more
+        self._verdicts: dict[int, Exactness] = {}
+        self._own: dict[nn.Module, object] = {}  # `forward` set on a layer, if any
+        self._inside = False  # the reference calls a layer's code again
 
     @contextmanager
     def compared(self, network: nn.Module) -> Iterator[None]:
@@ -142,20 +141,20 @@ class Convolutions:
             yield
 
     def verdicts(self, missing: str | None) -> list[Exactness]:
-        """Return one for each choice, in order; `missing` is the reason of a call without one."""
+        """Return a verdict for each choice; `missing` is the reason for calls that did not come."""
         return [
-            self._found.get(i, Exactness(of=choice.layer, reason=missing))
+            self._verdicts.get(i, Exactness(subject=choice.layer, reason=missing))
             for i, choice in enumerate(self._choices)
         ]
 
     def arithmetic(self, choice: LayerChoice, device: str, *, casts: bool = False) -> Arithmetic:
-        """Return how exactly a call computes."""
+        """Return the roundoffs of a call."""
         return Arithmetic.of(choice, device, tf32=self._tf32, casts=casts)
 
     def _comparing(
         self, name: str, layer: nn.Conv2d, forward: Callable[..., object]
     ) -> Callable[..., object]:
-        """Return a layer's code that compares what it computes."""
+        """Return a layer's `forward` with a comparison of its output."""
         plain, self._own[layer] = is_plain(layer), vars(layer).get("forward")
 
         def run(*args: object, **kwargs: object) -> object:
@@ -171,41 +170,41 @@ class Convolutions:
         return run
 
     def _choice(self, name: str, layer: nn.Conv2d, inputs: Sequence[Tensor]) -> LayerChoice | None:
-        """Return the announced call that this is."""
+        """Return the next choice of this layer and shape; None if there is none."""
         if len(inputs) != 1 or mapped(inputs[0]):
             return None
         shape = ConvShape.of(layer, inputs[0])
-        left = (c for i, c in enumerate(self._choices) if c.layer == name and i not in self._found)
-        return next((choice for choice in left if choice.shape == shape), None)
+        left = (c for i, c in enumerate(self._choices) if i not in self._verdicts)
+        return next((c for c in left if c.layer == name and c.shape == shape), None)
 
     def _compare(self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: object) -> None:
         casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
         how = self.arithmetic(choice, x.device.type, casts=casts)
-        number = next(i for i, one in enumerate(self._choices) if one is choice)
+        number = next(i for i, other in enumerate(self._choices) if other is choice)
         self._inside, wrapper = True, layer.__dict__.pop("forward")
         if self._own[layer] is not None:
             layer.__dict__["forward"] = self._own[layer]
         try:
             with torch.autocast(x.device.type, enabled=False):
-                verdict = replace(self._verdict(layer, x, output, how), of=choice.layer)
-        except Exception as error:  # noqa: BLE001 - a layer's own code may raise anything
+                verdict = replace(self._verdict(layer, x, output, how), subject=choice.layer)
+        except Exception as error:  # noqa: BLE001 - a layer's code may raise anything
             verdict = _not_compared(choice.layer, error)
         finally:
             self._inside, layer.__dict__["forward"] = False, wrapper
-        self._found[number] = verdict
+        self._verdicts[number] = verdict
 
     def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Exactness:
-        found = [*autograd_graph.tensors_in(output)]
-        if is_plain(layer) and len(found) == 1:
-            return rounding.of_call(layer, x, found[0], how, whole=self._whole)
+        outputs = [*autograd_graph.tensors_in(output)]
+        if is_plain(layer) and len(outputs) == 1:
+            return rounding.of_call(layer, x, outputs[0], how, whole=self._whole)
         wanted = _in_float64(layer, rounding.exact(x))
-        return rounding.of_own_code(found, [*autograd_graph.tensors_in(wanted)], how)
+        return rounding.of_own_code(outputs, [*autograd_graph.tensors_in(wanted)], how)
 
 
-def told_random(
+def explain_random(
     run: Callable[[], object], outputs: Sequence[Exactness], limit: float
 ) -> list[Exactness]:
-    """Say it of wrong outputs if two passes differ as well: the network draws random numbers."""
+    """Add the reason to wrong outputs if two passes differ, too: the network is random."""
     first, second = ([t.clone() for t in autograd_graph.tensors_in(run())] for _ in range(2))
     if not any(map(rounding.is_wrong, rounding.of_outputs(first, second, limit))):
         return [*outputs]
@@ -214,7 +213,7 @@ def told_random(
 
 
 def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
-    """Run a module's own code on a copy of its tensors in float64, where the inputs are."""
+    """Run a module's code with its tensors in float64, on the inputs' device."""
     device = inputs[0].device
 
     def change(held: Tensor) -> Tensor:
@@ -224,14 +223,14 @@ def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
     with parts.eagerly():
         with suppress(RuntimeError), tensors.copied(module, change) as exact:
             return exact(*inputs)
-        with tensors.replaced(module, change):  # its code may know the network itself alone
+        with tensors.replaced(module, change):  # its code may refer to this very network
             return module(*inputs)
 
 
 def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
-    """Run a network in float64; weights are converted while their layer runs, as they take memory.
+    """Run a network in float64; convert weights only while their layer runs, to save memory.
 
-    Where a layer's are used without a call of it, types do not fit: then all at once.
+    If weights are used without a call of their layer, types do not fit: then convert all at once.
     """
     linear = [part for part in network.modules() if type(part) is nn.Linear]
     others = [part for part in network.modules() if type(part) is not nn.Linear and _has_own(part)]
@@ -243,24 +242,24 @@ def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
 
 
 def _by_rows(forward: Callable[..., object]) -> Callable[[Tensor], Tensor]:
-    """Return what a linear layer computes, in float64, a few rows of its weights at a time.
+    """Return a linear layer's `forward` in float64 that converts a few rows of weights at a time.
 
-    They are most of the weights of some networks: new memory for all of them takes longer than to
-    multiply.
+    Linear layers have most of the weights of some networks, and new memory for all of them takes
+    longer than the product.
     """
     layer: nn.Linear = forward.__self__  # type: ignore[attr-defined]
 
     def run(x: Tensor) -> Tensor:
         rows = max(1, _BLOCK // layer.in_features)
         blocks = [F.linear(x, rounding.exact(w.to(x.device))) for w in layer.weight.split(rows)]
-        found = torch.cat(blocks, -1)
-        return found if layer.bias is None else found + layer.bias.to(x.device)
+        product = torch.cat(blocks, -1)
+        return product if layer.bias is None else product + layer.bias.to(x.device)
 
     return run
 
 
 def _doubled(device: torch.device, forward: Callable[..., object]) -> Callable[..., object]:
-    """Return a module's code with its own parameters and buffers in float64 while it runs."""
+    """Return a module's `forward` with its parameters and buffers in float64 while it runs."""
     module: nn.Module = forward.__self__  # type: ignore[attr-defined]
     held = (module._parameters, module._buffers)  # noqa: SLF001 - setattr wants Parameters
 

@@ -1,8 +1,7 @@
-"""Counts the operations of a pass as they come to torch's dispatcher, and notes the convolutions.
+"""Counts the operations of a pass at torch's dispatcher, and records its convolutions.
 
-Matrix products and convolutions count, by torch's own formulas. A convolution is whatever has
-"conv" in the name of its operator, also of a quantized, fused or custom one. How much work it is
-may be unknown.
+Matrix products and convolutions count, by torch's formulas. A convolution is any operator with
+"conv" in its name, also a quantized, fused or custom one. Its work may be unknown.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _LIKE_INPUT: Final = frozenset(
 _TRAINING: Final = 5  # of the arguments of a batch norm
 _PLAIN: Final = ("aten::convolution", "aten::_convolution")
 _TRANSPOSED: Final = 6  # of their arguments
-_CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # no conversion, nothing convex
+_CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # not "convert" or "convex"
 _PREPARES: Final = re.compile(r"pack|reorder|backward")
-# Whose operators take an input and filters, and do nothing beside; `conv_tbc` has other dimensions.
+# Libraries whose operators take an input and filters alone; `conv_tbc` has other dimensions.
 _KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv_tbc)")
 
 
@@ -41,33 +40,32 @@ _KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv
 class Convolution:
     """One run of an operator such as `conv2d` or `conv_transpose1d`, in the innermost module.
 
-    `part` says in what kind of part of the network that is, if it is one that nobody enters. How
-    many operations it has may be unknown; then `flops` is 0.
+    `part` is the kind of the closed part of the network around it, if any. If its work is unknown,
+    `flops` is 0 and `counted` False.
     """
 
     layer: str
     operator: str
     flops: int
     part: str | None = None
-    known: bool = True
+    counted: bool = True
 
     @classmethod
     def unknown(cls, layer: str, operator: str, part: str | None) -> Convolution:
-        """Return one of which it is not known how much work it is."""
-        return cls(layer, operator, 0, part, known=False)
+        """Return a convolution of unknown work."""
+        return cls(layer, operator, 0, part, counted=False)
 
 
 class Operations(TorchDispatchMode):
-    """Counts while it is on; on the meta device it answers for operators that need no counting.
+    """Counts while it is on; on the meta device it replaces operators that need no counting.
 
-    torch derives from what these compute that their output is as their input, which takes it
-    milliseconds for each call.
+    Their output has the shape of their input, which torch takes milliseconds per call to derive.
     """
 
     supports_higher_order_operators = True
 
     def __init__(self, place: Callable[[], tuple[str, str | None]], *, on_meta: bool) -> None:
-        """Take what returns the innermost module's name, and what kind of part that is."""
+        """Take a function that returns the innermost module's name and the kind of its part."""
         super().__init__()
         self.flops, self.convolutions = 0, list[Convolution]()
         self._place, self._on_meta = place, on_meta
@@ -80,8 +78,8 @@ class Operations(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Answer, or pass the call on and count it."""
-        output = self._known(func, args) if self._on_meta else None
+        """Replace the call, or pass it on and count it."""
+        output = self._replacement(func, args) if self._on_meta else None
         if output is not None:
             return output
         output = func(*args, **(kwargs or {}))
@@ -92,8 +90,8 @@ class Operations(TorchDispatchMode):
             self.flops += formula(*args, **(kwargs or {}), out_val=output)
         return output
 
-    def _known(self, func: object, args: tuple[Any, ...]) -> object:
-        """Return what an operator that counts nothing returns on the meta device, or None."""
+    def _replacement(self, func: object, args: tuple[Any, ...]) -> object:
+        """Return the output of an operator without operations on the meta device, else None."""
         if func in _IN_PLACE:
             return args[0]
         if func in _LIKE_INPUT:
@@ -103,10 +101,10 @@ class Operations(TorchDispatchMode):
         return None
 
     def _convolved(self, name: str, args: list[Any], output: Any) -> None:  # noqa: ANN401
-        """Note a convolution: 2 operations for each filter's weight and place of the output."""
+        """Record a convolution: 2 operations for each filter's weight and pixel of the output."""
         results = output if isinstance(output, tuple | list) else [output]
         out, x = next(filter(_is_tensor, results), None), next(filter(_is_tensor, args), None)
-        if out is None or x is None:  # it prepares filters
+        if out is None or x is None:  # an operator that prepares filters
             return
         plain = name in _PLAIN
         filters = _filters(args) if _KNOWN.match(name) else None
@@ -138,7 +136,7 @@ def _is_tensor(value: object) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _kind(func: Any) -> tuple[Any, str]:  # noqa: ANN401 - an operator
-    """Return how an operator's operations are counted, or None; and its name if it convolves."""
+    """Return the formula for an operator's operations, or None; and its name if it convolves."""
     name = getattr(getattr(func, "_schema", func), "name", "")
     own = name.partition("::")[2]
     if name in _PLAIN or (_CONVOLVES.search(own) and not _PREPARES.search(own)):

@@ -41,12 +41,12 @@ NVTX: Final = "nvtx"
 RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
 _SHOWN: Final = 60
 
-# later torches warn that a cycle's events go, unless told; earlier ones do not know the word
+# later versions of torch warn without this argument; earlier ones lack it
 _KEEPING: Final = (
     {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
 )
 
-# heading, attribute of torch's FunctionEventAvg, of which version by version the first that exists
+# heading, attributes of torch's FunctionEventAvg: the first that exists in this version counts
 _COLUMNS: Final = (
     ("operator", ("key",)),
     ("calls", ("count",)),
@@ -62,7 +62,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class ProfiledStep:
-    """What is profiled: one pass or step, what waits for the device, and how it is warmed up."""
+    """The pass or step to profile, a function that waits for the device, and warm-up passes."""
 
     run: Callable[[], object]
     wait: Callable[[], object]
@@ -72,7 +72,7 @@ class ProfiledStep:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a point's artifacts go, and how large one may be."""
+    """The folder for a point's artifacts, and the largest size of one."""
 
     folder: Path
     point_id: str
@@ -110,7 +110,7 @@ def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[
 
 
 def _torch(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:
-    """Profile a few passes, the first of which is thrown away: a session's start loses kernels."""
+    """Profile some passes; drop the first one, since the start of a session loses kernels."""
     count = settings["profile_passes"]
     activities = [ProfilerActivity.CPU]
     if step.device_type == "cuda":
@@ -156,7 +156,7 @@ def _first(event: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
 
 
 def _keep_trace(trace: Path, place: Place) -> list[str]:
-    """Put the trace into a TensorBoard folder as well; remove it where it is too large."""
+    """Link the trace into a TensorBoard folder, too; remove it if it is too large."""
     size = trace.stat().st_size
     if size > place.most_bytes:
         trace.unlink()

@@ -1,4 +1,4 @@
-"""What rounding explains: bounds on the error of a convolution call and of a network's outputs.
+"""Bounds by rounding on the error of a convolution call, and of a network's outputs.
 
 **A call.** An output value y is a sum of K products of filter weights w and inputs x. Its error is
 at most, for each value by itself::
@@ -53,27 +53,27 @@ _FFTS: Final = frozenset({"fft", "fft_tiling"})
 _WINOGRADS: Final = frozenset({"winograd", "winograd_nonfused"})
 # the largest tile that libraries for GPUs have
 _LARGE: Final = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
-_TOLD: Final = 3  # verdicts with their reasons in a row
+_SHOWN: Final = 3  # messages in a row
 _MIXED: Final = 4  # random sums of channels that stand for all of them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exactness:
-    """How one output or convolution call compares with float64.
+    """The comparison of one output or convolution call with float64.
 
-    `error` is relative; `excess` is the error over its bound, more than 1 if it is wrong; None:
-    not compared. `reason` says what is wrong, or why it was not compared.
+    `error` is relative; `excess` is the error over its bound, above 1 if it is wrong; None: not
+    compared. `reason` says what is wrong, or why it was not compared.
     """
 
-    of: str
+    subject: str
     error: float | None = None
     excess: float | None = None
     reason: str | None = None
 
     @property
-    def told(self) -> str:
-        """What is wrong with it, in a few words."""
-        return f"{self.of}: {self.reason or f'error is {self.excess:.3g} times its bound'}"
+    def message(self) -> str:
+        """Its subject, and what is wrong."""
+        return f"{self.subject}: {self.reason or f'error is {self.excess:.3g} times its bound'}"
 
 
 def is_wrong(verdict: Exactness) -> bool:
@@ -87,15 +87,15 @@ def is_open(verdict: Exactness) -> bool:
 
 
 def cells(verdicts: Sequence[Exactness], outputs: Sequence[Exactness]) -> Row:
-    """Return what a row says of all comparisons, and of those of its outputs."""
+    """Return the columns on all comparisons, and on those of outputs."""
     wrong = sorted(filter(is_wrong, verdicts), key=_severity, reverse=True)
     doubts = [*wrong, *filter(is_open, verdicts)]
-    more = f"; {len(doubts) - _TOLD} more" if len(doubts) > _TOLD else ""
+    more = f"; {len(doubts) - _SHOWN} more" if len(doubts) > _SHOWN else ""
     errors = [v.error for v in outputs if v.error is not None]
     return {
         "max_rel_error": math.nan if any(map(math.isnan, errors)) else max(errors, default=None),
         "error_over_bound": max((v.excess for v in verdicts if v.excess is not None), default=None),
-        "numerics_reason": "; ".join(v.told for v in doubts[:_TOLD]) + more or None,
+        "numerics_reason": "; ".join(v.message for v in doubts[:_SHOWN]) + more or None,
     }
 
 
@@ -111,7 +111,7 @@ class Arithmetic:
 
     @classmethod
     def of(cls, choice: LayerChoice, device: str, *, tf32: bool, casts: bool) -> Arithmetic:
-        """Return that of a convolution call; `casts` says that its operands are rounded first."""
+        """Return the roundoffs of a call; `casts`: its operands are rounded to the type first."""
         shape, on_gpu = choice.shape, device != "cpu"
         stored = unit(getattr(torch, shape.dtype))
         transforms = choice.used in _FFTS | _WINOGRADS or (on_gpu and choice.used not in _PLAIN)
@@ -131,16 +131,16 @@ def unit(dtype: torch.dtype) -> float:
 
 
 def _growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
-    """Return g; where a GPU's library chooses, of the worst that can do the shape."""
-    found, unit_steps = [1.0], {*shape.stride, *shape.dilation} == {1}
+    """Return g; if a GPU's library chooses, that of the worst algorithm for the shape."""
+    growths, unit_steps = [1.0], {*shape.stride, *shape.dilation} == {1}
     anything = on_gpu and unit_steps and used not in _PLAIN | _FFTS | _WINOGRADS
     if anything or used in _FFTS:
-        found.append(math.log2(4 * shape.in_h * shape.in_w))
+        growths.append(math.log2(4 * shape.in_h * shape.in_w))
     if (anything or used in _WINOGRADS) and shape.kernel_h in {3, 5}:
         taps = shape.kernel_h
         small, large = (winograd.OUTPUTS, winograd.POINTS[taps]), (len(_LARGE) + 2 - taps, _LARGE)
-        found.append(_of_transforms(*(large if on_gpu else small), taps))
-    return max(found)
+        growths.append(_of_transforms(*(large if on_gpu else small), taps))
+    return max(growths)
 
 
 @lru_cache
@@ -155,10 +155,10 @@ def _square(row: Iterable[Fraction]) -> Fraction:
     return sum((value * value for value in row), Fraction(0))
 
 
-def of_call(  # noqa: PLR0913 - a call, how exact it is, and how to look
+def of_call(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     layer: nn.Conv2d,
     x: Tensor,
-    found: Tensor,
+    output: Tensor,
     how: Arithmetic,
     *,
     whole: bool,
@@ -166,24 +166,24 @@ def of_call(  # noqa: PLR0913 - a call, how exact it is, and how to look
 ) -> Exactness:
     """Compare a plain convolution's output with float64, each value with its own bound.
 
-    Unless `whole`, random sums of output channels stand for all of them, which costs less: sums of
-    the filters with the same signs must give them (Freivalds' way to check a product). What exceeds
-    its bound is looked at once more, each value, with the `largest` of its partial sums for y: ones
-    of filters that are sorted are larger than the whole.
+    Unless `whole`, random sums of output channels stand for all of them, which costs less: the sums
+    of filters with the same signs must give them (Freivalds' check of a product). If a bound is
+    exceeded, each value is compared again, with the `largest` of its partial sums for y, since
+    partial sums of sorted filters are larger than the whole sum.
     """
     if x.dim() == 3:
-        x, found = x[None], found[None]
+        x, output = x[None], output[None]
     weight, bias = exact(layer.weight), None if layer.bias is None else exact(layer.bias)
-    groups, (n, _, *pixels) = layer.groups, found.shape
+    groups, (n, _, *pixels) = layer.groups, output.shape
     each = weight.view(groups, -1, weight[0].numel())
     constant = torch.zeros_like(each[..., 0]) if bias is None else bias.view(groups, -1)
-    y = exact(found).view(n, groups, -1, math.prod(pixels))
+    y = exact(output).view(n, groups, -1, math.prod(pixels))
     size, filters, offset = y.abs(), each.norm(dim=2), constant.abs()
     if largest is not None:
         size = torch.maximum(size, largest.view(size.shape))
     rounded = 2 * how.stored
     if not whole and each.shape[1] > _MIXED:
-        rounded *= 2  # no longer a limit, but standard deviations of a sum
+        rounded *= 2  # standard deviations of a sum, no longer a strict limit
         signs = _signs(each.shape[1], weight.device)
         each, y = signs.to(each) @ each, signs.to(y) @ y
         constant = constant @ signs.t().to(constant)
@@ -197,14 +197,14 @@ def of_call(  # noqa: PLR0913 - a call, how exact it is, and how to look
     bound = (rounded + _SIGMAS * how.sums * math.sqrt(terms)) * size
     bound += (rounded + _SIGMAS * how.sums) * offset[..., None]
     bound += _SIGMAS * (how.sums * how.growth + how.operands) * filters[..., None] * norms
-    verdict = compared("", y, wanted.view(y.shape), bound + _smallest(found, terms))
+    verdict = compared("", y, wanted.view(y.shape), bound + _smallest(output, terms))
     if largest is not None or not is_wrong(verdict):
         return verdict
-    return of_call(layer, x, found, how, whole=True, largest=_partial_sums(layer, x))
+    return of_call(layer, x, output, how, whole=True, largest=_partial_sums(layer, x))
 
 
 def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """Return the largest magnitude of the sums of the first products, for each output value."""
+    """Return the largest magnitude of partial sums of products, for each output value."""
     x, largest = exact(x), torch.zeros(())
     for eighths in range(1, 8):
         first = exact(layer.weight).flatten(1).clone()
@@ -214,10 +214,10 @@ def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return largest
 
 
-def of_own_code(found: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Exactness:
-    """Compare what a layer computes by code of its own, in a sum of which no term is known."""
+def of_own_code(outputs: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Exactness:
+    """Compare the outputs of a layer with code of its own, whose terms are unknown."""
     limit = 2 * how.stored + how.operands + 64 * max(8.0, how.growth) * how.sums
-    return max(of_outputs(found, wanted, limit), key=_severity)
+    return max(of_outputs(outputs, wanted, limit), key=_severity)
 
 
 def _severity(verdict: Exactness) -> float:
@@ -242,14 +242,14 @@ def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
     return (norms.amax((2, 3), keepdim=True).expand_as(norms) if spreads else norms).double()
 
 
-def _smallest(found: Tensor, terms: int) -> float:
-    """Return what is lost near zero: a step of the stored type, and products that underflow."""
-    stored, sums = torch.finfo(found.dtype), torch.finfo(torch.float32)
+def _smallest(output: Tensor, terms: int) -> float:
+    """Return the error near zero: a step of the stored type, and products that underflow."""
+    stored, sums = torch.finfo(output.dtype), torch.finfo(torch.float32)
     return stored.tiny * stored.eps + 2 * terms * min(sums.tiny, stored.tiny)
 
 
 def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf32: bool) -> float:
-    """Return the relative error that the layers of a network may leave in an output."""
+    """Return the relative error that rounding in a network's layers allows in an output."""
     stored = max([unit(getattr(torch, dtype)), *(call.stored for call in calls)])
     sums = min(stored, unit(torch.float32))
     growth = max((call.growth for call in calls), default=1.0)
@@ -262,58 +262,58 @@ def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf3
 
 
 def of_outputs(
-    found: Sequence[Tensor], wanted: Sequence[Tensor], limit: float, name: str = "output"
+    outputs: Sequence[Tensor], wanted: Sequence[Tensor], limit: float, name: str = "output"
 ) -> list[Exactness]:
-    """Compare each tensor that a network returned with the one in float64."""
-    if len(found) != len(wanted):
-        said = f"{len(found)} tensors, float64 has {len(wanted)}"
-        return [Exactness(of=name, error=math.inf, excess=math.inf, reason=said)]
+    """Compare each tensor that a network returned with its float64 reference."""
+    if len(outputs) != len(wanted):
+        reason = f"{len(outputs)} tensors, float64 has {len(wanted)}"
+        return [Exactness(subject=name, error=math.inf, excess=math.inf, reason=reason)]
     names = (
         [name]
-        if len(found) == 1
-        else [f"{name} {i + 1} of {len(found)}" for i in range(len(found))]
+        if len(outputs) == 1
+        else [f"{name} {i + 1} of {len(outputs)}" for i in range(len(outputs))]
     )
-    verdicts = [_of_output(*each, limit) for each in zip(names, found, wanted, strict=True)]
+    verdicts = [_of_output(*each, limit) for each in zip(names, outputs, wanted, strict=True)]
     if any(verdict.excess is None or verdict.error is not None for verdict in verdicts):
         return verdicts
-    said = "every value is zero" if found else "there is no tensor in it"
-    return [Exactness(of=name, reason=said)]
+    reason = "every value is zero" if outputs else "there is no tensor in it"
+    return [Exactness(subject=name, reason=reason)]
 
 
-def _of_output(name: str, found: Tensor, wanted: Tensor, limit: float) -> Exactness:
-    if found.shape != wanted.shape:
-        said = f"is {_size(found)}, in float64 {_size(wanted)}"
-        return Exactness(of=name, error=math.inf, excess=math.inf, reason=said)
-    a, b = exact(found.to(wanted.device)), exact(wanted)
+def _of_output(name: str, output: Tensor, wanted: Tensor, limit: float) -> Exactness:
+    if output.shape != wanted.shape:
+        reason = f"is {_size(output)}, in float64 {_size(wanted)}"
+        return Exactness(subject=name, error=math.inf, excess=math.inf, reason=reason)
+    a, b = exact(output.to(wanted.device)), exact(wanted)
     if not (b.is_floating_point() or b.is_complex()) and a.numel():
         return _of_whole_numbers(name, a, b, limit)
     largest = b.abs().nan_to_num(0, 0).amax().item() if b.numel() else 0.0
     return compared(name, a, b, limit * largest)
 
 
-def _of_whole_numbers(name: str, found: Tensor, wanted: Tensor, limit: float) -> Exactness:
-    """Compare indices, counts or truths: those near a tie may differ, or all by a little."""
-    a, b = found.double(), wanted.double()
+def _of_whole_numbers(name: str, output: Tensor, wanted: Tensor, limit: float) -> Exactness:
+    """Compare indices, counts or booleans: a few may differ at ties, or all by a little."""
+    a, b = output.double(), wanted.double()
     share, largest = (a != b).double().mean().item(), b.abs().amax().item()
     deviation = (a - b).abs().amax().item()
     error = min(share, deviation / largest if largest else math.inf)
-    return Exactness(of=name, error=error, excess=error / limit)
+    return Exactness(subject=name, error=error, excess=error / limit)
 
 
-def compared(name: str, found: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
-    """Compare values with their bounds; equal infinities agree. Zeros have no relative error."""
-    finite, same = torch.isfinite(wanted), found == wanted
-    deviation = torch.where(same | ~finite, 0, (found - wanted).abs())
+def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
+    """Compare values by their bounds; equal infinities agree, zeros have no relative error."""
+    finite, same = torch.isfinite(wanted), output == wanted
+    deviation = torch.where(same | ~finite, 0, (output - wanted).abs())
     worst = deviation.amax().item() if deviation.numel() else 0.0
     largest = wanted.abs().where(finite, 0).amax().item() if wanted.numel() else 0.0
     over = torch.where(deviation == 0, 0, deviation / bound)
     excess = over.nan_to_num(math.inf, math.inf).amax().item() if over.numel() else 0.0
     error = worst / largest if largest else (math.inf if worst else None)
     if excess > 1:
-        return Exactness(of=name, error=error, excess=excess)
+        return Exactness(subject=name, error=error, excess=excess)
     if not (finite | same).all():
-        return Exactness(of=name, reason="float64 itself is not finite")
-    return Exactness(of=name, error=error, excess=excess)
+        return Exactness(subject=name, reason="float64 itself is not finite")
+    return Exactness(subject=name, error=error, excess=excess)
 
 
 def _size(tensor: Tensor) -> str:

@@ -1,6 +1,6 @@
-"""The shape pass: which layers a network calls, in order, on what shapes, and with how much work.
+"""The shape pass: records the layer calls of a network in order, with their shapes and work.
 
-It is separate from every timed pass and runs on the meta device, without arithmetic and memory. A
+It is separate from all timed passes and runs on the meta device, without arithmetic and memory. A
 network that cannot run there (it reads values, or keeps tensors that are no parameters) runs on its
 real device.
 
@@ -35,7 +35,7 @@ from hpcsweep.measure.operations import Convolution, Operations
 
 Sizes = tuple[tuple[int, ...], ...]
 
-# How torch and torchvision say that an image is too small, or not of the one size that fits.
+# Messages of torch and torchvision about images that are too small, or of a wrong size.
 _SIZE_COMPLAINTS: Final = (
     "can't be greater than actual input size",
     "Output size is too small",
@@ -46,7 +46,7 @@ _SIZE_COMPLAINTS: Final = (
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One layer call of a pass; sizes are of the tensors in and out, `key` names equal work.
+    """One layer call of a pass, with the sizes of its tensors; calls of equal work share a `key`.
 
     `conv` is the shape of a call of an `nn.Conv2d`; `convolutions` are all that ran inside a call.
     """
@@ -64,16 +64,16 @@ class LayerCall:
 
     @property
     def convolution_flops(self) -> int:
-        """The operations of the convolutions inside."""
-        return sum(one.flops for one in self.convolutions)
+        """Operations of the convolutions inside."""
+        return sum(conv.flops for conv in self.convolutions)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the shape pass found: calls in order, and floating-point operations of all.
+    """The layer calls of a pass in order, and the floating-point operations of the whole pass.
 
-    `outside` are the convolutions that are no part of a call that has a `conv`. `late`: the network
-    made layers in its first pass, which may be for one size of images only.
+    `outside` are the convolutions that are not inside a call with a `conv`. `late`: the network
+    made layers in its first pass, which may fit one size of images only.
     """
 
     calls: tuple[LayerCall, ...]
@@ -83,24 +83,24 @@ class Shapes:
 
     @property
     def bytes_min(self) -> int:
-        """Inputs, weights and outputs of every layer, each once."""
+        """Bytes of inputs, weights and outputs of every layer, each once."""
         return sum(call.bytes_min for call in self.calls)
 
     @property
     def convolutions(self) -> list[tuple[str, ConvShape]]:
-        """Layer and shape of the 2-D convolution calls, in order."""
+        """Layers and shapes of the calls of `nn.Conv2d`, in order."""
         return [(call.layer, call.conv) for call in self.calls if call.conv is not None]
 
     @property
     def convolution_calls(self) -> list[LayerCall]:
-        """Those calls."""
+        """The calls of `nn.Conv2d`, in order."""
         return [call for call in self.calls if call.conv is not None]
 
     @property
     def convolution_flops(self) -> int:
-        """The operations of all convolutions of the pass, whoever calls them."""
+        """Operations of all convolutions of the pass, whatever calls them."""
         inside = sum(call.convolution_flops for call in self.convolution_calls)
-        return inside + sum(one.flops for one in self.outside)
+        return inside + sum(conv.flops for conv in self.outside)
 
 
 @dataclass
@@ -118,7 +118,7 @@ class _Frame:
 
 
 class _Recorder:
-    """Notes the layer calls of a pass, with what is counted in each."""
+    """Records the layer calls of a pass, with the operations of each."""
 
     def __init__(self, device: torch.device, layout: str, *, on_meta: bool) -> None:
         self.device, self.layout = device, layout
@@ -133,7 +133,7 @@ class _Recorder:
     def noting(
         self, name: str, module: nn.Module, part: str | None, forward: parts.Forward
     ) -> parts.Forward:
-        """Return a module's code that notes its calls."""
+        """Return a module's `forward` that records its calls."""
 
         def noted(*args: object, **kwargs: object) -> object:
             self.enter(_Frame(name, part, list(tensors_in([args, kwargs]))))
@@ -167,13 +167,13 @@ class _Recorder:
         self.calls.append(_call(frame, module, outputs, flops, self))
 
     def _note_unseen(self, script: object) -> None:
-        """Note the convolutions of a script's graph that call a library without the dispatcher."""
+        """Record convolutions in a script's graph that call a library without the dispatcher."""
         for operator in re.findall(r"\bprim::\w*conv\w*", str(script)):
             noted = Convolution.unknown(self.stack[-1].name, operator, self.stack[-1].part)
             self.counter.convolutions.append(noted)
 
     def _is_one_layer(self, frame: _Frame, inside: list[LayerCall], flops: int) -> bool:
-        """Say whether a block that called others computes itself, and holds no convolution."""
+        """Say whether a block that called others computes itself, and has no convolution inside."""
         computes = flops > frame.flops_of_children
         return computes and bool(self.stack) and all(call.conv is None for call in inside)
 
@@ -183,29 +183,29 @@ class _Elsewhere(RuntimeError):
 
 
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
-    """Return the calls of one pass over an image batch; layers that the first pass makes are made.
+    """Return the calls of one pass over a batch of images; make layers that the first pass makes.
 
     Raises:
         CannotMeasure: the network does not take images of this size.
     """
-    with torch.inference_mode(mode=False), torch.no_grad():  # what is made then may be trained
+    with torch.inference_mode(mode=False), torch.no_grad():  # layers made now may be trained
         if not tensors.is_lazy(model):
-            with suppress(Exception):  # what fails for real, too, is told there
-                found = _on_meta(model, image)
-                if found is not None:
-                    return found
+            with suppress(Exception):  # the real pass raises again what is not the meta device's
+                shapes = _on_meta(model, image)
+                if shapes is not None:
+                    return shapes
         try:
             return _for_real(model, image)
         except (RuntimeError, AssertionError, ValueError) as error:
             if any(text in str(error) for text in _SIZE_COMPLAINTS):
                 size = "x".join(str(n) for n in image.shape[-2:])
-                said = first_line(error)
-                raise CannotMeasure(f"the network does not take {size} images: {said}") from error
+                reason = first_line(error)
+                raise CannotMeasure(f"the network does not take {size} images: {reason}") from error
             raise
 
 
 def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
-    """Look at a pass of a copy; None if that made layers, which the network does not have."""
+    """Record a pass of a copy; None if that made layers, which the network does not have."""
 
     def refusing(_forward: parts.Forward) -> parts.Forward:
         def refuse(*_: object, **__: object) -> None:
@@ -219,21 +219,21 @@ def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
         before = tensors.structure(copy)
         layers = [(name, copy.get_submodule(name), part) for name, _, part in entered]
         with parts.wrapped_forwards(list(model.modules()), refusing):
-            found = _record(copy, layers, like(image), image)
-        return found if tensors.structure(copy) == before else None
+            shapes = _record(copy, layers, like(image), image)
+        return shapes if tensors.structure(copy) == before else None
 
 
 def _for_real(model: nn.Module, image: Tensor) -> Shapes:
-    """Look at a real pass, or at the next if that one made layers; they get the network's type."""
+    """Record a real pass, or the next one if the first makes layers, which get type and layout."""
     before = tensors.structure(model)
     try:
-        found = _record(model, _entered(model), image, image)
+        shapes = _record(model, _entered(model), image, image)
     except RuntimeError:
         if tensors.structure(model) == before:
             raise
         model.to(image.device, image.dtype)
     if tensors.structure(model) == before:
-        return found
+        return shapes
     if layout_of(image) == NHWC:
         model.to(memory_format=torch.channels_last)
     return replace(_record(model, _entered(model), image, image), late=True)
@@ -249,23 +249,23 @@ def _record(
     image: Tensor,
     real: Tensor,
 ) -> Shapes:
-    # convolutions on the meta device forget the layout, which everywhere else they pass on
+    # on the meta device convolutions do not pass on the layout
     layout = layout_of(real, *([] if tensors.is_lazy(model) else model.parameters()))
     recorder = _Recorder(real.device, layout, on_meta=image.is_meta)
     noting = parts.wrapped_layers(layers, recorder.noting)
-    # one operator for all of attention counts nothing
+    # fused attention is an operator without a formula
     with noting, _unfused_attention(), parts.eagerly(), recorder.counter:
         model(image)
-    # a module that is a layer in one call only can have no timer, which would also see the others
+    # a module that is a layer in some calls only cannot be timed: its timer would see all calls
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
-    inside = {id(one) for call in calls if call.conv for one in call.convolutions}
-    outside = tuple(one for one in recorder.counter.convolutions if id(one) not in inside)
+    inside = {id(conv) for call in calls if call.conv for conv in call.convolutions}
+    outside = tuple(conv for conv in recorder.counter.convolutions if id(conv) not in inside)
     return Shapes(calls, recorder.counter.flops, outside)
 
 
 @contextmanager
 def _unfused_attention() -> Iterator[None]:
-    """Run attention as operators that count; real devices have one for all, which does not."""
+    """Run attention as single operators, which count; the fused one does not."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(value=False)
     try:
@@ -275,7 +275,7 @@ def _unfused_attention() -> Iterator[None]:
 
 
 def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Module]:
-    """Return the modules that the calls belong to, each once."""
+    """Return the distinct modules of the calls."""
     wanted = {call.layer for call in calls}
     return [module for name, module in parts.walk(model) if name in wanted]
 
@@ -295,7 +295,7 @@ def _call(
 ) -> LayerCall:
     conv = None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):
-        # the pass's own device decides on autocast
+        # autocast depends on the real device, not on the meta device
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
     inputs, results = _sizes(frame.inputs), _sizes(outputs)
     parameters = list(module.parameters())

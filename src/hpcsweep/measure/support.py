@@ -31,37 +31,37 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         return cudnn_graph.properties_here(cudnn_graph.load(), question["here"])
     search_path.use(question["search_path"])
     cases = [_convolutions(question["workload"], axes) for axes in question["cases"]]
-    found: dict[str, Any] = {"cases": cases, "cudnn": None, "engines": {}}
+    reply: dict[str, Any] = {"cases": cases, "cudnn": None, "engines": {}}
     wanted = {**question["convolutions"]}
-    wanted |= {one["key"]: one["shape"] for case in cases for one in case.get("calls", ())}
+    wanted |= {call["key"]: call["shape"] for case in cases for call in case.get("calls", ())}
     try:
         library = cudnn_graph.load()
         for gpu, properties in question["devices"].items():
-            graphs, known = cudnn_graph.Graphs.of(library, properties), question["known"][gpu]
-            found["engines"][gpu] = {
+            graphs, answered = cudnn_graph.Graphs.of(library, properties), question["known"][gpu]
+            reply["engines"][gpu] = {
                 key: graphs.ask(ConvShape(**shape))
                 for key, shape in wanted.items()
-                if key not in known
+                if key not in answered
             }
     except LibraryUnusable as error:
-        return {**found, "lacking": str(error)}
-    return {**found, "cudnn": library.version}
+        return {**reply, "lacking": str(error)}
+    return {**reply, "cudnn": library.version}
 
 
 def _convolutions(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the convolution calls of a case, or why nobody can tell."""
+    """Return the convolution calls of a case, or why they are unknown."""
     try:
-        found = inputs.shapes(workload, json.dumps(axes))
+        shapes = inputs.shapes(workload, json.dumps(axes))
     except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
         return {"unchecked": words(error)}
     calls = [
         {"layer": layer, "key": shape.unique_key, "flops": shape.flops, "shape": asdict(shape)}
-        for layer, shape in found.convolutions
+        for layer, shape in shapes.convolutions
     ]
     return {"calls": calls}
 
 
 if __name__ == "__main__":
     with redirect_stdout(sys.stderr):  # where a factory may print
-        _found = answer(json.load(sys.stdin))
-    json.dump(_found, sys.stdout)
+        _answer = answer(json.load(sys.stdin))
+    json.dump(_answer, sys.stdout)

@@ -1,8 +1,8 @@
-"""The tensors of a network: copies of it on others, and proof that it has its own again.
+"""Copies networks with other tensors, and checks that a network still has its own.
 
 A pass on other tensors (on the meta device, in float64) runs on a copy of the network. So nothing
-has to be put back, whatever is shared, tied or kept in a list, and what the network remembers of
-such a pass is the copy's.
+has to be restored, whatever is shared, tied or kept in a list, and state that such a pass changes
+is the copy's.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STANDARD: Final = frozenset(vars(nn.Module()))  # attributes of every module
 
 
 class TensorsChanged(RuntimeError):
-    """A network no longer has the tensors that it is to be measured with."""
+    """A network lost the tensors that it has to be measured with."""
 
 
 class Held:
-    """The tensors of a network before it is looked at and timed."""
+    """The tensors of a network before its passes."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._before = model, dict(_places(model))
@@ -36,7 +36,7 @@ class Held:
 
     @contextmanager
     def settling(self) -> Iterator[None]:
-        """Allow the network to replace or convert tensors in this pass of its own."""
+        """Allow the network to replace or convert its tensors in the pass of this block."""
         before = dict(_places(self._model))
         yield
         for place, tensor in _places(self._model):
@@ -47,12 +47,11 @@ class Held:
                 self._kinds[place] = device, tensor.dtype
 
     def check(self, output: object = ()) -> None:
-        """Look at the network, and at what a pass of it returned.
+        """Check the network, and the output of a pass.
 
         Raises:
-            TensorsChanged: a parameter or buffer is not the object that it was, or not on its
-                device, or not in its type; or something has no values.
-
+            TensorsChanged: a parameter or buffer was replaced, or has another device or type; or a
+                tensor is on the meta device.
         """
         now = dict(_places(self._model))
         values = [("an output", output), *_plain(self._model), *now.items()]
@@ -60,11 +59,11 @@ class Held:
             place: "is on meta" for place, v in values if any(t.is_meta for t in tensors_in(v))
         }
         for place, tensor in self._before.items():
-            found = now.get(place)
-            if found is not tensor and place not in self._own:
+            current = now.get(place)
+            if current is not tensor and place not in self._own:
                 wrong.setdefault(place, "is not the tensor that it was")
-            elif found is not None and (found.device, found.dtype) != self._kinds[place]:
-                wrong.setdefault(place, f"is {found.dtype} on {found.device}")
+            elif current is not None and (current.device, current.dtype) != self._kinds[place]:
+                wrong.setdefault(place, f"is {current.dtype} on {current.device}")
         if wrong:
             place, how = next(iter(wrong.items()))
             raise TensorsChanged(
@@ -74,7 +73,7 @@ class Held:
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Return parameters and buffers by name, also those that are shared; each module once."""
+    """Yield parameters and buffers by name, shared ones repeatedly."""
     for name, module in model.named_modules():
         for held in (module._parameters, module._buffers):  # noqa: SLF001 - the very objects
             for own, tensor in held.items():
@@ -83,7 +82,7 @@ def _places(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _plain(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Return what modules hold beside parameters and buffers, by name."""
+    """Yield the attributes of modules beside parameters and buffers, by name."""
     for name, module in model.named_modules():
         for own, value in vars(module).items():
             if own not in _STANDARD:
@@ -91,41 +90,41 @@ def _plain(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def is_lazy(model: nn.Module) -> bool:
-    """Say whether some parameters or buffers get their size in the first pass only."""
+    """Say whether some parameters or buffers get their size only in the first pass."""
     return any(torch.nn.parameter.is_lazy(t) for _, t in _places(model))
 
 
-def have_same_places(one: nn.Module, other: nn.Module) -> bool:
+def have_same_places(model: nn.Module, other: nn.Module) -> bool:
     """Say whether parameters and buffers of two networks have the same names."""
-    return dict(_places(one)).keys() == dict(_places(other)).keys()
+    return dict(_places(model)).keys() == dict(_places(other)).keys()
 
 
 def structure(model: nn.Module) -> list[tuple[object, ...]]:
-    """Return what another layer or tensor would change."""
+    """Return a fingerprint of a network's modules and the names of their tensors."""
     return [(type(m), id(m), *m._parameters.keys(), *m._buffers.keys()) for m in model.modules()]  # noqa: SLF001
 
 
 @contextmanager
 def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
-    """Give a copy of a network with changed tensors; it has no compiled code.
+    """Give a copy of a network with changed tensors, without compiled code.
 
-    What cannot be copied, such as a lock, is shared. Functions that know the network itself may
-    write there while the block runs: that is undone.
+    Objects that cannot be copied, such as a lock, are shared. Functions may refer to the network
+    itself and write there while the block runs: that is undone.
     """
     modules, memo = _with_unregistered(model), dict[int, Any]()
     with _untouched(modules):
         for module in modules:
             _remember(module, change, memo)
-        found = _deep_copy(model, modules, memo)
-        for part in found.modules():
-            if isinstance(part, torch.jit.ScriptModule):  # nobody sees its tensors from here
-                part._apply(change)  # noqa: SLF001 - as its public `to`
-        yield found
+        other = _deep_copy(model, modules, memo)
+        for part in other.modules():
+            if isinstance(part, torch.jit.ScriptModule):  # deepcopy does not see its tensors
+                part._apply(change)  # noqa: SLF001 - its public `to` takes no function
+        yield other
 
 
 @contextmanager
 def replaced(model: nn.Module, change: Change) -> Iterator[None]:
-    """Put changed tensors into the network itself, for functions that know no other."""
+    """Put changed tensors into the network itself, for functions that refer to it."""
     modules, memo = _with_unregistered(model), dict[int, Any]()
     with _untouched(modules):
         for held in (held for module in modules for held in _dicts(module)):
@@ -137,7 +136,7 @@ def replaced(model: nn.Module, change: Change) -> Iterator[None]:
 
 @contextmanager
 def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Give modules back what they have, the very objects."""
+    """Restore the attributes of modules at the end of the block, the same objects."""
     before = [(held, dict(held)) for module in modules for held in _dicts(module)]
     own = (value for module in modules for value in _own_values(module))
     lists = [(value, list(value)) for value in own if isinstance(value, list)]
@@ -152,12 +151,12 @@ def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _deep_copy(model: nn.Module, modules: Sequence[nn.Module], memo: dict[int, Any]) -> nn.Module:
-    known = dict(memo)
+    copies = dict(memo)
     try:
         for module in modules:
             if "dynamo_ctx" in vars(module):  # what torch.compile puts around a module
-                known[id(module)] = copy.deepcopy(module._orig_mod, known)  # noqa: SLF001
-        return copy.deepcopy(model, known)
+                copies[id(module)] = copy.deepcopy(module._orig_mod, copies)  # noqa: SLF001
+        return copy.deepcopy(model, copies)
     except Exception:  # noqa: BLE001 - own classes may raise anything
         values = [value for module in modules for value in _own_values(module)]
         shared = {id(value): value for value in values if not _can_be_copied(value, memo)}
@@ -173,18 +172,20 @@ def _can_be_copied(value: object, memo: Mapping[int, Any]) -> bool:
 
 
 def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:
-    """Note for `deepcopy` what the tensors of a module become, and new ones of its empty dicts."""
+    """Fill the memo of `deepcopy` with the changed tensors of a module, and new empty dicts."""
     state = vars(module)
     for name in _STANDARD & state.keys():
         value = state[name]
         if isinstance(value, dict | set) and not value:
-            memo[id(value)] = type(value)()  # most of them; deepcopy takes longer
+            memo[id(value)] = type(value)()  # faster than deepcopy
     held = [*module._parameters.values(), *module._buffers.values(), *_own_values(module)]  # noqa: SLF001
     for tensor in tensors_in(held):
         if id(tensor) not in memo:
-            found = change(tensor)
-            is_parameter = isinstance(tensor, nn.Parameter)  # a network may give it to a new layer
-            memo[id(tensor)] = nn.Parameter(found, requires_grad=False) if is_parameter else found
+            changed = change(tensor)
+            is_parameter = isinstance(tensor, nn.Parameter)  # a pass may make a layer of it
+            if is_parameter:
+                changed = nn.Parameter(changed, requires_grad=False)
+            memo[id(tensor)] = changed
 
 
 def _own_values(module: nn.Module) -> list[Any]:
@@ -197,11 +198,11 @@ def _dicts(module: nn.Module) -> list[dict[Any, Any]]:
 
 
 def _with_unregistered(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a network, and those that it keeps in plain lists."""
-    found = {id(module): module for module in model.modules()}
-    for module in list(found.values()):
+    """Return the modules of a network, and those in its plain lists."""
+    by_id = {id(module): module for module in model.modules()}
+    for module in list(by_id.values()):
         for value in _own_values(module):
             for item in value if isinstance(value, list | tuple) else ():
                 if isinstance(item, nn.Module):
-                    found |= {id(part): part for part in item.modules()}
-    return list(found.values())
+                    by_id |= {id(part): part for part in item.modules()}
+    return list(by_id.values())

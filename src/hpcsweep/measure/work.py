@@ -1,11 +1,11 @@
-"""Columns about work: what a layer call works on, and how much of the device's peak a pass reached.
+"""Columns on work: sizes and operations of layer calls, and a pass's share of the device's peak.
 
 A multiply-add counts as two operations (`flops_convention` 2mac), and only convolutions and matrix
 products count, as in torch's FlopCounterMode: ResNet-50 at 224 has 8.178e9. Tools that count
 multiply-adds once, or add normalisation and pooling, report 4.09 to 4.13e9.
 
-`bytes_min` is what a pass moves if every layer reads its input and weights once and writes its
-output once. With caches it may be less, with most algorithms it is more.
+`bytes_min` are the bytes of a pass in which every layer reads its input and weights once and writes
+its output once. With caches a pass may move less, with most algorithms it moves more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONVENTION = "2mac"
 
 
 def call_cells(call: LayerCall) -> Row:
-    """Return the layer columns that say what a call worked on, and how much."""
+    """Return the layer columns on a call's sizes and work."""
     cells: Row = {
         "layer": call.layer or call.op,
         "op": call.op,
@@ -51,7 +51,7 @@ def call_cells(call: LayerCall) -> Row:
 
 
 def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> Row:
-    """Return channels, height and width of the first tensor, as far as it is an image."""
+    """Return channels, height and width of the first tensor, if it is an image or a vector."""
     if not shapes or len(shapes[0]) not in {2, 4}:
         return {}
     names = (f"{side}_channels", f"{side}_h", f"{side}_w")
@@ -63,7 +63,7 @@ def _short(height: int, width: int) -> str:
 
 
 def amount_cells(model: nn.Module, shapes: Shapes) -> Row:
-    """Return the columns that say how much work a forward pass is."""
+    """Return the columns on the work of a forward pass."""
     return {
         "params": sum(p.numel() for p in model.parameters()),
         "flops": shapes.flops,
@@ -82,7 +82,7 @@ def rate_cells(
     *,
     tensor_cores: bool = True,
 ) -> Row:
-    """Return the columns that say how fast a forward pass of that time works.
+    """Return the columns on the rates of a forward pass that takes `median_ms`.
 
     Without `tensor_cores`, TF32 and half types have the peak of float32, in which they multiply.
     """
@@ -101,7 +101,7 @@ def _by_fma(axes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _peak_cells(flop_rate: float, byte_rate: float, axes: Mapping[str, Any], device: Device) -> Row:
-    """Return shares of the dense peaks; nothing where the device is in no table."""
+    """Return the shares of the dense peaks; empty for a device that is in no table."""
     gpu = gpus.by_device_name(device.name, device.units)
     if gpu is None:
         return {}

@@ -1,7 +1,4 @@
-"""What the benches of torch's workloads share: the device, its telemetry, and a point's results.
-
-`Inference` and `Training` are workbenches that differ in what they run and time.
-"""
+"""The base of the benches `Inference` and `Training`: device, telemetry, and a point's rows."""
 
 from __future__ import annotations
 
@@ -39,14 +36,14 @@ from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.point import Point
 
 _REDUCED: Final = {"bf16": "bfloat16", "fp16": "float16"}  # mixed precision
-COOLING_S: Final = 2.0  # what a throttled GPU gets before it is asked again
+COOLING_S: Final = 2.0  # pause for a throttled GPU before the second try
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A point whose network has its algorithm; `load` is the node's before that.
+    """A point whose network has its algorithm.
 
-    `held` are the tensors that it is measured with.
+    `load` is the node's load before the network was built, `held` are the network's tensors.
     """
 
     point: Point
@@ -60,23 +57,22 @@ class Ready:
 
     @property
     def calls(self) -> list[LayerChoice | GradientChoice]:
-        """What all convolution calls run, forward ones first."""
+        """The choices of all convolution calls, forward ones first."""
         return [*self.choices, *self.gradients]
 
     @property
     def may_use_tensor_cores(self) -> bool:
-        """Whether the rate of tensor cores is within reach of any convolution."""
+        """Whether any convolution may use tensor cores."""
         ran = [(c.backend, c.used) for c in self.choices]
         return bool(self.shapes.outside or not ran or any(starmap(may_use_tensor_cores, ran)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What the passes after the timed ones found, and the layers' times.
+    """The times of layers, the proof, and the comparisons with float64 of a point.
 
-    `outputs` and `layers` compare the outputs and the convolution calls with float64; None: not
-    asked for.
-    `timed_s` are the seconds of all timed passes (see `Measurement`).
+    `outputs` and `layers` compare the outputs and the convolution calls; `outputs` is None if the
+    sweep wants no comparison. `timed_s` are the seconds of all timed passes (see `Measurement`).
     """
 
     table: LayerTable | IsolatedTable | None
@@ -90,7 +86,7 @@ class Workbench:
     """One device with its memory, its telemetry and its back-end of convolutions."""
 
     def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
-        """Take a kind of device: cpu, cuda or mps."""
+        """Use the current device of a type: cpu, cuda or mps."""
         self.device: Device = provenance.device(device)
         self._telemetry = telemetry or Telemetry()
         self._memory = memory.watch(self.device.torch_device)
@@ -105,17 +101,17 @@ class Workbench:
         return provenance.environment(self.device, self._telemetry)
 
     def rest(self) -> None:
-        """Set the switches that each point sets to those of a point that asks for none."""
+        """Set the switches that points set to their defaults."""
         framework.apply(catalog.axis_defaults("inference"))
 
     @contextmanager
     def translate_torch_errors(
         self, cannot: Sequence[str] = (), give_back: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
-        """Turn torch's errors into `OutOfMemory` and `CannotMeasure` where they mean that.
+        """Turn torch's errors about memory and operators into `OutOfMemory` and `CannotMeasure`.
 
-        `cannot` are further texts that mean `CannotMeasure`. `give_back` frees memory when it ran
-        out.
+        `cannot` are further messages that mean `CannotMeasure`. `give_back` frees memory after it
+        ran out.
         """
         self._control.begin()
         try:
@@ -130,23 +126,23 @@ class Workbench:
             raise
 
     def _refuse_early(self, point: Point) -> None:
-        """Raise `CannotMeasure` for what this device cannot do, before anything is built."""
+        """Raise `CannotMeasure` before anything is built, if this device cannot do the point."""
         profilers.refuse_early(point.measure["profile"], self.device.type)
         framework.refuse_early(point.axes, self.device.type)
 
     def _choose(
         self, model: nn.Module, shapes: Shapes, point: Point
     ) -> tuple[list[LayerChoice], float]:
-        """Give a network its algorithm; return what each call got, and how long that took, ms."""
+        """Assign a network its algorithm; return the choices of all calls, and the milliseconds."""
         began = time.perf_counter()
         algorithm, settings = point.axes["algorithm"], point.measure
-        # its gradients and its evidence are asked for under the same limit
+        # gradients and evidence have the same limit
         self._backend = self._backend.limited(settings["workspace_mib"] * convolutions.MIB)
         choices = convolutions.choose(model, shapes, algorithm, settings, self._backend)
         return choices, 1e3 * (time.perf_counter() - began)
 
     def _profile(self, point: Point, run: Callable[[], object]) -> Row:
-        """Run the profilers that the sweep wants on a pass or step, after all that is timed."""
+        """Run the sweep's profilers on a pass or step, after all timed passes."""
         settings = dict(point.measure)
         step = profilers.ProfiledStep(run, self._wait, self.device.type, settings["warmup"])
         return profilers.run(settings["profile"], step, point.point_id, settings)
@@ -158,9 +154,9 @@ class Workbench:
         plain: Callable[[], object] | None = None,
         timed: Sequence[object] = (),
     ) -> Proof:
-        """Profile a forward pass; layers that are no convolutions are marked for their kernels.
+        """Prove a forward pass; on a GPU, mark the other layers, so that their kernels are known.
 
-        `plain` and `timed` are as in `forward_pass.prove`.
+        For `plain` and `timed` see `forward_pass.prove`.
         """
         if not ready.point.measure["evidence"] or not ready.choices:
             return Proof.unseen(choice.layer for choice in ready.choices)
@@ -178,10 +174,10 @@ class Workbench:
         run: Callable[[], object],
         missing: str | None,
     ) -> tuple[list[Exactness] | None, list[Exactness]]:
-        """Compare the outputs and convolution calls of a pass with float64; leaves them plain.
+        """Compare the outputs and convolution calls of a pass with float64; leave plain layers.
 
-        `run` takes the point's first input, drawn anew. `missing` is told of calls that do not
-        come; None: they need not.
+        `run` takes the point's first input, drawn anew. `missing` is the reason for calls that do
+        not come; None if they need not come.
         """
         wanted, axes = ready.point.measure["numerics"], ready.point.axes
         if not wanted:
@@ -196,11 +192,11 @@ class Workbench:
         limit = rounding.output_limit(ready.shapes, how, dtype, tf32=tf32)
         outputs = reference.verdicts(ready.point, ready.model, output, limit)
         if any(map(rounding.is_wrong, outputs)):
-            outputs = numerics.told_random(run, outputs, limit)
+            outputs = numerics.explain_random(run, outputs, limit)
         return outputs, calls.verdicts(missing)
 
     def _was_throttled(self) -> bool:
-        """Say whether the GPU was throttled in the last passes; if so, let it cool down."""
+        """Say whether the GPU was throttled in the last passes; if it was, let it cool down."""
         if THROTTLED not in self._telemetry.flags():
             return False
         time.sleep(COOLING_S)
@@ -209,26 +205,26 @@ class Workbench:
     def _measured(
         self,
         ready: Ready,
-        found: Findings,
+        findings: Findings,
         cells: Row,
         samples: list[float],
         flags: tuple[Sequence[str], Sequence[str]],
     ) -> Measurement:
-        """Return a point's rows; `cells` are the workload's own, `flags` its first and its last."""
+        """Return a point's rows, given the workload's cells, and its first and last flags."""
         ready.held.check()
-        table = found.table
+        table = findings.table
         first, last = flags
         times = None
         if table and table.complete:
             times = convolutions.Times(table.convolution_means(), table.other_convolution_means())
         used, flags_of_use = convolutions.algorithm_use(
             *(ready.point.axes["algorithm"], ready.shapes, ready.choices, ready.gradients),
-            *(found.proof, times),
+            *(findings.proof, times),
         )
         watched, disturbed = self._control.row()
         flags_of_use["switched"] = not framework.is_kept(ready.point.axes)
         flags_of_use["uncovered"] = used["algorithm_uncovered"] is not None
-        raised = [*first, *self._telemetry.flags(), *self._doubts(found, flags_of_use)]
+        raised = [*first, *self._telemetry.flags(), *self._doubts(findings, flags_of_use)]
         raised += [*disturbed, *last]
         row: Row = {
             **cells,
@@ -237,36 +233,38 @@ class Workbench:
             **(table.overall_cells() if table else {}),
             **work.amount_cells(ready.model, ready.shapes),
             "algorithm_setup_ms": ready.setup_ms,
-            "algorithm_evidence": found.proof.source.value,
-            **rounding.cells([*(found.outputs or ()), *found.layers], found.outputs or ()),
+            "algorithm_evidence": findings.proof.source.value,
+            **rounding.cells([*(findings.outputs or ()), *findings.layers], findings.outputs or ()),
             "threads": torch.get_num_threads(),
             "load_avg_1min": ready.load,
             "flags": ";".join(raised),
             "valid": DOUBTFUL.isdisjoint(raised),
         }
-        about = convolutions.call_cells(ready.calls, found.proof.calls)
-        for of_call, verdict in zip(about, found.layers, strict=False):  # forward calls come first
+        about = convolutions.call_cells(ready.calls, findings.proof.calls)
+        for of_call, verdict in zip(
+            about, findings.layers, strict=False
+        ):  # forward calls come first
             of_call |= {"max_rel_error": verdict.error, "error_over_bound": verdict.excess}
-        layers = table.rows(ready.point, about, found.proof.others_ms) if table else []
-        return Measurement(row, layers, samples, found.proof, found.timed_s)
+        layers = table.rows(ready.point, about, findings.proof.others_ms) if table else []
+        return Measurement(row, layers, samples, findings.proof, findings.timed_s)
 
-    def _doubts(self, found: Findings, used: Mapping[str, bool]) -> list[str]:
-        """Return the flags about instruments, algorithms and the machine's sharing."""
-        verdicts = [*(found.outputs or ()), *found.layers]
-        overhead = found.table.overall_cells()["hook_overhead_pct"] if found.table else None
+    def _doubts(self, findings: Findings, used: Mapping[str, bool]) -> list[str]:
+        """Return the flags on timers, algorithms, exactness and a shared machine."""
+        verdicts = [*(findings.outputs or ()), *findings.layers]
+        overhead = findings.table.overall_cells()["hook_overhead_pct"] if findings.table else None
         reasons = {
-            "layer_starved": found.table is not None and found.table.starved,
+            "layer_starved": findings.table is not None and findings.table.starved,
             "hook_overhead": overhead is not None and overhead > HOOK_OVERHEAD_PCT,
             **used,
             "shared_cpu": self.device.type == "cpu" and framework.shares_cpu(),
             "inaccurate": any(map(rounding.is_wrong, verdicts)),
             "unverified": any(map(rounding.is_open, verdicts)),
-            "unchecked": found.outputs is None,
+            "unchecked": findings.outputs is None,
         }
         return [name for name, raised in reasons.items() if raised]
 
 
 def _telling_line(text: str, telling: Sequence[str]) -> str:
-    """Return the line that says what is missing; a compiler's first one may be a heading."""
+    """Return the line with one of the texts, else the first line, which may be a mere heading."""
     lines = text.splitlines()
     return next((line for line in lines if any(words in line for words in telling)), lines[0])

@@ -262,14 +262,11 @@ def _notes(finding: Verification) -> list[str]:
         notes.append(f"auto because: {'; '.join(reasons)}{f'; {rest} more' if rest > 0 else ''}")
     if finding.untimed:
         notes.append("no times: in this process torch has the plans of auto; a sweep has its own")
-    noise = [f"{whose} {flag}" for whose, row in _compared(finding) for flag in _doubts(row)]
+    compared = (("its own", finding.row), ("the default's", finding.default))
+    noise = [f"{whose} {flag}" for whose, row in compared for flag in _doubts(row)]
     if noise:
         notes.append(f"times are in doubt: {', '.join(noise)}")
     return notes
-
-
-def _compared(finding: Verification) -> tuple[tuple[str, Row], tuple[str, Row]]:
-    return ("its own", finding.row), ("the default's", finding.default)
 
 
 def _doubts(row: Row) -> list[str]:

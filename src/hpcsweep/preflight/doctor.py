@@ -126,16 +126,12 @@ def _properties(profile: Profile) -> Iterator[Finding]:
     """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
     if not profile.gpu or local_device.local_device() != profile.gpu:
         return
-    command = [sys.executable, "-m", _PROPERTIES]
-    done = subprocess.run(
-        command, input='{"here": 0}', capture_output=True, text=True, timeout=300, check=False
-    )
-    if done.returncode:
-        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    printed, error = _run_module(_PROPERTIES, '{"here": 0}')
+    if error:
         do = "`expand --support` takes those of data sheets, where they are typed"
-        yield Finding("warn", "properties", f"cuDNN does not tell the device's: {words}", do)
+        yield Finding("warn", "properties", f"cuDNN does not tell the device's: {error}", do)
         return
-    files.write_json(profile.device_file, json.loads(done.stdout))
+    files.write_json(profile.device_file, json.loads(printed))
     yield Finding("ok", "properties", f"of this device: written to {profile.device_file}")
 
 
@@ -189,21 +185,28 @@ def _torch() -> Iterator[Finding]:
     if lack := extras.lacking("measure"):
         yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
         return
-    done = subprocess.run(
-        [sys.executable, "-m", _DEEP], capture_output=True, text=True, timeout=300, check=False
-    )
-    if done.returncode:
-        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    printed, error = _run_module(_DEEP)
+    if error:
         do = "install torch and torchvision together, as PyPI pairs them"
-        yield Finding("fail", "torch import", words, do)
+        yield Finding("fail", "torch import", error, do)
         return
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen = json.loads(printed.splitlines()[-1])
     yield Finding("ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}")
     if seen["refused"]:
         do = "install a torch build that has code for this GPU (V100 needs CUDA 12.6 or older)"
         yield Finding("fail", "gpu", seen["refused"], do)
     elif seen["gpu"]:
         yield Finding("ok", "gpu", seen["gpu"])
+
+
+def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
+    """Run a module in another process; return its output, and the last line of an error."""
+    command = [sys.executable, "-m", name]
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=300, check=False
+    )
+    lines = done.stderr.strip().splitlines() or ["no message"]
+    return done.stdout, lines[-1] if done.returncode else ""
 
 
 def _profile(profile: Profile, results: Path) -> Iterator[Finding]:

@@ -42,7 +42,9 @@ class ChunkStatus:
     unseen: bool = False  # this squeue does not show its job; `why` says where to ask
 
 
-ASKED: Final = ChunkStatus(ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out")
+ANSWER_LOST: Final = ChunkStatus(
+    ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out"
+)
 DOUBTFUL: Final = ChunkStatus(
     ChunkState.UNKNOWN, "a line of the journal is damaged; submit again to find out"
 )
@@ -71,7 +73,7 @@ def of_chunk(  # noqa: PLR0913 - each source of evidence
         return _here(newest, live=runs_here)
     if chunk not in journal.task_of:
         unknown = DOUBTFUL if chunk in journal.doubtful else _UNSENT
-        return ASKED if chunk in journal.unsure else unknown
+        return ANSWER_LOST if chunk in journal.unsure else unknown
     verdict = liveness(chunk, journal, answer)
     if chunk in journal.open_chunks and verdict.live:
         return _live(verdict.job, newest) if verdict.job else _unseen(verdict, newest)

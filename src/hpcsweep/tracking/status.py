@@ -219,7 +219,7 @@ def _add(profile: ProfileStatus, submission: _Submission, answer: Answer, newer:
         elif (
             chunk.unseen
             or (missing and not chunk.state.live)
-            or chunk in {chunk_state.ASKED, chunk_state.DOUBTFUL}
+            or chunk in {chunk_state.ANSWER_LOST, chunk_state.DOUBTFUL}
         ):
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():

@@ -1,1 +1,1 @@
-"""Data sets: loaders, downloads, and a user's own factories."""
+"""Loads and downloads data sets and weights; runs the user's own factories."""

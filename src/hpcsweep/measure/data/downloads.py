@@ -1,12 +1,11 @@
-"""Data sets on disk (CIFAR-10 and -100 as published, folders of images), and trained weights.
+"""Reads data sets on disk (CIFAR-10 and -100 as published, folders of images); downloads weights.
 
-A file of CIFAR is a pickle, which could run code. Of every one only texts, numbers, lists,
-dictionaries and arrays of bytes are taken; the row of one that has not the published checksum says
-so by the flag `unverified_data`.
+CIFAR's files are pickles, which could run code. Only texts, numbers, lists, dictionaries and arrays
+of bytes are read from them; without the published checksum a point gets the flag `unverified_data`.
 
-They are below the folder that the environment variable HPCSWEEP_DATA names. A cluster profile sets
-it (`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id.
-Weights lie in torch's cache, below TORCH_HOME. Only `submit --download` downloads anything.
+Data sets are below the folder in the environment variable HPCSWEEP_DATA. A cluster profile sets it
+(`env: {HPCSWEEP_DATA: /scratch/me/data}`), so that the folder is no part of a point's id. Weights
+are in torch's cache, below TORCH_HOME. Only `submit --download` downloads anything.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from torch.utils.data import Dataset
 from hpcsweep.errors import Refused, UsageError, first_line
 from hpcsweep.measure import models
 
-import numpy as np  # isort: skip - torch first: the extra that lacks is the one with both
+import numpy as np  # isort: skip - torch first: if both are missing, errors name torch
 from hpcsweep import environment
 from hpcsweep import files as regular
 from hpcsweep.errors import ResultsError
@@ -62,7 +61,7 @@ NAMES: Final = (*_CIFAR, IMAGE_FOLDER)
 
 
 class Cifar(Dataset[Any]):
-    """The images of some batch files, as bytes in memory; `transform` makes them floats."""
+    """The images of batch files, as bytes in memory; `transform` makes them floats."""
 
     def __init__(self, name: str, files: list[Path], key: str, transform: Transform) -> None:
         """Read the files; `UsageError` where one is missing or damaged."""
@@ -82,8 +81,8 @@ class Cifar(Dataset[Any]):
 def open_cifar(name: str, size: int) -> Pair:
     """Return training data, validation data and the number of classes.
 
-    Training images are cropped at random from a border of 4 pixels and flipped at random; other
-    image sizes than 32 are scaled to.
+    Training images get a border of 4 pixels, and are cropped and flipped at random; images are
+    scaled to sizes other than 32.
 
     Raises:
         UsageError: the files are not there, or damaged.
@@ -109,7 +108,7 @@ def open_image_folder(size: int) -> Pair:
     """Return the images below `train/<class>/` and `val/<class>/`.
 
     Raises:
-        UsageError: a folder is missing, empty, or has other classes than the other.
+        UsageError: a folder is missing or empty, or their classes differ.
     """
     from torchvision import transforms  # noqa: PLC0415
 
@@ -137,7 +136,7 @@ def _images(folder: Path, transform: Transform) -> Any:  # noqa: ANN401 - an Ima
 
 
 def get_data(name: str, env: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Download CIFAR to where jobs with these variables look, and check it; nothing else.
+    """Download CIFAR to the folder of jobs with these variables; do nothing for other data.
 
     Raises:
         UsageError: no folder is named, or the download failed.
@@ -164,7 +163,7 @@ def _refuse_in_job(what: str) -> None:
 
 
 class _Array:
-    """What a pickle says of an array of bytes; numpy is not asked to read it."""
+    """An array of bytes in a pickle, read without numpy's unpickling."""
 
     array = np.empty(0, np.uint8)
 
@@ -172,8 +171,8 @@ class _Array:
         _version, shape, kind, by_column, raw = state
         if not isinstance(kind, _ArrayType):
             raise pickle.UnpicklingError("an array without a type")
-        found = np.frombuffer(raw.encode("latin1") if isinstance(raw, str) else raw, np.uint8)
-        self.array = found.reshape(shape, order="F" if by_column else "C")
+        numbers = np.frombuffer(raw.encode("latin1") if isinstance(raw, str) else raw, np.uint8)
+        self.array = numbers.reshape(shape, order="F" if by_column else "C")
 
 
 class _ArrayType:
@@ -192,9 +191,9 @@ def _begin(*_how: object) -> _Array:
 
 
 def _whole(raw: bytes, kind: _ArrayType, shape: tuple[int, ...], order: str) -> _Array:
-    found = _Array()
-    found.__setstate__((1, shape, kind, order == "F", bytes(raw)))
-    return found
+    array = _Array()
+    array.__setstate__((1, shape, kind, order == "F", bytes(raw)))
+    return array
 
 
 _PLAIN: Final[Mapping[tuple[str, str], Any]] = {
@@ -207,25 +206,25 @@ _PLAIN: Final[Mapping[tuple[str, str], Any]] = {
 
 
 class _Plain(pickle.Unpickler):
-    """Finds nothing that a pickle names but what an array is made of."""
+    """Unpickles arrays of bytes and plain data; refuses all other classes."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
-        found = _PLAIN.get((module.replace("numpy._core", "numpy.core"), name))
-        if found is None:
+        stand_in = _PLAIN.get((module.replace("numpy._core", "numpy.core"), name))
+        if stand_in is None:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is no plain data")
-        return found
+        return stand_in
 
 
 def _is_published(name: str, file: Path, raw: bytes) -> bool:
     from torchvision import datasets  # noqa: PLC0415
 
     source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
-    known = dict(map(tuple, (*source.train_list, *source.test_list)))
-    return bool(hashlib.md5(raw, usedforsecurity=False).hexdigest() == known[file.name])
+    checksums = dict(map(tuple, (*source.train_list, *source.test_list)))
+    return bool(hashlib.md5(raw, usedforsecurity=False).hexdigest() == checksums[file.name])
 
 
 def _read_batch(name: str, file: Path, key: str) -> tuple[Tensor, list[int], bool]:
-    """Return the images (uint8, N x 3 x 32 x 32) and labels, and whether they are as published."""
+    """Return the images (uint8, N x 3 x 32 x 32), the labels, and whether they are as published."""
     try:
         with regular.opened(file.resolve(strict=True), most=_MOST) as opened:
             raw = opened.read(_MOST)
@@ -267,7 +266,7 @@ def _advice(name: str) -> str:
 
 
 def _open_image(path: str) -> Any:  # noqa: ANN401 - a PIL image
-    """Open an image as RGB; `UsageError` names the file that is none."""
+    """Open an image as RGB; `UsageError` names a file that is not an image."""
     from PIL import Image  # noqa: PLC0415 - comes with torchvision
 
     try:
@@ -286,18 +285,18 @@ _SECONDS: Final = 30.0  # without an answer
 def get_weights(
     wanted: Iterable[tuple[str, str]], home: Mapping[str, str], say: Callable[[str], None]
 ) -> None:
-    """Download the weights that are missing, each a network and a name of torchvision.
+    """Download missing weights, each a network and a name of torchvision.
 
-    `home` has the TORCH_HOME of the jobs, if they have one.
+    `home` has the TORCH_HOME of the jobs, if their profile sets it.
 
     Raises:
         UsageError: there are no such weights, or some could not be downloaded.
         Refused: this process is a job of a scheduler.
     """
     _refuse_in_job("weights")
-    urls = {models.weights_url(*one): one for one in wanted}
+    urls = {models.weights_url(*pair): pair for pair in wanted}
     with _torch_home(home):
-        failed = list(filter(None, (_got(url, *one, say) for url, one in urls.items())))
+        failed = list(filter(None, (_got(url, *pair, say) for url, pair in urls.items())))
     if failed:
         advice = "without a network, copy the files from a machine that has one to these places"
         failed.append(f"{len(failed)} of {len(urls)} are missing; {advice}")
@@ -316,7 +315,7 @@ def _torch_home(home: Mapping[str, str]) -> Iterator[None]:
 
 
 def _got(url: str, model: str, name: str, say: Callable[[str], None]) -> str:
-    """Download weights that are not there; return what went wrong."""
+    """Download weights unless they exist; return a message if that fails."""
     file = models.cached_weights(url)
     try:
         done = "are there" if file.is_file() else _download(url)
@@ -327,18 +326,18 @@ def _got(url: str, model: str, name: str, say: Callable[[str], None]) -> str:
 
 
 def _download(url: str) -> str:
-    """Download to a file beside the right one, check its checksum, and rename it."""
+    """Download to a temporary file, check its checksum, and rename it."""
     file = models.cached_weights(url)
     file.parent.mkdir(parents=True, exist_ok=True)
-    known = _HASH.search(file.name)
+    checksum = _HASH.search(file.name)
     with _patience(_SECONDS):
-        torch.hub.download_url_to_file(url, str(file), known and known[1], progress=False)
+        torch.hub.download_url_to_file(url, str(file), checksum and checksum[1], progress=False)
     return "were downloaded"
 
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    """Limit the wait for a network that swallows everything."""
+    """Limit the wait for a network that drops all packets."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -348,8 +347,8 @@ def _patience(seconds: float) -> Iterator[None]:
 
 
 def problems(wanted: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return what is `wrong` with the name of each of these weights, or which file is `missing`."""
-    return [_problem(*one) for one in wanted]
+    """Return, for each of the wanted weights, why they are `wrong`, or which file is `missing`."""
+    return [_problem(*pair) for pair in wanted]
 
 
 def _problem(model: str, name: str) -> dict[str, str]:

@@ -1,15 +1,15 @@
-"""Data sets: batches of images and labels, in an order that depends on seed and epoch alone.
+"""Loads batches of images and labels, in an order that depends on seed and epoch alone.
 
 `open_data` opens a data set as a `Data`: a loader for training, one for validation, and the number
-of classes. A training epoch has full batches only, so that all steps are the same work; images that
-are left over may come in another epoch, whose order is another one.
+of classes. A training epoch has full batches only, so that all steps do the same work; other epochs
+have another order, so that they may use the remaining images.
 
-The synthetic data set holds random images in the host's memory, made once per point. It uses
-torch's real Dataset and DataLoader, so that `num_workers` and `pin_memory` have their usual effect.
-The images of a class share a tint, so that there is something to learn.
+The synthetic data set has random images in the host's memory, made once per point. It uses torch's
+Dataset and DataLoader, so that `num_workers` and `pin_memory` have their usual effect. The images
+of a class share a tint, so that a network can learn.
 
-Of data sets of the user's own every image is checked when it is loaded, which takes less than a
-microsecond: on a GPU a label out of range is an assertion on the device that ends the process.
+Every image of the user's own data sets is checked when it is loaded, in less than a microsecond: on
+a GPU a label out of range would be an assertion on the device, which ends the process.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _OWN_WORDS = (HpcsweepError, CannotMeasure, OutOfMemory)
 
 
 def call(path: str, point: Point) -> object:
-    """Return what the factory `package.module:factory` returns for a point.
+    """Call the user's factory `package.module:factory` with a point.
 
     Raises:
-        UsageError: it cannot be imported, is no function, or raised.
+        UsageError: the factory cannot be imported, is no function, or raised.
     """
     try:
         factory = models.load_factory("dataset", path)
     except UsageError:
         raise
-    except Exception as error:  # a module runs whatever its author wrote
+    except Exception as error:  # the user's module may raise anything
         raise UsageError(f"dataset '{path}': cannot import: {words(error)}") from error
     if not callable(factory):
         kind = type(factory).__name__
@@ -58,7 +58,7 @@ def call(path: str, point: Point) -> object:
 
 
 def check(name: str, part: str, images: object, num_classes: object) -> None:
-    """Raise `UsageError` for what is no map-style data set, or no number of classes."""
+    """Raise `UsageError` unless this is a map-style data set, with a number of classes."""
     if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
         kind = type(images).__name__
         raise UsageError(
@@ -71,7 +71,7 @@ def check(name: str, part: str, images: object, num_classes: object) -> None:
 
 @dataclass(frozen=True)
 class Own(Dataset[Any]):
-    """A data set of (image, label) whose images are checked when they are loaded.
+    """A user's data set of (image, label), whose images are checked when they are loaded.
 
     An image is a tensor of 3 x `size` x `size` numbers, a label a class from 0.
     """
@@ -86,7 +86,7 @@ class Own(Dataset[Any]):
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        """Return an image and its label; `UsageError` names the image that is none."""
+        """Return an image and its label; `UsageError` names a bad image."""
         try:
             item = self.images[index]
         except Exception as error:
@@ -119,27 +119,27 @@ class Own(Dataset[Any]):
 
 
 def words(error: BaseException) -> str:
-    """Return an exception in a line: its type, and the first line of what it says."""
-    kind, said = type(error).__name__, first_line(error)
-    return kind if said == kind else f"{kind}: {said}"
+    """Return an exception in a line: its type, and the first line of its message."""
+    kind, message = type(error).__name__, first_line(error)
+    return kind if message == kind else f"{kind}: {message}"
 
 
 SYNTHETIC: Final = "synthetic"
 SYNTHETIC_STEPS: Final = 20
 SYNTHETIC_CLASSES: Final = 10
-_VALIDATION_SHARE: Final = 5  # one validation image for so many of training
+_VALIDATION_SHARE: Final = 5  # training images for each validation image
 _POOL_BYTES: Final = 256 << 20  # distinct synthetic images; they repeat beyond that
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set that is open: `train` yields full batches, `val` all of its images once."""
+    """An open data set: `train` yields full batches, `val` each image once."""
 
     name: str
     train: DataLoader[Any]
     val: DataLoader[Any]
     num_classes: int
-    flags: tuple[str, ...] = ()  # of the rows that are measured with it
+    flags: tuple[str, ...] = ()  # for the rows of points that use it
 
     @property
     def steps(self) -> int:
@@ -154,7 +154,7 @@ class Data:
         return len(self.val.dataset)
 
     def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the batches of an epoch (from 0), in the order that belongs to its number."""
+        """Return the batches of an epoch (from 0), in the order of that epoch."""
         sampler = self.train.sampler
         assert isinstance(sampler, EpochSampler)  # noqa: S101 - `loaders` made it
         sampler.epoch = number
@@ -171,7 +171,7 @@ class Data:
 
 
 class EpochSampler(Sampler[tuple[int, int]]):
-    """The first `count` indices of a shuffle that depends on seed and epoch, with the epoch."""
+    """Pairs of epoch and index: the first `count` indices of a shuffle by seed and epoch."""
 
     def __init__(self, size: int, count: int, seed: int) -> None:
         self.size, self.count, self.seed, self.epoch = size, count, seed, 0
@@ -188,7 +188,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
 class Seeded(Dataset[Any]):
     """A data set whose random augmentation depends on seed, epoch and image alone.
 
-    So it is the same in every loading process, and after an interruption.
+    So it is the same in every loading process, and in a resumed training.
     """
 
     def __init__(self, images: Dataset[Any], seed: int) -> None:
@@ -212,7 +212,7 @@ class Seeded(Dataset[Any]):
 
 
 class Synthetic(Dataset[Any]):
-    """Random images of `size` pixels with random labels; `length` of them, some of them equal."""
+    """`length` random images with random labels, which repeat beyond 256 MiB."""
 
     def __init__(self, point: Point, length: int, classes: int, seed: int) -> None:
         axes = point.axes
@@ -238,15 +238,15 @@ def open_data(point: Point) -> Data:
     """Open the data set of a training point.
 
     Raises:
-        UsageError: there is no such data set, or it has less than one batch.
+        UsageError: there is no such data set, or it has fewer images than one batch.
     """
     name = str(point.axes["dataset"])
     if ":" in name:
         return _from_factory(name, point)
     if name not in DATASETS:
-        known = ", ".join(DATASETS)
+        names = ", ".join(DATASETS)
         raise UsageError(
-            f"dataset '{name}': there is {known} or package.module:factory{suggest(name, DATASETS)}"
+            f"dataset '{name}': there is {names} or package.module:factory{suggest(name, DATASETS)}"
         )
     return DATASETS[name](point)
 
@@ -254,27 +254,27 @@ def open_data(point: Point) -> Data:
 def loaders(
     point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int, name: str
 ) -> Data:
-    """Return a `Data` of two map-style data sets of (image, label), as the point's axes ask.
+    """Make a `Data` of two map-style data sets of (image, label), by the point's axes.
 
-    `steps_per_epoch` shortens an epoch; it cannot ask for more batches than there are.
+    `steps_per_epoch` shortens an epoch; it cannot exceed the number of batches.
 
     Raises:
-        UsageError: they are no data sets, or have fewer images than the point asks for.
+        UsageError: they are no data sets, or have fewer images than the point needs.
     """
     axes = point.axes
-    asked = str(axes["dataset"])
-    if ":" in asked:
+    wanted = str(axes["dataset"])
+    if ":" in wanted:
         train, val = _looked_at(point, train, val, num_classes)
     batch, size = axes["batch_size"], len(train)
     steps = axes["steps_per_epoch"] or size // batch
     if steps * batch > size or not steps:
         raise UsageError(
-            f"dataset '{asked}': has {size} training images, too few for "
+            f"dataset '{wanted}': has {size} training images, too few for "
             f"{max(steps, 1)} batches of {batch}"
         )
     if point.measure["validation"] and not len(val):
         raise UsageError(
-            f"dataset '{asked}': has no validation images; `validation: false` does without"
+            f"dataset '{wanted}': has no validation images; `validation: false` does without"
         )
     common: dict[str, Any] = {
         "batch_size": batch,
@@ -286,7 +286,7 @@ def loaders(
     sampler = EpochSampler(size, steps * batch, axes["seed"])
     return Data(
         name,
-        # generators of their own, so that nobody else's random numbers depend on loading
+        # own generators, so that loading does not change other random numbers
         DataLoader(
             Seeded(train, axes["seed"]), sampler=sampler, generator=torch.Generator(), **common
         ),
@@ -298,7 +298,7 @@ def loaders(
 def _looked_at(
     point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int
 ) -> tuple[Dataset[Any], Dataset[Any]]:
-    """Return data sets that check every image, and name a bad one in their error."""
+    """Wrap data sets in checks of every image."""
     name, size = str(point.axes["dataset"]), point.axes["input_size"]
     for part, images in (("training", train), ("validation", val)):
         check(name, part, images, num_classes)
@@ -327,28 +327,28 @@ def _on_disk(point: Point) -> Data:
     train, val, classes = downloads.open_cifar(name, size)
     verified = isinstance(train, downloads.Cifar) and isinstance(val, downloads.Cifar)
     verified = verified and train.verified and val.verified
-    found = loaders(point, train, val, classes, name)
-    return found if verified else replace(found, flags=(downloads.UNVERIFIED,))
+    data = loaders(point, train, val, classes, name)
+    return data if verified else replace(data, flags=(downloads.UNVERIFIED,))
 
 
 def _from_factory(path: str, point: Point) -> Data:
-    found = call(path, point)
-    if not isinstance(found, Data) or not isinstance(
-        getattr(found.train, "sampler", None), EpochSampler
+    data = call(path, point)
+    if not isinstance(data, Data) or not isinstance(
+        getattr(data.train, "sampler", None), EpochSampler
     ):
-        kind = type(found).__name__
+        kind = type(data).__name__
         raise UsageError(
             f"dataset '{path}': returned {kind}, not a `Data` as `loaders.loaders` returns it"
         )
-    return found
+    return data
 
 
 def _in_worker(_number: int) -> None:
-    """Make a loading process end with the process that trains, also if that is killed."""
+    """Make a loading process end with the training process, even if that is killed."""
     die_with_parent()
 
 
-# by the name in the sweep file; each opens the data set of a point
+# by the name in the sweep file: a function that opens the data set of a point
 DATASETS: Final[Mapping[str, Callable[[Point], Data]]] = {
     SYNTHETIC: _synthetic,
     **dict.fromkeys(downloads.NAMES, _on_disk),

@@ -1,1 +1,1 @@
-"""The machine that measures: device, memory, telemetry, framework settings."""
+"""Checks, describes and watches the machine: device, memory, telemetry, framework settings."""

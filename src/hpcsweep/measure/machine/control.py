@@ -1,13 +1,13 @@
-"""A fixed piece of work, measured between points: by its time the machine itself is watched.
+"""Times a fixed piece of work between points, the control, to detect changes of the machine.
 
-It is a convolution on the device and a loop of Python on the host, some milliseconds together, with
-the same settings whatever the point before asked for. A point's own time may change with its
-algorithm; that of the control changes with the machine alone: its clock, its load, its neighbours.
+The control is a convolution on the device and a loop of Python on the host, some milliseconds
+together, with settings independent of points. A point's time may change with its algorithm; the
+control's changes with the machine alone: its clock, its load, its neighbours.
 
 Contention shows in the process, too: its threads wait for a CPU (Linux counts it in `schedstat`),
-the loop takes longer than the CPU time that it gets, or the hypervisor takes CPUs away (stolen
-time). Involuntary switches are counted, but decide nothing: a quiet machine may have 200 a second
-that cost 2 % of the time, and a busy one as many that cost half of it.
+the loop takes longer than its CPU time, or the hypervisor takes CPUs away (stolen time).
+Involuntary switches are counted, but raise no flag: a quiet machine may have 200 a second that cost
+2 % of the time, and a busy one as many that cost half of it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _RUNS: Final = 7  # of which the median counts
 _LOOP: Final = 20_000  # about a millisecond of Python
 _CHANNELS, _SIDE = 32, 56  # 29 million multiply-adds an image: a millisecond of two CPU cores
 _IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
-_KNOWN: Final = 5  # controls before which nothing is called a shift
-_SHIFT: Final = 0.05  # of the time; and of more than four times what controls usually differ by
-_CROWDED: Final = math.log(2)  # above the worker's best: alone here, controls differ by up to 1.8
-_WAITED: Final = 0.1  # of the time, all threads together; alone here they wait 0.02
+_KNOWN: Final = 5  # earlier controls that a shift needs
+_SHIFT: Final = 0.05  # of the time; a shift also exceeds `_USUAL` times the median deviation
+_CROWDED: Final = math.log(2)  # above the worker's best; on an idle machine the ratio is up to 1.8
+_WAITED: Final = 0.1  # of the time, all threads together; on an idle machine 0.02
 _STOLEN: Final = 0.02  # of the time
 _TASKS: Final = Path("/proc/self/task")
 _STEAL: Final = 8  # proc(5): cpu user nice system idle iowait irq softirq steal
-_USUAL: Final = 4 * 1.4826  # of the median deviation
+_USUAL: Final = 4 * 1.4826  # four standard deviations, by the median deviation
 
 
 class Control:
-    """Watches one device: measures the control, and remembers how long it took before."""
+    """Measures the control on one device, and keeps its earlier times."""
 
     def __init__(self, device: torch.device) -> None:
         """Make the operands; the first measurement warms up."""
@@ -62,7 +62,7 @@ class Control:
         self._begun = _taken_away()
 
     def row(self) -> tuple[Row, list[str]]:
-        """End a point; return what the machine did meanwhile, the control's times, and flags."""
+        """End a point; return the columns on contention and the control, and the flags."""
         gone = (b - a for a, b in zip(self._begun, _taken_away(), strict=True))
         seconds, switches, stolen, queued = gone
         seconds = max(seconds, 1e-9)
@@ -85,11 +85,11 @@ class Control:
         return cells, [name for name, is_raised in raised.items() if is_raised]
 
     def _shift(self, log: float) -> tuple[float, bool] | None:
-        """Return how far a control is from those of the worker before, and if that is unusual."""
+        """Return the log ratio to the worker's earlier controls, and if it is large."""
         if len(self._before) < _KNOWN:
             return None
         middle = statistics.median(self._before)
-        usual = statistics.median(abs(one - middle) for one in self._before)
+        usual = statistics.median(abs(time_ - middle) for time_ in self._before)
         far = abs(log - middle) > max(math.log1p(_SHIFT), _USUAL * usual)
         return log - middle, far
 
@@ -108,7 +108,7 @@ class Control:
 def _taken_away() -> tuple[float, ...]:
     """Return the time, involuntary switches of this process, and seconds stolen and waited.
 
-    Stolen from a CPU on average; waited for one, by all threads together.
+    Stolen seconds are the mean over CPUs, waited ones the sum over threads.
     """
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     stolen = 0.0
@@ -119,14 +119,14 @@ def _taken_away() -> tuple[float, ...]:
 
 
 def _waited(schedstat: Path) -> float:
-    """Return the seconds that a thread was ready and had no CPU; 0 if it ended, or none counts."""
+    """Return the seconds that a thread was ready without a CPU; 0 if it ended, or if unknown."""
     with suppress(OSError, IndexError, ValueError):
         return int(schedstat.read_text(encoding="ascii").split()[1]) / 1e9
     return 0.0
 
 
 def _host() -> tuple[float, float]:
-    """Return the milliseconds of the loop, and the share of them in which it waited for a CPU."""
+    """Return the milliseconds of the loop, and the share in which it waited for a CPU."""
     began, used = time.perf_counter(), time.thread_time()
     ms = _median_ms(_loop)
     used, took = time.thread_time() - used, time.perf_counter() - began

@@ -1,7 +1,7 @@
-"""Checks, before any point, that this machine is what the profile promises and torch can use it.
+"""Checks, before any point, that this machine fits the profile and that torch can use it.
 
-A sweep that runs for a day on the wrong GPU is worse than one that does not start. As a program it
-prints what torch sees here as one line of JSON, for `doctor --deep`.
+A sweep that runs for a day on the wrong GPU is worse than one that does not start. As a program,
+this module prints torch's libraries and GPU as one line of JSON, for `doctor --deep`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import Telemetry
 
 _NVIDIA: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
-_NEIGHBOUR_SECONDS: Final = 10.0  # a worker that was just killed is still on the GPU
+_NEIGHBOUR_SECONDS: Final = 10.0  # a killed worker may stay on the GPU for some seconds
 
 
 def device_for(run: Mapping[str, Any]) -> Device:
-    """Return the device that a submission wants.
+    """Return the device of a submission.
 
     Raises:
-        Refused: it is not there, is another one, is too small, or this torch has no code for it.
+        Refused: it is missing, another one, too small, or this torch has no code for it.
     """
     kind = str(run.get("gpu")) if run.get("gpu") in {"cpu", "mps"} else "cuda"
     if kind == "cuda":
@@ -54,7 +54,7 @@ def check_name(name: str, pattern: str) -> None:
 
 
 def check_slice(name: str, pattern: str) -> None:
-    """Refuse a slice of a GPU (NVIDIA's MIG) that the profile's `gpu_name` does not ask for.
+    """Refuse a slice of a GPU (NVIDIA's MIG) unless the profile's `gpu_name` names slices.
 
     Slices are named like ``NVIDIA H200 MIG 1g.18gb``.
     """
@@ -86,10 +86,10 @@ def has_code(built_for: Iterable[str], wanted: str) -> bool:
 
 
 def _serves(arch: str, wanted: str) -> bool:
-    code, asked = _NVIDIA.fullmatch(arch), _NVIDIA.fullmatch(wanted)
-    if not code or not asked:
+    code, chip = _NVIDIA.fullmatch(arch), _NVIDIA.fullmatch(wanted)
+    if not code or not chip:
         return arch == wanted
-    theirs, own = (int(code[2]), int(code[3])), (int(asked[2]), int(asked[3]))
+    theirs, own = (int(code[2]), int(code[3])), (int(chip[2]), int(chip[3]))
     if code[4] == "a":
         return theirs == own
     portable = code[1] == "compute" and not code[4]
@@ -97,7 +97,7 @@ def _serves(arch: str, wanted: str) -> bool:
 
 
 def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Refuse a GPU that another process still uses after a short wait."""
+    """Refuse a GPU that another process still uses after ten seconds."""
     waited = 0.0
     while others := telemetry.others():
         if waited >= _NEIGHBOUR_SECONDS:
@@ -152,15 +152,15 @@ def check_code(device: Device) -> None:
 
 def report() -> dict[str, Any]:
     """Return torch's threads and libraries, the GPU if there is one, and why it cannot be used."""
-    import torchvision  # noqa: F401, PLC0415 - does not import where the two are not of one release
+    import torchvision  # noqa: F401, PLC0415 - fails if it does not fit torch's release
 
-    told = {
+    facts = {
         "threads": torch.get_num_threads(),
         "mkldnn": torch.backends.mkldnn.is_available(),
         "gpu": "",
         "refused": "",
     }
-    return told | (_gpu_report() if torch.cuda.is_available() else {})
+    return facts | (_gpu_report() if torch.cuda.is_available() else {})
 
 
 def _gpu_report() -> dict[str, str]:
@@ -177,4 +177,4 @@ def _gpu_report() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(report()))  # noqa: T201 - what it is for
+    print(json.dumps(report()))  # noqa: T201 - `doctor` reads it

@@ -1,4 +1,4 @@
-"""torch's switches, which are set for every point, and the meaning of its errors."""
+"""Sets torch's switches for each point, and classifies its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcsweep.measure.bench_api import CannotMeasure
 
 _CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 _USUAL_THREADS: Final = torch.get_num_threads()
-# How allocators and libraries say it, besides the exception types for it.
+# Messages of allocators and libraries that have no exception type of their own.
 _NO_MEMORY: Final = (
     "can't allocate memory",
     "out of memory",
@@ -26,7 +26,7 @@ _NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupp
 
 
 def apply(axes: Mapping[str, Any]) -> None:
-    """Set threads, TF32 and autotuning for a point; nothing is left of the point before."""
+    """Set threads, TF32 and autotuning for a point, whatever the previous point set."""
     torch.set_num_threads(axes["num_threads"] or default_threads())
     allow_tf32(allowed=axes["tf32"])
     torch.backends.cudnn.benchmark = _tunes(axes)
@@ -34,14 +34,14 @@ def apply(axes: Mapping[str, Any]) -> None:
 
 
 def is_kept(axes: Mapping[str, Any]) -> bool:
-    """Say whether all is as `apply` has set it: a network may have switches of its own."""
+    """Say whether switches are as `apply` set them; a network's code may change them."""
     cudnn, threads = torch.backends.cudnn, axes["num_threads"] or default_threads()
-    found: object = None
-    with suppress(RuntimeError):  # a newer switch of TF32 was set, too, so the older says nothing
-        found = (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
+    tf32: object = None
+    with suppress(RuntimeError):  # the older switches raise if the newer ones were set
+        tf32 = (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
     wanted = (threads, _tunes(axes), axes.get("cudnn_deterministic", False))
     now = (torch.get_num_threads(), cudnn.benchmark, cudnn.deterministic)
-    return found == (axes["tf32"],) * 2 and now == wanted
+    return tf32 == (axes["tf32"],) * 2 and now == wanted
 
 
 def _tunes(axes: Mapping[str, Any]) -> bool:
@@ -50,11 +50,11 @@ def _tunes(axes: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def determinism(*, wanted: bool) -> Iterator[None]:
-    """Use only operators that give the same bits every time, if that is wanted."""
+    """Use only deterministic operators in the block, if wanted."""
     before, fill = os.environ.get(_CUBLAS), torch.utils.deterministic.fill_uninitialized_memory
     if wanted:
         os.environ.setdefault(_CUBLAS, ":4096:8")  # else cuBLAS refuses
-        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs
+        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid, costs time
     torch.use_deterministic_algorithms(wanted)
     try:
         yield
@@ -66,19 +66,19 @@ def determinism(*, wanted: bool) -> Iterator[None]:
 
 
 def has_autotuner(device_type: str) -> bool:
-    """Say whether torch benchmarks the algorithms of a library on such a device."""
+    """Say whether torch tunes the algorithms of a library on this type of device."""
     return device_type == "cuda"
 
 
 def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
-    """Raise `CannotMeasure` where a point asks for an autotuner, and the device has none."""
+    """Raise `CannotMeasure` if a point needs an autotuner that the device lacks."""
     if has_autotuner(device_type):
         return
     asks = {
         f"algorithm: {catalog.AUTOTUNE}": axes["algorithm"] == catalog.AUTOTUNE,
         "cudnn_benchmark": axes.get("cudnn_benchmark", False),
     }
-    for name in (name for name, asked in asks.items() if asked):
+    for name in (name for name, wanted in asks.items() if wanted):
         raise CannotMeasure(f"{name} tunes cuDNN; on {device_type} there is none")
 
 
@@ -106,7 +106,7 @@ def allow_tf32(*, allowed: bool) -> None:
     """Set TF32 of convolutions and matrix products, in the old and the new switches of torch.
 
     torch 2.9 has newer switches. The older ones set both kinds. If only the newer ones were set,
-    torch's compiler would fail, as it reads the older ones. Some versions warn of the older ones.
+    torch's compiler would fail, since it reads the older ones. Some versions warn about these.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

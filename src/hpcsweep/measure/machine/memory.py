@@ -1,9 +1,9 @@
-"""How much memory a point took at most, and how much there is.
+"""Measures the peak memory of a point, and the memory limit.
 
 On a GPU torch's allocator counts. On a CPU the kernel keeps a high-water mark of the process's
-resident memory, which includes the interpreter and torch. Where the mark can be reset (Linux,
+resident memory, which includes the interpreter and torch. If the mark can be reset (Linux,
 /proc/self/clear_refs) it is the point's own, else that of the whole process so far; `mem_source`
-says which.
+names the source.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class MemoryWatch:
             self.source = "vm_hwm"
 
     def peak(self) -> int | None:
-        """Return the most bytes in use since then."""
+        """Return the most bytes in use since `reset`."""
         if self.source == "vm_hwm":
             status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-            found = re.search(r"VmHWM:\s+(\d+) kB", status)
-            if found:
-                return int(found[1]) << 10
+            match = re.search(r"VmHWM:\s+(\d+) kB", status)
+            if match:
+                return int(match[1]) << 10
         return _max_rss()
 
     def limit(self) -> int | None:
         """Return the least limit, in bytes, of memory, control group and address space."""
-        known = [x for x in (_physical(), _cgroup(), _address_space()) if x]
-        return min(known, default=None)
+        limits = [x for x in (_physical(), _cgroup(), _address_space()) if x]
+        return min(limits, default=None)
 
     def now(self) -> int | None:
-        """Return the bytes in use, where the system tells them (Linux)."""
+        """Return the bytes in use; None if unknown (not on Linux)."""
         try:
             pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
         except OSError:
@@ -57,12 +57,12 @@ class MemoryWatch:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def allocator_cells(self) -> Row:
-        """Return what an allocator held since the reset; unknown for the C library's."""
+        """Return the columns on the allocator since `reset`; none for the C library's."""
         return {}
 
 
 class _CudaMemory(MemoryWatch):
-    """What torch's caching allocator handed out of the GPU's memory."""
+    """Watches the GPU's memory by torch's caching allocator."""
 
     source = "cuda_allocator"
 
@@ -80,8 +80,8 @@ class _CudaMemory(MemoryWatch):
 
     def allocator_cells(self) -> Row:
         """Return the most that torch reserved, and which share of it was never in use at once."""
-        found = torch.cuda.memory_stats()
-        used, held = found["allocated_bytes.all.peak"], found["reserved_bytes.all.peak"]
+        statistics = torch.cuda.memory_stats()
+        used, held = statistics["allocated_bytes.all.peak"], statistics["reserved_bytes.all.peak"]
         return {
             "mem_reserved_bytes": held,
             "mem_fragmentation_pct": 100 * (1 - used / held) if held else None,
@@ -89,12 +89,12 @@ class _CudaMemory(MemoryWatch):
 
 
 def watch(device: torch.device) -> MemoryWatch:
-    """Return what watches the memory that points on this device use."""
+    """Return the watch for points on a device."""
     return _CudaMemory() if device.type == "cuda" else MemoryWatch()
 
 
 def cells(memory: MemoryWatch) -> Row:
-    """Return the columns."""
+    """Return the columns on the peak, the limit and their source."""
     return {
         "mem_peak_bytes": memory.peak(),
         "mem_limit_bytes": memory.limit(),

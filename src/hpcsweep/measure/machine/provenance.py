@@ -1,4 +1,4 @@
-"""The machine and software that measured: for env.json, and for the cells that rows repeat."""
+"""Describes the machine and its software, for env.json and for cells of every row."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def driver_index(index: int) -> int:
 
 
 def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
-    """Return all that is known of the machine and its software; `row` goes into each row."""
+    """Return the description of machine and software; `row` has the cells of every row."""
     return {
         "row": row_cells(device, telemetry),
         "hpcsweep_version": __version__,
@@ -83,7 +83,7 @@ def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
 
 
 def row_cells(device: Device, telemetry: Telemetry) -> Row:
-    """Return the provenance columns of a row that only the node knows."""
+    """Return the cells on the node, which every row has."""
     on_gpu = device.type == "cuda"
     return {
         "device_name": device.name,
@@ -98,7 +98,7 @@ def row_cells(device: Device, telemetry: Telemetry) -> Row:
 
 
 def cpu_model() -> str:
-    """Return the processor's marketing name, as far as the system tells."""
+    """Return the processor's marketing name, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -145,7 +145,7 @@ def _gpu(device: Device) -> dict[str, Any]:
 
 
 def _software() -> dict[str, Any]:
-    import torchvision  # noqa: PLC0415 - asked once, after the device was found fit
+    import torchvision  # noqa: PLC0415 - two seconds, only on a machine that fits
 
     return {
         "torch": torch.__version__,

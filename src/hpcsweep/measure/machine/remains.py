@@ -1,8 +1,9 @@
-"""What a point left behind in its process, where the next one would meet it.
+"""Detects changes that a point left behind in its process, where they would affect the next one.
 
-`ProcessState` keeps what no measurement changes: limits and signals of the process, switches of
-Python and torch, and the very functions that are called. What is made lazily and for good counts as
-unchanged: modules, pools of threads that wait, caches. torch is looked at where it is loaded.
+`ProcessState` keeps state that no measurement should change: limits and signals of the process,
+switches of Python and torch, and the functions that are called. Things that are made lazily and
+stay count as unchanged: modules, pools of waiting threads, caches. torch is checked if it is
+imported.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
-# Switches of torch by the names of the functions that tell them without an argument.
+# Names of torch's functions that return a switch and take no argument.
 _SWITCH: Final = re.compile(
     r"_?get_(\w*(enabled|allow_\w+|benchmark|deterministic\w*|precision|backend|qengine|warnAlways|"
     r"immediate|state|optimize|reduction|accumulation|kernel)|default_dtype|default_device|"
@@ -55,7 +56,7 @@ _STATUS: Final = (
     "Uid",
     "Gid",
 )
-# Modules whose functions measure, or are measured, besides those of torch.
+# Modules whose functions measure, or are measured, beside torch's.
 _CALLED: Final = ("builtins", "gc", "math", "os", "random", "statistics", "threading", "time")
 _TORCH: Final = re.compile(
     r"torch(\.(_tensor|functional|random|serialization|nn(\..*)?|autograd(\..*)?|backends(\..*)?|"
@@ -77,7 +78,7 @@ _LOOKS: Final = (0.004, 0.02, 0.1, 0.3)  # seconds; threads of OpenMP spin for a
 
 
 class ProcessState:
-    """A process and its torch as they are now; `changes` says what is different later."""
+    """A snapshot of the process and its torch; `changes` compares it with their later state."""
 
     def __init__(self) -> None:
         if torch := sys.modules.get("torch"):
@@ -88,27 +89,27 @@ class ProcessState:
         self._tasks = _tasks()
 
     def changes(self) -> list[str]:
-        """Return what was changed since then and what was left running, in words."""
+        """Return messages on changed settings and functions, and on threads left running."""
         now = dict(_settings())
-        found = [
+        changed = [
             f"{name}: {self._settings.get(name)!s:.60} became {now.get(name)!s:.60}"
             for name in {**self._settings, **now}
             if self._settings.get(name) != now.get(name)
         ]
-        return [*found, *filter(None, starmap(_replaced, self._functions)), *self._running()]
+        return [*changed, *filter(None, starmap(_replaced, self._functions)), *self._running()]
 
     def _running(self) -> list[str]:
-        """Return the threads of code that is not installed, and whether threads compute."""
-        share = _busy() if _tasks() > self._tasks else 0.0  # lets those begin that are to
-        named, found = {thread.ident: thread for thread in threading.enumerate()}, list[str]()
+        """Return new threads that run the user's code, else whether others compute."""
+        share = _busy() if _tasks() > self._tasks else 0.0  # new threads may be about to begin
+        named, running = {thread.ident: thread for thread in threading.enumerate()}, list[str]()
         for ident, frame in sys._current_frames().items():  # noqa: SLF001
             code = _own_code(frame, named.get(ident))
             if ident not in self._threads and code:
                 name = named[ident].name if ident in named else "without a name"
-                found.append(f"thread {name}: {code}")
-        if share and not found:
-            found.append(f"threads that compute: {share:.0%} of a core")
-        return found
+                running.append(f"thread {name}: {code}")
+        if share and not running:
+            running.append(f"threads that compute: {share:.0%} of a core")
+        return running
 
 
 def _settings() -> Iterator[tuple[str, Any]]:
@@ -127,8 +128,8 @@ def _of_process() -> Iterator[tuple[str, Any]]:
         yield name, resource.getrlimit(limit)
     with suppress(OSError):
         lines = _read("status").splitlines()
-        told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        yield from ((name, told.get(name)) for name in _STATUS)
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        yield from ((name, status.get(name)) for name in _STATUS)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         more = _read("oom_score_adj"), _read("timerslack_ns")
         yield "scheduling", (os.sched_getscheduler(0), *more)
@@ -174,12 +175,12 @@ def _of_python() -> Iterator[tuple[str, Any]]:
 def _of_torch(torch: ModuleType) -> Iterator[tuple[str, Any]]:
     core = torch._C  # noqa: SLF001 - the public functions do not tell all of it
     for name in _switches(core):
-        with suppress(TypeError, RuntimeError):  # one that wants an argument, or a device
+        with suppress(TypeError, RuntimeError):  # it needs an argument, or a device
             yield f"torch {name.removeprefix('_').removeprefix('get_')}", getattr(core, name)()
     yield "torch autocast dtypes", [torch.get_autocast_dtype(kind) for kind in ("cpu", "cuda")]
-    for one in _PRECISIONS:
+    for place in _PRECISIONS:
         with suppress(AttributeError):  # of torch 2.9 and later
-            yield f"torch precision {' '.join(one)}", core._get_fp32_precision_getter(*one)  # noqa: SLF001
+            yield f"torch precision {' '.join(place)}", core._get_fp32_precision_getter(*place)  # noqa: SLF001
     for name, value in vars(torch.nn.modules.module).items():
         if name.startswith("_global_") and isinstance(value, dict):
             yield f"torch.nn {name[1:]}", [*map(id, value.values())]
@@ -203,28 +204,28 @@ def _switches(core: ModuleType) -> tuple[str, ...]:
 
 
 def _functions() -> Iterator[tuple[Any, Mapping[str, Any], Callable[[Any], object]]]:
-    """Yield modules and classes with the functions that must stay what they are."""
+    """Yield modules and classes with their functions, which must not be replaced."""
     for name, module in [*sys.modules.items()]:
         if name in _CALLED or _TORCH.fullmatch(name):
             classes = [c for c in vars(module).values() if isinstance(c, type)]
             own = [c for c in classes if c.__module__ == name and name not in _CALLED]
             for owner in (module, *own):
-                found = {k: v for k, v in vars(owner).items() if callable(v)}
-                if found:
-                    yield owner, found, itemgetter(*found)
+                functions = {k: v for k, v in vars(owner).items() if callable(v)}
+                if functions:
+                    yield owner, functions, itemgetter(*functions)
 
 
-def _replaced(owner: Any, known: Mapping[str, Any], take: Callable[[Any], object]) -> str:  # noqa: ANN401
-    """Return the functions of a module or class that are others now; empty where none is."""
+def _replaced(owner: Any, functions: Mapping[str, Any], take: Callable[[Any], object]) -> str:  # noqa: ANN401
+    """Return a message on replaced functions of a module or class; empty without any."""
     with suppress(KeyError):
-        if take(vars(owner)) == take(known):  # a hundred functions in two microseconds
+        if take(vars(owner)) == take(functions):  # fast: a hundred functions in two microseconds
             return ""
-    changed = [name for name, old in known.items() if _differs(old, vars(owner).get(name))]
+    changed = [name for name, old in functions.items() if _differs(old, vars(owner).get(name))]
     return f"replaced: {owner.__name__}.{', '.join(changed[:3])}" if changed else ""
 
 
 def _differs(old: object, new: object) -> bool:
-    """Say whether a function gave way to another one; torch wraps some of its own when it runs."""
+    """Say whether a function was replaced; torch itself wraps some of its functions."""
     if new is old or getattr(new, "__module__", None) == "torch._dynamo.mutation_guard":
         return False
     renamed = getattr(new, "__name__", None) != getattr(old, "__name__", None)
@@ -232,19 +233,19 @@ def _differs(old: object, new: object) -> bool:
 
 
 def _own_code(frame: FrameType | None, thread: threading.Thread | None) -> str:
-    """Return the function of code that is not installed which a thread runs, or is to run."""
+    """Return the user's function that a thread runs, or will run; empty without any."""
     files = []
     while frame:
         files.append((frame.f_code.co_filename, frame.f_code.co_name))
         frame = frame.f_back
     to_run = (type(thread), getattr(thread, "_target", None), getattr(thread, "function", None))
-    files += [(_file_of(one), getattr(one, "__qualname__", "")) for one in to_run]
+    files += [(_file_of(thing), getattr(thing, "__qualname__", "")) for thing in to_run]
     own = [f"{name} in {file}" for file, name in files if not _INSTALLED.match(file)]
     return own[0] if own else ""
 
 
 def _file_of(thing: object) -> str:
-    """Return the file that defines a function or class, `<` for what is built in."""
+    """Return the file that defines a function or class, `<` for built-in ones."""
     thing = getattr(thing, "func", thing)  # of a partial
     code = getattr(getattr(thing, "__func__", thing), "__code__", None)
     module = sys.modules.get(
@@ -260,7 +261,7 @@ def _tasks() -> int:
 
 
 def _busy() -> float:
-    """Return the share of a core that other threads take while this one waits; patiently."""
+    """Return the share of a core that other threads use; 0 if they stop within half a second."""
     share = 0.0
     for seconds in _LOOKS:
         began, before = time.perf_counter(), time.process_time() - time.thread_time()

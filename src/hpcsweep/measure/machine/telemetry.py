@@ -1,14 +1,14 @@
-"""The GPU's state, read between blocks of passes and never inside one.
+"""Reads the GPU's state between blocks of passes, never inside one.
 
 NVML reports clocks, power limit, temperature, throttling and energy, through the optional package
-nvidia-ml-py. Where it is missing, or the GPU is not from NVIDIA, the cells stay empty. Nothing here
+nvidia-ml-py. If it is missing, or the GPU is not NVIDIA's, the cells stay empty. Nothing here
 changes a setting.
 
 NVML's watts are averages over up to a second, and some GPUs sample only a quarter of that time. So
 energy is always the difference of the energy counter over a window of a second or more.
 
-Whether a GPU is throttled is the driver's word: its reasons are asked for with each clock. A look
-at an idle GPU, and the look before the work began, tell nothing about the work.
+A GPU counts as throttled by the driver's reasons, which are read with each clock. Samples of an
+idle GPU, and the sample before the work, do not count.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ENERGY_WINDOW_S: Final = 1.5
 THROTTLED: Final = "throttled"
 POWER_CAPPED: Final = "power_capped"
 _DRIFT: Final = 0.05
-_LOWERED: Final = 0.98  # of the clock when nothing limits; a step of the clock is less than that
-_UNEXPLAINED: Final = 0.9  # of it, where the driver tells no reasons
-_OFTEN: Final = 0.1  # of the looks; a single one says little about the rest
+_LOWERED: Final = 0.98  # of the unlimited clock; a step of the clock is less than 2 %
+_UNEXPLAINED: Final = 0.9  # of the unlimited clock, if the driver gives no reasons
+_OFTEN: Final = 0.1  # of the samples; a single one does not represent the others
 # nvml.h, nvmlClocksThrottleReasons (later: nvmlClocksEventReasons)
 _REASONS: Final[Mapping[int, str]] = {
     0x1: "gpu_idle",
@@ -47,11 +47,11 @@ _REASONS: Final[Mapping[int, str]] = {
 }
 _IDLE: Final = 0x1
 _POWER_CAP: Final = 0x4
-_HARMLESS: Final = _IDLE | 0x2 | _POWER_CAP | 0x10 | 0x100  # others' wishes, and what is normal
+_HARMLESS: Final = _IDLE | 0x2 | _POWER_CAP | 0x10 | 0x100  # settings by people, and normal states
 
 
 class Telemetry:
-    """Telemetry of a device that reports nothing: every answer is empty."""
+    """Telemetry of a device that reports nothing: all values are empty."""
 
     watches: ClassVar[bool] = False
 
@@ -59,22 +59,22 @@ class Telemetry:
         """Begin a point."""
 
     def sample(self) -> None:
-        """Look at the GPU; called when a block has ended."""
+        """Sample the GPU's state; called at the end of a block."""
 
     def cells(self) -> Row:
         """Return the state columns of a point."""
         return {}
 
     def flags(self) -> list[str]:
-        """Return the flags that the state justifies."""
+        """Return the flags by the state."""
         return []
 
     def others(self) -> list[int]:
-        """Return the processes of others on the GPU."""
+        """Return the ids of other processes on the GPU."""
         return []
 
     def provenance(self) -> dict[str, Any]:
-        """Return what does not change while the worker lives."""
+        """Return constants of the GPU and its driver."""
         return {}
 
     def energy_of(
@@ -100,7 +100,7 @@ class _Looks:
 
     @property
     def working(self) -> list[tuple[float | None, int | None]]:
-        """The looks at a GPU that worked; the first one is before the work began."""
+        """The samples of a working GPU, without the first one, taken before the work."""
         return [(clock, why) for clock, why in self.looks[1:] if not (why or 0) & _IDLE]
 
     @property
@@ -109,7 +109,7 @@ class _Looks:
 
 
 class _Nvml(Telemetry):
-    """Asks NVML about one GPU; what a GPU does not answer stays empty."""
+    """Telemetry of one GPU by NVML; values that it does not report stay empty."""
 
     watches: ClassVar[bool] = True
 
@@ -125,7 +125,7 @@ class _Nvml(Telemetry):
         self.sample()
 
     def sample(self) -> None:
-        """Look at clock, temperature, utilisation, throttle reasons and neighbours."""
+        """Sample clock, temperature, utilisation, throttle reasons and other processes."""
         seen, nvml = self._seen, self._nvml
         clock = self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
         heat = self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
@@ -143,7 +143,7 @@ class _Nvml(Telemetry):
         return {
             "sm_clock_mhz_mean": sum(seen.clocks) / len(seen.clocks) if seen.clocks else None,
             "sm_clock_mhz_min": min(seen.clocks, default=None),
-            # the first look is before the work began
+            # the first sample is from before the work
             "gpu_util_pct": sum(seen.busy[1:]) / len(seen.busy[1:]) if seen.busy[1:] else None,
             "throttle_reasons": "+".join(_names(seen.reasons & ~_IDLE)),
             "power_limit_w": limit / 1000 if limit else None,
@@ -161,12 +161,12 @@ class _Nvml(Telemetry):
         return [flag for flag, is_raised in raised.items() if is_raised]
 
     def _unlimited(self) -> list[float]:
-        """Return the clocks of this work while the driver named no limit of its own."""
+        """Return the clocks of this point in samples without a limit by the driver."""
         own = ~_HARMLESS | _POWER_CAP
         return [clock for clock, why in self._seen.working if clock and not (why or 0) & own]
 
     def _power_capped(self) -> bool:
-        """Say whether the driver lowered the clock of this work to keep to the power limit."""
+        """Say whether the driver lowered the clock of this point for the power limit."""
         working = self._seen.working
         capped = [clock for clock, why in working if (why or 0) & _POWER_CAP]
         if len(capped) <= _OFTEN * len(working):
@@ -176,21 +176,21 @@ class _Nvml(Telemetry):
         return not (clocks and usual) or stats.median(clocks) < _LOWERED * usual
 
     def _wanted_mhz(self) -> float | None:
-        """Return the clock that the GPU would take: that of its administrator, or the highest."""
+        """Return the clock that the administrator set, else the highest."""
         wanted = self._ask("nvmlDeviceGetApplicationsClock", self._nvml.NVML_CLOCK_SM)
         return wanted or self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
 
     def _slow_without_reasons(self) -> bool:
-        """Compare the clock with that of earlier points, where the driver tells no reasons."""
+        """Say whether the clock is low against earlier points, if the driver gives no reasons."""
         clocks = self._unlimited()
         mute = all(why is None for _, why in self._seen.looks)
         return bool(mute and clocks) and stats.median(clocks) < _UNEXPLAINED * self._free
 
     def others(self) -> list[int]:
-        """Return the processes of others that compute on the GPU.
+        """Return the ids of other processes that compute on the GPU.
 
-        In a container the driver may list processes by the host's numbers. This process uses the
-        GPU, so it is in the list. If it does not find its own number, one of the others is itself.
+        In a container the driver may list the host's ids. This process uses the GPU, so if its own
+        id is not in the list, one of the others is itself.
         """
         running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
         listed = {process.pid for process in running}
@@ -247,7 +247,7 @@ class _Nvml(Telemetry):
         return int(value) if value is not None else None
 
     def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - NVML returns many types
-        """Return an answer about the GPU, or None where it has none."""
+        """Return NVML's value about the GPU; None without one."""
         return self._call(name, self._handle, *arguments)
 
     def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
@@ -258,7 +258,7 @@ class _Nvml(Telemetry):
 
 
 def watch(uuid: str | None, index: int, own_pids: frozenset[int]) -> Telemetry:
-    """Return telemetry of a CUDA device, by its UUID where torch knows it."""
+    """Return telemetry of a CUDA device, by its UUID if torch knows it, else by its index."""
     try:
         import pynvml  # noqa: PLC0415 - optional
     except ImportError:
@@ -267,7 +267,7 @@ def watch(uuid: str | None, index: int, own_pids: frozenset[int]) -> Telemetry:
 
 
 def connect(nvml: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -> Telemetry:  # noqa: ANN401
-    """Return telemetry through the module `pynvml`; empty where the driver does not answer."""
+    """Return telemetry through the module `pynvml`; empty if the driver does not answer."""
     try:
         nvml.nvmlInit()
         handle = (
@@ -281,7 +281,7 @@ def connect(nvml: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -
 
 
 def _drifts(clocks: Sequence[float]) -> bool:
-    """Say whether clocks are apart, without the highest and the lowest tenth: at least one."""
+    """Say whether clocks differ by more than 5 %, without the highest and the lowest tenth."""
     few = max(1, len(clocks) // 10)
     kept = sorted(clocks)[few:-few]
     return bool(kept) and kept[-1] - kept[0] > _DRIFT * stats.median(kept)

@@ -1,1 +1,1 @@
-"""Clocks, the measuring loop, statistics, and the timers of layers."""
+"""Times passes and layers: clocks, the measuring loop, statistics, timers of layers."""

@@ -1,12 +1,12 @@
-"""What is in the cache when a pass begins: `hot`, `cold` or `rotated`.
+"""Prepares the cache before a pass: `hot`, `cold` or `rotated`.
 
-hot      what the pass before left: the best case, and what most published numbers are
+hot      the cache as the previous pass left it: the best case, and that of most published numbers
 cold     a buffer as large as the last-level cache is rewritten before each pass
 rotated  each pass gets another input, and all inputs together are larger than the cache
 
-What does not fit is dropped in about the order of its last use. So an input is cold when more than
-the cache was used since; the space between inputs does not count. Weights are used in each pass:
-they are cold after a flush, or where a pass itself is larger than the cache.
+Caches drop data in about the order of their last use. So an input is cold if more data than the
+cache holds were used since its last use; the space between inputs does not count. Weights are used
+in each pass: they are cold after a flush, or if a pass itself is larger than the cache.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hpcsweep.measure.timing.clocks import nothing
 
 _UNKNOWN_BYTES: Final = 64 << 20
 _MOST_INPUTS: Final = 1 << 16
-_DRAWN: Final = 256  # inputs that differ in their numbers; for a cache they differ by place
+_DRAWN: Final = 256  # inputs with distinct numbers; the others are copies, distinct for a cache
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def preparation(state: str, device: torch.device) -> Callable[[], object]:
-    """Return what to call before each pass."""
+    """Return a function to call before each pass."""
     if state != "cold":
         return nothing
     buffer = torch.zeros(cache_bytes(device), dtype=torch.int8, device=device)
-    # a GPU's memset is enough; a CPU may write zeros without reading, so it reads as well
+    # on a GPU a memset is enough; a CPU may write zeros without reading, so it must read, too
     return buffer.zero_ if device.type == "cuda" else lambda: buffer.add_(1)
 
 
@@ -45,12 +45,12 @@ def input_count(state: str, device: torch.device, bytes_of_one: int) -> int:
 
 
 def outgrown(device: torch.device, bytes_in_turn: int) -> bool:
-    """Say whether what is used in turn is larger than the cache."""
+    """Say whether data that are used in turn are larger than the cache."""
     return bytes_in_turn > cache_bytes(device)
 
 
 def inputs_in_turn(draw: Callable[[int], list[torch.Tensor]], count: int) -> list[torch.Tensor]:
-    """Return so many inputs, each in a place of its own; to draw them all would take long."""
+    """Return `count` inputs in distinct memory; only the first 256 are drawn, which saves time."""
     drawn = draw(min(count, _DRAWN))
     return drawn + [drawn[n % _DRAWN].clone() for n in range(len(drawn), count)]
 
@@ -65,8 +65,8 @@ def cache_bytes(device: torch.device) -> int:
 
 @lru_cache(maxsize=1)
 def host_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Return the L2 and L3 bytes that the allowed CPUs share; 0 where the system does not say."""
-    found: dict[tuple[str, str], int] = {}
+    """Return the L2 and L3 bytes of the allowed CPUs; 0 if unknown."""
+    sizes: dict[tuple[str, str], int] = {}
     for cpu in _allowed_cpus():
         for folder in root.glob(f"cpu{cpu}/cache/index*"):
             try:
@@ -77,8 +77,8 @@ def host_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
             except OSError:
                 continue
             if int(level) > 1:
-                found[level, shared] = _bytes(size)
-    return sum(found.values())
+                sizes[level, shared] = _bytes(size)
+    return sum(sizes.values())
 
 
 def _allowed_cpus() -> list[int]:

@@ -2,13 +2,13 @@
 
 An event pair around a short pass on an empty queue measures how fast the host issues work, not how
 fast the GPU does it. So a delay is queued on the device before each pass, long enough for the host
-to issue the whole pass meanwhile. The pass then runs as from a full queue. One synchronisation ends
-a block. A pass for which the host was too slow all the same counts as *starved*; where most are,
-the point is flagged.
+to issue the whole pass meanwhile; the pass then runs as from a full queue. One synchronisation ends
+a block. A pass for which the host was still too slow counts as *starved*; if many are, the point is
+flagged.
 
-The GPU is used through `Cuda`, which the tests replace by a simulated queue. A *stamp* is a moment:
-a reading of the host's clock, or an event on the stream that the work runs on. To note it costs no
-wait; the time between two moments is computed afterwards.
+The GPU is used through `Cuda`, which tests replace by a simulated queue. A *stamp* is a moment: a
+reading of the host's clock, or an event on the stream of the work. Recording it does not wait; the
+time between two moments is computed afterwards.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0
 _CALIBRATION_CYCLES: Final = 20_000_000
-_MOST_OVER_MEASURED: Final = 20.0  # no GPU rests at less than that part of its highest clock
-_STARVED: Final = 0.05  # of the pass: the device's work that is left when the host is done
-_TELLING_MS: Final = 0.5  # a shorter delay tells no clock: its launch is a part of it
-_AHEAD_MS: Final = 0.02  # an event on an empty queue completes a few microseconds after that
+_MOST_OVER_MEASURED: Final = 20.0  # idle GPUs run at a twentieth of their highest clock or more
+_STARVED: Final = 0.05  # of the pass: starved if less work is left when the host is done
+_TELLING_MS: Final = 0.5  # a shorter delay does not show the clock: its launch is a part of it
+_AHEAD_MS: Final = 0.02  # on an empty queue an event completes within microseconds
 _CAPTURE_WARM_UPS: Final = 3
 _FLOOR_PAIRS: Final = 50
 _FLOOR_DELAY_MS: Final = 2.0
@@ -68,7 +68,7 @@ class HostClock:
 
 
 class Cuda:
-    """What a device clock needs of the GPU that torch uses; CUDA or HIP."""
+    """The operations of a device clock on torch's GPU, by CUDA or HIP."""
 
     def event(self) -> Event:
         """Return a new timing event."""
@@ -79,7 +79,7 @@ class Cuda:
         torch.cuda.synchronize()
 
     def delay(self, ms: float) -> int:
-        """Queue a kernel that spins for about that long; return its cycles, 0 for unknown (AMD)."""
+        """Queue a kernel that spins for about `ms`; return its cycles, 0 if unknown (AMD)."""
         cycles = int(ms * cycles_per_ms())
         torch.cuda._sleep(cycles)  # noqa: SLF001 - torch has no public one
         return 0 if torch.version.hip else cycles
@@ -93,9 +93,8 @@ class Cuda:
 def cycles_per_ms() -> float:
     """Return the most cycles that the delay kernel may spin in a millisecond on this device.
 
-    An idle GPU runs at a sixth of its clock. Delays calibrated then would be too short later on. So
-    its highest clock counts, if torch knows it. AMD's kernel does not count cycles: there the
-    highest rate that was measured counts.
+    An idle GPU may run at a sixth of its clock, so delays calibrated by it would be too short
+    later. So the highest clock counts if torch knows it, else (AMD) the highest measured rate.
     """
     rates = []
     for _ in range(3):
@@ -129,7 +128,7 @@ class DeviceClock:
     ) -> None:
         """Call `prepare` before each pass, outside the time; it may queue work of its own.
 
-        `ahead` tells how far the host was ahead at moments inside the passes (see `EventStamps`).
+        `ahead` returns how far the host was ahead at moments in the passes (`EventStamps.ahead`).
         """
         self.timer = timer
         self._ahead = ahead
@@ -143,7 +142,7 @@ class DeviceClock:
         self._delayed = True
 
     def calibrate(self, run: Callable[[], object], passes: int = 3) -> None:
-        """Find the host's time to issue a pass, from an idle device."""
+        """Measure the host's time to issue a pass, from an idle device."""
         times = []
         for _ in range(passes):
             self._runtime.synchronize()
@@ -169,19 +168,19 @@ class DeviceClock:
         if self._delayed:
             self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
             self._clocks += [
-                cycles / asked.elapsed_time(begin) / 1000
-                for (asked, cycles), (begin, _) in zip(self._delays, pairs, strict=False)
+                cycles / queued.elapsed_time(begin) / 1000
+                for (queued, cycles), (begin, _) in zip(self._delays, pairs, strict=False)
                 if cycles and delay >= _TELLING_MS
             ]
         return [begin.elapsed_time(end) for begin, end in pairs]
 
     def _issue(self, run: Callable[[], object], begin: Event, end: Event, delay: float) -> float:
-        """Queue one pass; return the host's time when it was done with it."""
+        """Queue one pass; return the host's time after that."""
         self._prepare()
         if delay:
-            asked = self._runtime.event()
-            asked.record()
-            self._delays.append((asked, self._runtime.delay(delay)))
+            queued = self._runtime.event()
+            queued.record()
+            self._delays.append((queued, self._runtime.delay(delay)))
         begin.record()
         run()
         end.record()
@@ -192,9 +191,9 @@ class DeviceClock:
     ) -> None:
         """Count the passes that the device finished as soon as the host had issued them.
 
-        Otherwise the device works on for a while, also where the driver made the host wait because
-        a thousand launches were queued. A pass is starved, too, where the device caught up with the
-        host at any moment inside it: a long last layer would hide that.
+        Otherwise the device works on for a while, even if the driver made the host wait because a
+        thousand launches were queued. A pass is starved, too, if the device caught up with the host
+        at a moment inside it, which a long last layer would hide.
         """
         self.passes += len(pairs)
         moments = len(ahead) // len(pairs)
@@ -206,7 +205,7 @@ class DeviceClock:
 
     @contextmanager
     def undelayed(self) -> Iterator[None]:
-        """Run passes whose times nobody needs, such as a counted warm-up, without delays."""
+        """Run passes whose times are not used, such as a counted warm-up, without delays."""
         self._delayed = False
         try:
             yield
@@ -216,11 +215,11 @@ class DeviceClock:
 
     @property
     def sm_clock_mhz(self) -> float | None:
-        """The SM clock right before the passes: median of the delays' cycles over their times."""
+        """SM clock right before the passes: median of the delays' cycles over their times."""
         return stats.median(self._clocks) if self._clocks else None
 
     def launch_bound(self, median_ms: float) -> bool:
-        """Say whether issuing a pass takes the host longer than the device needs for it."""
+        """Say whether the host takes longer to issue a pass than the device to run it."""
         return self.host_ms > median_ms
 
     @property
@@ -230,7 +229,7 @@ class DeviceClock:
 
 
 def event_floor_ms(runtime: Cuda) -> float:
-    """Return what a pair of events reads around nothing: a part of every layer's time."""
+    """Return the milliseconds between two adjacent events, which every layer's time includes."""
     pairs = [(runtime.event(), runtime.event()) for _ in range(_FLOOR_PAIRS)]
     runtime.synchronize()
     runtime.delay(_FLOOR_DELAY_MS)
@@ -248,9 +247,9 @@ def capture(
 ) -> Callable[[], object]:
     """Return one replay of a CUDA graph of the pass; it returns the graph's own output.
 
-    The pass runs on a side stream first, as capture requires: libraries allocate and choose there.
+    The pass first runs on a side stream, as capture requires, so that libraries allocate and tune.
     The graph keeps memory and results of the captured pass. `around_capture` is entered for the
-    capture alone. Graphs with one memory `pool` may not run at the same time. No garbage is
+    capture alone. Graphs that share a memory `pool` must not run at the same time. Garbage is not
     collected meanwhile, since the end of an older graph could spoil the capture.
     """
     side = torch.cuda.Stream()
@@ -271,7 +270,7 @@ def capture(
 
 
 def external_event() -> Event | None:
-    """Return an event that a graph may hold, or None where this torch cannot make one."""
+    """Return an event that a graph may hold; None if this torch cannot make one."""
     try:
         return torch.cuda.Event(enable_timing=True, external=True)
     except TypeError:
@@ -284,7 +283,7 @@ class HostStamps:
     timer = "host"
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
-        """Take a clock that tells nanoseconds."""
+        """Use a clock of nanoseconds."""
         self.now = now
 
     def ms(self, begin: int, end: int) -> float:
@@ -304,7 +303,7 @@ class EventStamps:
         timer: str = "events",
         host_now: Callable[[], float] | None = None,
     ) -> None:
-        """Note the host's milliseconds beside each event, if there is a clock for that."""
+        """Record the host's milliseconds beside each event, if `host_now` is given."""
         self.timer = timer
         self._new, self._host_now = new_event, host_now
         self._pool: list[Event] = []
@@ -335,7 +334,7 @@ class EventStamps:
         return begin.elapsed_time(end)
 
     def reuse(self, most: int = 0) -> None:
-        """Take the events again from the first; have at least so many."""
+        """Begin again with the first event; make events until there are `most`."""
         self._pool += [self._new() for _ in range(most - len(self._pool))]
         self._used = 0
         self._queued.clear()

@@ -1,9 +1,9 @@
-"""Tells whether torch compiles, by its own counters, and which layers are inside compiled code.
+"""Detects by torch's counters whether it compiles, and finds layers inside compiled code.
 
-A part under `torch.compile` compiles when it first runs, and again when something changes that it
-relies on; after eight times it runs without. Timers inside it would change its code, and would be
-compiled themselves. So passes are timed when nothing compiles any more, and layers inside compiled
-code have no times. torch.jit has no counters, but it is done after a number of runs.
+A part under `torch.compile` compiles in its first run, and again when a guard fails; after eight
+times it runs uncompiled. Timers inside it would change its code, and would be compiled themselves.
+So passes are timed when nothing compiles any more, and layers inside compiled code have no times.
+torch.jit has no counters, but compiles in its first runs only.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from hpcsweep.measure.shape_pass import LayerCall
     from hpcsweep.measure.timing.loop import Lane
 
-RUNS: Final = 3  # torch.jit looks at the first, compiles in the second, and tunes in the third
-_CALM: Final = 6  # passes without compilation, where there was any
-_MOST: Final = 120  # passes that wait for that
+RUNS: Final = 3  # torch.jit records in the first, compiles in the second, and tunes in the third
+_CALM: Final = 6  # passes without compilation before timing, if there was any
+_MOST: Final = 120  # passes to wait for that
 
 
 def compilations() -> int:
-    """Return how much torch compiled in this process: any growth is a compilation."""
+    """Return a count that grows whenever torch compiles in this process."""
     utils = sys.modules.get("torch._dynamo.utils")  # it takes seconds to import
     counters = getattr(utils, "counters", {})
     return sum(sum(counter.values()) for counter in list(counters.values()))
 
 
 def forget() -> None:
-    """Drop compiled code, so that a point does not depend on the shapes of those before it.
+    """Drop compiled code, so that a point does not depend on the shapes of earlier points.
 
-    Its counters, too: a point that compiles nothing has not to wait for calm.
+    The counters are dropped, too, so that a point that compiles nothing need not wait for calm.
     """
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
@@ -51,7 +51,7 @@ class CompileCount:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Look at the counters around a block."""
+        """Compare torch's counters before and after a block."""
         before = compilations()
         yield
         self.blocks += compilations() != before
@@ -59,7 +59,7 @@ class CompileCount:
 
 @dataclass
 class Calm:
-    """Waits for a number of passes in a row in which nothing compiles; gives up in the end."""
+    """Waits for `wanted` passes in a row without compilation; gives up after `_MOST` more."""
 
     wanted: int
     compiled: CompileCount = field(default_factory=CompileCount)
@@ -73,7 +73,7 @@ class Calm:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Look at the counters around a pass."""
+        """Compare torch's counters before and after a pass."""
         before = self.compiled.blocks
         with self.compiled.block():
             yield
@@ -84,7 +84,7 @@ class Calm:
 
 
 def settle(lane: Lane, ran: int) -> int:
-    """Run a lane, which ran so often before, until calm; return in how many passes it was not."""
+    """Run a lane, after `ran` passes, until calm; return the number of passes that compiled."""
     calm = Calm(_CALM if compilations() else RUNS - ran)
     while not calm.reached:
         with calm.run(), lane.around(1):
@@ -93,7 +93,7 @@ def settle(lane: Lane, ran: int) -> int:
 
 
 def layers_inside(model: nn.Module, calls: Sequence[LayerCall]) -> frozenset[str]:
-    """Return the layers of calls that are inside a module which torch.compile made or changed."""
+    """Return the layers of calls inside a module that torch.compile made or changed."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
     made = getattr(eval_frame, "OptimizedModule", ())
     compiled = [

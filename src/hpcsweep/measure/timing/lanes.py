@@ -1,9 +1,9 @@
-"""The ways to run a point's pass on its device: a clean lane, and lanes that time the layers.
+"""Makes the lanes of a point: a clean one, and lanes that time the layers.
 
 A driver queues about a thousand launches. A timed layer adds two events, so the layer pass of a
 deep network may need more: the host then waits in the middle of the pass, and the device for the
-host. Where a trial shows that, the layers are timed in parts: each lane times every second, fourth
-or eighth of them, and a layer pass is one pass of each lane.
+host. If a trial shows that, the layers are timed in parts: each lane times every second, fourth or
+eighth of them, and a layer pass is one pass of each lane.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2
 _TRIES: Final = 4  # to time passes while torch compiles nothing
-_WATCHED: Final = 32  # layers of the clean pass: so few events add little to a thousand launches
+_WATCHED: Final = 32  # layers of the clean pass with events: few beside a thousand launches
 
 
 @dataclass(frozen=True)
 class LayerLane:
-    """A lane that times some layer calls of the pass; `places` are theirs in the pass."""
+    """A lane that times some layer calls; `places` are their indices in the pass."""
 
     lane: Lane
     timer: LayerTimer
@@ -58,7 +58,7 @@ class LayerLane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The lanes of a point; `device_clock` is the clean lane's where a device has its own."""
+    """The lanes of a point; `device_clock` is the clean lane's on a GPU, else None."""
 
     timer_name: str
     clean: Lane
@@ -78,31 +78,31 @@ class Lanes:
 
     @property
     def parts(self) -> int:
-        """How many passes make a layer pass; 0: layers are not timed."""
+        """Number of passes that make a layer pass; 0: layers are not timed."""
         return len(self.layers)
 
     def all(self) -> list[Lane]:
-        """Return the lanes that there are, the clean one first."""
-        return [self.clean, *(one.lane for one in self.layers)]
+        """Return all lanes, the clean one first."""
+        return [self.clean, *(lane.lane for lane in self.layers)]
 
     def warm_up(self, settings: dict[str, Any]) -> int:
-        """Run the clean lane's warm-up; return its passes. To count them takes no delays."""
+        """Run the clean lane's warm-up, with a fixed count without delays; return its passes."""
         clock = self.device_clock
         undelayed = clock is not None and settings["stop"] == "fixed"
         with self.compiled.block(), clock.undelayed() if clock and undelayed else nullcontext():
             return len(loop.collect([self.clean], loop.warm_up_rule(settings)).times[0])
 
     def settled(self, ran: int) -> Lanes:
-        """Return lanes for which torch compiles nothing any more, after so many clean passes.
+        """Run the lanes, after `ran` clean passes, until torch compiles nothing; return them.
 
-        Where it compiles for the timers of layers, they have got into compiled code: then there
-        are no lanes of layers.
+        If torch compiles because of timers, they are inside compiled code: then the result has no
+        lanes of layers.
         """
         self.compiled.blocks += compiling.settle(self.clean, ran)
         trials = CompileCount()
-        for one in self.layers if compiling.compilations() else ():
+        for lane in self.layers if compiling.compilations() else ():
             with trials.block():
-                one.starves()
+                lane.starves()
         if not trials.blocks:
             return self
         compiling.forget()
@@ -112,7 +112,7 @@ class Lanes:
     def collect(
         self, settings: dict[str, Any], at_block_end: Callable[[], object] = clocks.nothing
     ) -> tuple[loop.Collected, bool]:
-        """Time passes; again if torch compiled meanwhile. Say whether it did in the end, too."""
+        """Time passes, again if torch compiled meanwhile; return if it did in the last try, too."""
         for _ in range(_TRIES):
             self.forget()
             tally = CompileCount()
@@ -125,27 +125,27 @@ class Lanes:
         return done, bool(tally.blocks)
 
     def forget(self) -> None:
-        """Drop the times of layers so far."""
-        for one in self.layers:
-            one.timer.forget()
+        """Drop the collected times of layers."""
+        for lane in self.layers:
+            lane.timer.forget()
 
     def timed(self) -> LayerTimes:
         """Return the layer calls with their times, in the order of the pass."""
-        starved = any(one.clock is not None and one.clock.mostly_starved for one in self.layers)
-        parts = [(one.places, one.timer.timed()) for one in self.layers]
+        starved = any(lane.clock is not None and lane.clock.mostly_starved for lane in self.layers)
+        parts = [(lane.places, lane.timer.timed()) for lane in self.layers]
         timed = layer_timer.joined(parts, starved=starved)
         return layer_timer.completed(timed, self.calls, self.untimed) if self.untimed else timed
 
     def pass_times(self, times: Sequence[Sequence[float]]) -> list[float]:
-        """Return the times of layer passes, from those of all lanes: means over the parts."""
+        """Return the times of layer passes, given those of all lanes: means over the parts."""
         return [sum(of_parts) / self.parts for of_parts in zip(*times[1:], strict=True)]
 
 
 @dataclass(frozen=True)
 class LaneWork:
-    """What a lane runs: the network, one pass, what comes before it, the calls to time, and how.
+    """The work of a lane: network, pass, preparation, the calls to time, and the timer.
 
-    Among the `watched` calls are those at which a trial looks for a device that waits.
+    At some of the `watched` calls a trial checks whether the device waits for the host.
     """
 
     model: nn.Module
@@ -157,21 +157,21 @@ class LaneWork:
 
 
 def lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
-    """Return the lanes for a device; where layers cannot be timed there is no layer lane."""
+    """Return the lanes for a device; without layer lanes if layers cannot be timed."""
     untimed = compiling.layers_inside(work.model, [*work.calls, *work.watched])
     calls, watched = (
         [call for call in some if call.layer not in untimed] for some in (work.calls, work.watched)
     )
     outside = replace(work, calls=calls, watched=watched) if untimed else work
     if device.type != "cuda":
-        found = _on_host(device, outside)
+        all_lanes = _on_host(device, outside)
     else:
-        found = _graph(outside) if launch == "graph" else _eager(outside)
-    return replace(found, calls=work.calls, untimed=untimed if work.calls else frozenset())
+        all_lanes = _graph(outside) if launch == "graph" else _eager(outside)
+    return replace(all_lanes, calls=work.calls, untimed=untimed if work.calls else frozenset())
 
 
 def synchronizer(device: torch.device) -> Callable[[], object]:
-    """Return what waits until the device is idle."""
+    """Return a function that waits until the device is idle."""
     waits = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
     return waits.get(device.type, clocks.nothing)
 
@@ -200,27 +200,27 @@ def _eager(work: LaneWork) -> Lanes:
 
 
 def _event_lanes(work: LaneWork) -> list[LayerLane]:
-    """Return lanes with as many parts as the queue needs; if no number of parts helps, one lane."""
+    """Return as many lanes as the queue needs; if no number of parts helps, one lane."""
     whole: list[LayerLane] = []
     layers = list(dict.fromkeys(call.layer for call in work.calls))
     for count in _PARTS:
-        found = [_event_lane(work, set(layers[part::count])) for part in range(count)]
-        if not any(one.starves() for one in found):
-            return found
-        whole = whole or found
+        lanes = [_event_lane(work, set(layers[part::count])) for part in range(count)]
+        if not any(lane.starves() for lane in lanes):
+            return lanes
+        whole = whole or lanes
     return whole
 
 
 def _event_lane(work: LaneWork, layers: set[str], host_ms: float | None = None) -> LayerLane:
     """Return a lane with events around all calls of some layers.
 
-    Its delays are for the host's time to issue its own pass, or for another one's.
+    Its delays fit `host_ms`; by default the host's measured time to issue this lane's pass.
     """
     places = [at for at, call in enumerate(work.calls) if call.layer in layers]
     gpu = Cuda()
     stamps = EventStamps(gpu.event, host_now=gpu.host_now)
     timer = work.new_timer(work.model, [work.calls[at] for at in places], stamps)
-    # the timers cost host time, so the layer lane needs longer delays and a clock of its own
+    # timers cost host time, so the layer lane needs longer delays and its own clock
     clock = DeviceClock(gpu, work.prepare, ahead=stamps.ahead)
     if host_ms is None:
         with timer.wrapped(3):
@@ -233,10 +233,10 @@ def _event_lane(work: LaneWork, layers: set[str], host_ms: float | None = None) 
 def _graph(work: LaneWork) -> Lanes:
     """Return lanes that replay; the layer lane replays a second graph with events in it.
 
-    Each replay records these events again, so they are read after every replay.
+    Each replay records the same events, so they are read after every replay.
     """
     clock = DeviceClock(Cuda(), work.prepare, timer="graph")
-    pool = torch.cuda.graph_pool_handle()  # the lanes take turns, so one memory does for both
+    pool = torch.cuda.graph_pool_handle()  # shared memory: the lanes never run together
     replay = clocks.capture(work.run, pool=pool)
     clock.calibrate(replay)
     clean = Lane(replay, clock)
@@ -246,9 +246,9 @@ def _graph(work: LaneWork) -> Lanes:
 
 
 def _graph_layers(work: LaneWork, pool: Any) -> list[LayerLane]:  # noqa: ANN401 - torch's handle
-    """Return the layer lane, or none where a graph takes no events.
+    """Return the layer lane; none if graphs cannot hold events.
 
-    Older torches cannot make them; on ROCm they can be made, and raise when they are recorded.
+    Older versions of torch cannot make such events; on ROCm recording them raises an error.
     """
     if clocks.external_event() is None:
         return []

@@ -1,10 +1,9 @@
 """Times every layer call of a pass, in a lane of its own.
 
-For a block of passes each layer's `forward` is wrapped in a function that notes the time (CPU), or
-records an event on the stream that the work runs on (GPU), before and after. It does not
-synchronise, read a value or print: a timer that waits after every layer can double the time of a
-pass. The moments are read once, after the block. Hooks of torch would cost three times as much, and
-some modules take a slower path when they have hooks.
+For a block of passes each layer's `forward` is wrapped in a function that records the time (CPU) or
+an event on the work's stream (GPU) before and after. It does not wait, since a timer that waits
+after every layer can double the time of a pass; the moments are read once, after the block. torch's
+hooks would cost three times as much, and some modules take a slower path if they have hooks.
 
 A layer is identified by its position in the pass, not by its module, since one activation module
 may be called in eight places. The rest of a pass is the row `__other__`.
@@ -34,7 +33,7 @@ _FORWARD: Final = "forward"
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Calls of a pass in order, the milliseconds of each in every pass, and what timed them.
+    """Calls of a pass in order, the milliseconds of each in every pass, and the timer's name.
 
     The last `backward` calls are backward passes of convolutions. `starved`: the device had to wait
     for the host in these passes.
@@ -48,9 +47,9 @@ class LayerTimes:
 
 
 def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) -> LayerTimes:
-    """Return one table of passes in each of which a part of the calls was timed.
+    """Join the times of lanes that each timed a part of the calls.
 
-    With each part come the places of its forward calls in a whole pass.
+    Each part comes with the indices of its forward calls in the whole pass.
     """
     entries: list[tuple[tuple[int, int], LayerCall, list[float]]] = []
     for places, timed in parts:
@@ -64,16 +63,16 @@ def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) 
 
 
 def completed(timed: LayerTimes, calls: Sequence[LayerCall], untimed: frozenset[str]) -> LayerTimes:
-    """Return all forward calls of a pass: those of some layers have no times."""
+    """Return the times of all forward calls of a pass, empty for `untimed` layers."""
     of_timed = iter(timed.times)
     times = [[] if call.layer in untimed else next(of_timed) for call in calls]
     return replace(timed, calls=calls, times=times)
 
 
 def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManager[None]:
-    """Open profiler ranges around the layer calls that are no convolutions, which have their own.
+    """Open profiler ranges around layer calls; convolutions have ranges already.
 
-    Hooks are no alternative: some modules run other kernels while they have any.
+    Hooks are no alternative: some modules run other kernels if they have any.
     """
     numbers = count()
 
@@ -93,14 +92,14 @@ def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManag
 
 
 class LayersChanged(RuntimeError):
-    """A pass called other layers than the shape pass saw."""
+    """A pass called other layers than the shape pass recorded."""
 
 
 class LayerTimer:
     """Collects the times of a network's layer calls, block by block."""
 
     def __init__(self, model: nn.Module, calls: Sequence[LayerCall], stamps: Stamps) -> None:
-        """Time these calls; timers are on inside `attached` alone."""
+        """Prepare timers for these calls; `attached` puts them around the layers."""
         self._calls, self._stamps = tuple(calls), stamps
         self._times: list[list[float]] = [[] for _ in calls]
         self._modules = shape_pass.layer_modules(model, self._calls)
@@ -115,23 +114,23 @@ class LayerTimer:
 
     @contextmanager
     def reading(self, passes: int) -> Iterator[None]:
-        """Take the times of a block whose events are part of what runs, as in a graph."""
+        """Read the times of a block of replays of a graph, which contains the events."""
         yield
         self.take(passes)
 
     @contextmanager
     def wrapped(self, passes: int) -> Iterator[None]:
-        """Put the timers around the layers, no more."""
+        """Put the timers around the layers, without reading them."""
         self._moments.clear()
         self._stamps.reuse(2 * len(self._calls) * passes)
         with wrapped_forwards(self._modules, self._timing):
             yield
 
     def take(self, passes: int) -> None:
-        """Read the times of so many passes.
+        """Read the times of `passes` passes.
 
         Raises:
-            LayersChanged: they called other layers than the shape pass saw.
+            LayersChanged: they called other layers than the shape pass recorded.
         """
         starts, ends = self._moments[::2], self._moments[1::2]
         if len(starts) != passes * len(self._calls):
@@ -144,11 +143,11 @@ class LayerTimer:
             of_call.extend(times[index :: len(self._calls)])
 
     def timed(self) -> LayerTimes:
-        """Return all times so far."""
+        """Return all collected times."""
         return LayerTimes(self._calls, self._times, self._stamps.timer)
 
     def forget(self) -> None:
-        """Drop the times so far, as of a warm-up."""
+        """Drop the collected times, such as a warm-up's."""
         for of_call in self.timed().times:
             of_call.clear()
 

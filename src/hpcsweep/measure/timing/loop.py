@@ -1,11 +1,11 @@
-"""Runs passes until a stopping rule is satisfied. It uses neither torch nor devices, but a clock.
+"""Runs passes until a stopping rule is satisfied; needs a clock, but neither torch nor a device.
 
 A *lane* is one way to run the pass: the clean lane without any hook, the layer lane with timers
 around every layer. Lanes alternate in blocks of a few passes, and the order is reversed from one
 round to the next (clean, layers, layers, clean, ...). So a machine that becomes slower or faster
-meanwhile affects both lanes alike, and hardly their ratio. The rule looks at the first lane only.
+meanwhile affects both lanes alike, and hardly their ratio. The rule depends on the first lane only.
 
-Warm-up is the same loop with another rule; its times are thrown away.
+Warm-up is the same loop with another rule; its times are dropped.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class StoppingRule(Protocol):
     """Decides how long to go on; one object serves one loop."""
 
     def passes_until_check(self, done: int) -> int:
-        """Return how many passes may run before the rule wants to be asked again."""
+        """Return how many passes may run before the next call of `verdict`."""
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
-        """Return why to stop, or None; `seconds` have passed since the loop began."""
+        """Return the reason to stop, or None; `seconds` have passed since the loop began."""
 
 
 def _untouched(_count: int) -> AbstractContextManager[object]:
@@ -64,8 +64,8 @@ class Lane:
 class Collected:
     """The times of each lane, in order, and why the loop ended.
 
-    `timed_s` are the seconds of the blocks by the host's clock. So delays before the passes of a
-    GPU count, and that timers are put around layers does not.
+    `timed_s` are the seconds of the blocks by the host's clock. They include the delays before a
+    GPU's passes, but not the time to put timers around layers.
     """
 
     times: list[list[float]]
@@ -111,7 +111,7 @@ def _block(lane: Lane, count: int, times: list[float]) -> float:
 
 
 def _block_size(times: Sequence[float]) -> int:
-    """Return the passes of a block: about 100 ms, so that drift and switching both cost little."""
+    """Return the passes of a block: about 100 ms, a compromise between drift and switching."""
     if not times:
         return 1
     typical = stats.median(times[-_BLOCK_MOST:])
@@ -120,7 +120,7 @@ def _block_size(times: Sequence[float]) -> int:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Collect garbage now, and none while the block runs; nested blocks do nothing."""
+    """Collect garbage now, but not while the block runs; nested blocks do nothing."""
     if not gc.isenabled():
         yield
         return
@@ -133,10 +133,10 @@ def quiet_collector() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Collect garbage now, and never again look at what is left.
+    """Collect garbage now, and exempt the remaining objects from later collections.
 
-    torch and torchvision alone are half a million objects, at which each collection would look
-    anew. What is left must not be dropped in a circle later: call this before a network is built.
+    torch and torchvision alone are half a million objects, which each collection would visit.
+    Exempt objects in reference cycles are never freed: call this before a network is built.
     """
     gc.collect()
     _give_back_at_end()
@@ -145,7 +145,7 @@ def settle() -> None:
 
 @cache
 def _give_back_at_end() -> None:
-    atexit.register(gc.unfreeze)  # else libraries complain of what they cannot give back
+    atexit.register(gc.unfreeze)  # else libraries report leaks at the end
 
 
 @dataclass
@@ -159,24 +159,24 @@ class Fixed:
         return self.passes - done
 
     def verdict(self, times: Sequence[float], _seconds: float) -> str | None:
-        """Stop at the number."""
+        """Stop after the fixed number of passes."""
         return "fixed" if len(times) >= self.passes else None
 
 
 @dataclass
 class _AtLeast:
-    """A rule that is not asked before a number of passes, then after each block."""
+    """A rule that is checked after at least `least` passes, then after each block."""
 
     least: int
 
     def passes_until_check(self, done: int) -> int:
-        """Return the passes up to the fewest, then a block at a time."""
+        """Return the passes up to `least`, then a block."""
         return self.least - done if done < self.least else _BLOCK_MOST
 
 
 @dataclass(kw_only=True)
 class Adaptive(_AtLeast):
-    """Until the noise is small enough, or will not become smaller, or the time is up.
+    """Stop when the noise is small enough, or will not become smaller, or the time is up.
 
     `converged`: the relative IQR, or half the width of the median's confidence interval over the
     median, is at most `target`. `stable_noise`: over the last `window` passes the relative IQR
@@ -193,14 +193,14 @@ class Adaptive(_AtLeast):
     _next_look: int = 0
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
-        """Stop for one of the three reasons."""
+        """Return `converged`, `stable_noise`, `timeout`, or None to go on."""
         reason = self._look(times) if len(times) >= max(self.least, self._next_look) else None
         if reason is None and times and seconds >= self.most_seconds:
             return "timeout"
         return reason
 
     def _look(self, times: Sequence[float]) -> str | None:
-        """Look at the noise; the more passes there are, the less often, since sorting costs."""
+        """Judge the noise, after growing numbers of passes, since sorting costs time."""
         self._next_look = len(times) + len(times) // 16
         if math.fsum(times) / 1000 < self.least_seconds:
             return None
@@ -221,7 +221,7 @@ class Adaptive(_AtLeast):
 
 @dataclass
 class Steady(_AtLeast):
-    """Warm-up: at least `least` passes and `least_seconds`, then until there is no trend.
+    """Stop a warm-up after `least` passes and `least_seconds`, once times have no trend.
 
     No trend: a line through the medians of the last five blocks rises or falls by at most `slope`
     over them. After `most_seconds` the warm-up ends in any case.
@@ -234,7 +234,7 @@ class Steady(_AtLeast):
     _seen: int = 0
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
-        """Stop when steady, or at the cap."""
+        """Return `steady`, `timeout`, or None to go on."""
         if len(times) > self._seen:
             self._medians.append(stats.median(times[self._seen :]))
             self._seen = len(times)
@@ -265,7 +265,7 @@ def stopping_rule(settings: dict[str, Any]) -> StoppingRule:
 
 
 def warm_up_rule(settings: dict[str, Any]) -> StoppingRule:
-    """Return the rule of the warm-up: a count, and where passes are adaptive, until steady."""
+    """Return the rule of the warm-up: a count, or with adaptive passes until steady."""
     if settings["stop"] == "adaptive":
         return Steady(settings["warmup"])
     return Fixed(settings["warmup"])

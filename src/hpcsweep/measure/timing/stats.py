@@ -1,8 +1,8 @@
-"""Statistics of a list of times: location, spread, confidence. Neither torch nor numpy is needed.
+"""Statistics of a list of times: location, spread, confidence; without torch and numpy.
 
-No time is ever dropped: a slow pass is real, and hardly changes the median. Quantiles are
-interpolated linearly between order statistics (Hyndman and Fan's type 7, numpy's default). A value
-that needs a larger sample is None: the 5th and 95th percentiles need 20 passes, the 99th 100.
+No time is dropped: slow passes are real, and hardly change the median. Quantiles are interpolated
+linearly between order statistics (Hyndman and Fan's type 7, numpy's default). Values that need a
+larger sample are None: the 5th and 95th percentiles need 20 passes, the 99th 100.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class Summary:
         }
 
     def flags(self) -> list[str]:
-        """Return the flags that the times alone justify."""
+        """Return the flags by the times alone: few samples, noise."""
         spread = self.iqr_rel or 0.0
-        found = ["few_samples"] if self.n < FEW else []
+        flags = ["few_samples"] if self.n < FEW else []
         if spread > VERY_NOISY:
-            found.append("very_noisy")
+            flags.append("very_noisy")
         elif spread > NOISY:
-            found.append("noisy")
-        return found
+            flags.append("noisy")
+        return flags
 
 
 def summarise(times: Sequence[float]) -> Summary:
@@ -128,9 +128,9 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def _median_interval(ordered: Sequence[float]) -> tuple[float, float] | None:
-    """Return the order statistics between which the median lies with 95 % or more.
+    """Return the order statistics that enclose the median with a probability of 95 % or more.
 
-    It assumes nothing about the distribution. With fewer than 6 values there is no such interval.
+    Valid for any distribution. None with fewer than 6 values.
     """
     rank = median_rank(len(ordered))
     return (ordered[rank - 1], ordered[-rank]) if rank else None

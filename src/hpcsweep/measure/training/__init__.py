@@ -1,1 +1,1 @@
-"""Training: whole runs, steps, phases, and layers forward and backward."""
+"""Measures trainings: whole runs, steps, phases, and layers forward and backward."""

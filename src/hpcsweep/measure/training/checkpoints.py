@@ -1,12 +1,12 @@
-"""Checkpoints of a training: to go on after an interruption, and to keep the best weights.
+"""Writes and reads checkpoints of a training, to resume it and to keep the best weights.
 
-After an epoch, `<point id>.last.pt` is written beside the shards when the last one is a minute old,
-and removed when the point is done. With `save_every: N` it stays, with `<point id>.best.pt`
+After an epoch, `<point id>.last.pt` is written beside the shards if the previous one is a minute
+old, and removed when the point is done. With `save_every: N` it stays, with `<point id>.best.pt`
 (highest validation accuracy, then lowest loss, over all attempts) and `<point id>.epoch<n>.pt` of
-every N-th epoch. `save_final` writes the weights alone, as `weights:` takes them.
+every N-th epoch. `save_final` writes the weights alone, in the form that `weights:` reads.
 
-A file is written under another name and then moved, so there is never half a file. A checkpoint
-that cannot be read is reported and not used; the training then starts at the beginning.
+A file is written under another name and then moved, so it is never partial. A checkpoint that
+cannot be read is reported and not used; the training then starts at the beginning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NEEDED: Final = (
 
 @dataclass
 class Checkpoints:
-    """The files of one point; without a folder (nobody supervises) nothing is written."""
+    """The checkpoints of one point; without a folder (no supervisor) nothing is written."""
 
     point: Point
     trainer: Trainer
@@ -54,7 +54,7 @@ class Checkpoints:
         return Path(named) if named else None
 
     def resume(self) -> None:
-        """Go on from the file that the sweep names, else from an earlier attempt's last one.
+        """Resume from the sweep's file, else from an earlier attempt's last checkpoint.
 
         Raises:
             UsageError: the named file cannot be used.
@@ -73,7 +73,7 @@ class Checkpoints:
                 return
 
     def after_epoch(self) -> None:
-        """Write what is due after an epoch."""
+        """Write the checkpoints that are due after an epoch."""
         every = self.point.measure["save_every"]
         old = time.monotonic() - self.saved_at >= AUTOMATIC_SECONDS
         if self.folder is None or not (every or old):
@@ -89,7 +89,7 @@ class Checkpoints:
             self._save(f"epoch{self.trainer.epoch}", state)
 
     def finish(self) -> None:
-        """Write the final weights if they are wanted; remove what was only for an interruption."""
+        """Write the final weights if wanted; remove checkpoints that only serve to resume."""
         if self.folder is None:
             return
         if self.point.measure["save_final"]:
@@ -104,7 +104,7 @@ class Checkpoints:
         return {"resumed_epoch": self.resumed, "artifacts": ";".join(self.kept)}
 
     def _goes_on_from(self, path: Path) -> bool:
-        """Use an earlier attempt's file; False where it cannot be used."""
+        """Resume from an earlier attempt's file; return False if it cannot be used."""
         try:
             state = _read(path)
             if state["trainer"]["epoch"] < self.point.axes["epochs"]:
@@ -120,7 +120,7 @@ class Checkpoints:
             "format": FORMAT,
             "trainer": self.trainer.state_dict(),
             "rng_python": random.getstate(),
-            "rng_numpy": _plain(np.random.get_state()),  # noqa: NPY002 - what others may use
+            "rng_numpy": _plain(np.random.get_state()),  # noqa: NPY002 - data sets may use it
             "learned": [asdict(result) for result in history.learned],
             "validated": [asdict(result) for result in history.validated],
             "before": asdict(history.before) if history.before else None,
@@ -128,7 +128,7 @@ class Checkpoints:
         }
 
     def _load(self, path: Path, state: dict[str, Any]) -> None:
-        """Take a state over as a whole, or not at all."""
+        """Restore a state completely; `UsageError`, and no change, if it does not fit."""
         before = self.trainer.state_dict()
         try:
             learned = [Result(**result) for result in state["learned"]]
@@ -138,7 +138,7 @@ class Checkpoints:
             of_numpy = (name, np.array(numbers, dtype=np.uint32), *rest)
             self.trainer.load_state_dict(state["trainer"])
             random.setstate(_tuples(state["rng_python"]))
-            np.random.set_state(of_numpy)  # noqa: NPY002 - what others may use
+            np.random.set_state(of_numpy)  # noqa: NPY002 - data sets may use it
         except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
             self.trainer.load_state_dict(before)
             reason = first_line(error)
@@ -151,15 +151,15 @@ class Checkpoints:
         """Return this point's last checkpoints, of any attempt and submission, newest first."""
         if self.folder is None:
             return []
-        found = self.folder.parent.glob(f"*/{self.point.point_id}.last.pt")
-        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        paths = self.folder.parent.glob(f"*/{self.point.point_id}.last.pt")
+        return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
 
     def _path(self, kind: str) -> Path:
         assert self.folder is not None  # noqa: S101 - asked by every caller
         return self.folder / f"{self.point.point_id}.{kind}.pt"
 
     def _save(self, kind: str, state: object) -> None:
-        """Write a file; a disk that is full costs the file and not the training."""
+        """Write a file; on a full disk, note that it is missing and go on."""
         path = self._path(kind)
         try:
             with files.replacing(path) as file:
@@ -173,7 +173,7 @@ class Checkpoints:
 
 
 def _rank(result: Result) -> tuple[float, float]:
-    """Return what orders epochs by how well they validate."""
+    """Return the sort key of epochs: accuracy, then lower loss."""
     return result.accuracy, -result.loss
 
 

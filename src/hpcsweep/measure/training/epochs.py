@@ -1,8 +1,8 @@
-"""The training pass: warm-up that is undone, then every epoch, with one tick per step.
+"""Runs the training pass: a warm-up that is undone, then every epoch, with one tick per step.
 
-Its result is a `TrainingHistory`. All times of steps and epochs are of this pass. In it only the
-end of an epoch and the validation wait for the device (and torch's gradient scaler, once a step, if
-the point trains in float16). Further steps have instruments: for their phases, and for memory.
+All times of steps and epochs come from this pass. In it only the end of an epoch and the validation
+wait for the device (and torch's gradient scaler, once a step, if the point trains in float16).
+Further steps are instrumented for their phases and memory.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TrainingHistory:
 
 @dataclass(frozen=True)
 class _Start:
-    """The state in which a training pass began; a resumed training has results already."""
+    """The state at the beginning of a training pass; a resumed training already has results."""
 
     state: dict[str, Any]
     learned: int
@@ -106,13 +106,13 @@ class TrainingPass:
     validates: bool = True
     at_epoch_end: Callable[[], object] = lambda: None
     after_epoch: Callable[[], object] = lambda: None
-    repeatable: bool = False  # a copy of the state is kept, in the host's memory
+    repeatable: bool = False  # keeps a copy of the first state in the host's memory
     history: TrainingHistory = field(default_factory=TrainingHistory)
-    compiled: CompileCount = field(default_factory=CompileCount)  # in which epochs torch compiled
+    compiled: CompileCount = field(default_factory=CompileCount)  # epochs in which torch compiled
     _start: _Start | None = None
 
     def warm_up(self, steps: int) -> None:
-        """Take the first steps, which tune and allocate, until none compiles; then forget them."""
+        """Run steps, which tune and allocate, until none compiles; then restore the state."""
         before, score = self.trainer.state_dict(), Score.zero(self.trainer.device)
         scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.trainer.modules())
         calm = Calm(max(compiling.RUNS if scripted else 1, steps))
@@ -130,7 +130,7 @@ class TrainingPass:
         self.trainer.load_state_dict(before)
 
     def run(self, epochs: int) -> TrainingHistory:
-        """Train from the trainer's epoch on, up to so many epochs."""
+        """Train from the trainer's epoch on, up to `epochs` in all."""
         if self.validates and self.history.before is None:
             self.history.before = self._validate()
         if self.repeatable:
@@ -139,8 +139,8 @@ class TrainingPass:
         return self.history
 
     def again(self, epochs: int) -> TrainingHistory:
-        """Go back to where `run` began, which was `repeatable`, and train as it did."""
-        assert self._start is not None  # noqa: S101 - as the docstring says
+        """Restore the state before `run`, and train again; needs `repeatable`."""
+        assert self._start is not None  # noqa: S101 - `repeatable` was set
         self._start.go_back(self.trainer, self.history)
         self._run(epochs)
         return self.history
@@ -188,7 +188,7 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
             for batch in data.val:
                 images, labels = trainer.to_device(batch)
                 with trainer.autocast():
-                    # never the compiled form, which would compile once more for evaluation
+                    # not the compiled form, which would compile again for evaluation
                     loss, logits = trainer.loss(trainer.model(images), labels, smooth=False)
                 score.add(loss, logits, labels)
     finally:
@@ -197,9 +197,9 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
 
 
 def next_steps(data: Data, count: int) -> Iterator[Iterator[Batch]]:
-    """Yield, for each of `count` steps, the batches to take the next one from.
+    """Yield, for each of `count` steps, an iterator from which the step takes its batch.
 
-    Epochs follow each other, from the first; the last one may end early.
+    Epochs follow each other from the first; the last one may end early.
     """
     for number in itertools.count():
         batches = data.epoch(number)
@@ -214,7 +214,7 @@ _MEMORY_STEPS = 3
 
 
 def ticker(device: torch.device) -> Ticker:
-    """Return what times whole steps on a device, which is never waited for within an epoch."""
+    """Return a timer of whole steps, which never waits for a GPU within an epoch."""
     if device.type == "cuda":
         gpu = Cuda()
         return Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
@@ -222,7 +222,7 @@ def ticker(device: torch.device) -> Ticker:
 
 
 def phase_timer(device: torch.device) -> PhaseTimer:
-    """Return what times the phases of steps on a device: event pairs on a GPU, one wait a step."""
+    """Return a timer of the phases of steps: event pairs on a GPU, with one wait a step."""
     if device.type == "cuda":
         gpu = Cuda()
         return PhaseTimer(EventStamps(gpu.event), around_step=gpu.synchronize)
@@ -230,7 +230,7 @@ def phase_timer(device: torch.device) -> PhaseTimer:
 
 
 def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> PhaseTimes:
-    """Train for so many steps with every phase timed."""
+    """Train for `steps` steps with every phase timed."""
     score = Score.zero(trainer.device)
     with loop.quiet_collector():
         for batches in next_steps(data, steps):
@@ -240,7 +240,7 @@ def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> 
 
 
 def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | None:
-    """Return the mean of the memory in use at the ends of the phases of three steps, bytes."""
+    """Return the mean bytes in use at the ends of the phases of three steps; None if unknown."""
     score, seen = Score.zero(trainer.device), []
 
     @contextmanager
@@ -250,5 +250,5 @@ def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | N
 
     for batches in next_steps(data, _MEMORY_STEPS):
         trainer.step(batches, score, look)
-    known = [bytes_now for bytes_now in seen if bytes_now is not None]
-    return round(sum(known) / len(known)) if known else None
+    amounts = [bytes_now for bytes_now in seen if bytes_now is not None]
+    return round(sum(amounts) / len(amounts)) if amounts else None

@@ -1,8 +1,8 @@
 """The layer pass of a training point: forward, loss and backward on one batch, layer by layer.
 
 The batch is on the device, and nothing is loaded, copied or updated: only the computation is
-timed. As for inference, a clean lane and a lane with timers take turns in blocks of a few
-passes, so that the timers' overhead and the sum of the layers are compared on the same machine.
+timed. As for inference, a clean lane and a lane with timers alternate in blocks of a few passes,
+so that the timers' overhead and the sum of the layers are compared under the same conditions.
 
 Autograd runs the backward pass as a graph of nodes. The nodes between the output and the input of a
 convolution call belong to it: a single one for the framework's convolution, several where an
@@ -45,13 +45,13 @@ class StepTimer(LayerTimer):
 
     @contextmanager
     def wrapped(self, passes: int) -> Iterator[None]:
-        """Put the timers around the layers; outside of them, watch the graphs that they build."""
+        """Put timers around the layers, and around these the watches of autograd's graphs."""
         self._spans.clear()
         with super().wrapped(passes), wrapped_forwards(self._watched, self._watching):
             yield
 
     def take(self, passes: int) -> None:
-        """Read the times of so many steps."""
+        """Read the times of `passes` steps."""
         super().take(passes)
         count = len(self._convolutions)
         if len(self._spans) != passes * count:
@@ -94,7 +94,7 @@ def backward_call(call: LayerCall) -> LayerCall:
     """Return a convolution's backward pass as a call: two products of the forward's size.
 
     It reads input, weights and the output's gradient, and writes the gradients of the first two.
-    The first convolution of a network needs no gradient of its input, but is counted alike.
+    The first convolution of a network counts alike, though it needs no gradient of its input.
     """
     outputs = sum(map(math.prod, call.outputs))
     numbers = sum(map(math.prod, call.inputs)) + outputs + call.params
@@ -105,17 +105,17 @@ def backward_call(call: LayerCall) -> LayerCall:
 def measure(
     trainer: Trainer, batch: Batch, shapes: Shapes, passes: int
 ) -> tuple[LayerTable | None, float]:
-    """Time every layer in so many passes over a batch; None where layers cannot be timed.
+    """Time every layer in `passes` passes over a batch; return the table and their seconds.
 
-    The second value is the seconds of these passes.
+    The table is None if layers cannot be timed.
     """
 
     def compute() -> None:
         trainer.compute(batch)
 
     todo = lanes.LaneWork(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
-    found = lanes.lanes(trainer.device, "eager", todo).settled(0)
-    if found.untimed:
+    all_lanes = lanes.lanes(trainer.device, "eager", todo).settled(0)
+    if all_lanes.untimed:
         return None, 0.0
-    done, _ = found.collect({"stop": "fixed", "iterations": passes})
-    return LayerTable.of(found, done.times), done.timed_s
+    done, _ = all_lanes.collect({"stop": "fixed", "iterations": passes})
+    return LayerTable.of(all_lanes, done.times), done.timed_s

@@ -1,4 +1,4 @@
-"""Networks for training: number of classes, first layers for small images, compilation."""
+"""Builds networks for training: number of classes, first layers for small images, compilation."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
                 f"with {num_classes} outputs a pass fails ({first_line(error)})"
             ) from error
     if file is not None and not as_published:
-        models.load_weights(model, file)  # those of a training: stem and last layer are replaced
+        models.load_weights(model, file)  # of a training: with stem and last layer replaced
     for parameter in model.train().parameters():
         parameter.requires_grad = True
     return models.placed(model, device, axes["dtype"], axes["memory_format"])
 
 
 def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
-    """Return the layers that a pass calls, in order; those that it makes are made."""
+    """Return the layers that a pass calls, in order; make layers that the first pass makes."""
     axes = point.axes
     models.placed(model, device, axes["dtype"], axes["memory_format"])
     image = torch.zeros(axes["batch_size"], *models.image_shape(axes), device=device)
@@ -77,7 +77,7 @@ def _loads(model: nn.Module, file: Path) -> bool:
 
 
 def give_cifar_stem(model: nn.Module) -> None:
-    """Make a ResNet's first layers those for 32x32 images: 3x3 of stride 1, no pooling.
+    """Give a ResNet first layers for 32x32 images: 3x3 of stride 1, no pooling.
 
     Source: He et al. 2016, section 4.2.
     """
@@ -96,12 +96,11 @@ def give_cifar_stem(model: nn.Module) -> None:
 def give_classes(
     model: nn.Module, num_classes: int, called: Sequence[str] | None = None
 ) -> list[str]:
-    """Replace the last layer, and those of auxiliary heads, if they have other numbers of outputs.
+    """Replace the last layers, auxiliary heads included, that have other numbers of outputs.
 
-    In torchvision's networks these are the layers with 1000 outputs; in a network of your own, of
-    which a pass has `called` layers, the linear layer or convolution that it calls last; where its
-    layers are inside of compiled code, which shows no calls, the one that was defined last.
-    Returns the names of what was replaced.
+    In torchvision's networks these are the layers with 1000 outputs. In the user's own network it
+    is the linear layer or convolution that comes last in `called`, the layers that a pass calls;
+    if these are inside compiled code, the one that was defined last. Return the replaced names.
     """
     named = dict(model.named_modules())
     fitting = {n: layer for n, layer in named.items() if isinstance(layer, nn.Linear | nn.Conv2d)}
@@ -135,7 +134,7 @@ def _like(layer: nn.Module, outputs: int) -> nn.Module:
 
 
 def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
-    """Return what runs the network's forward pass: itself, a script of it, or compiled code.
+    """Return a function for the forward pass: the network itself, a script, or compiled code.
 
     Raises:
         CannotMeasure: TorchScript cannot express the network, or the algorithm is an explicit one.
@@ -154,7 +153,7 @@ def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
 
 def _scripted(model: nn.Module) -> nn.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that TorchScript is deprecated
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
         try:
             script: nn.Module = torch.jit.script(model)
         except Exception as error:

@@ -1,12 +1,12 @@
 """Times the phases of a training step, and whole steps: by the host's clock, or by events.
 
-A `Ticker` times whole steps of the training itself: it reads the clock, or records an event, at the
-end of every step, and does not wait. A step lasts from one tick to the next.
+A `Ticker` times whole steps of the training: it reads the clock, or records an event, at the end of
+every step, without waiting. A step lasts from one tick to the next.
 
-Timing phases costs time, so it has steps of its own. On a GPU each phase has a pair of events, and
-each step ends with a wait, without which events of two steps would overlap. The host's clock times
-the wait for data. It also times the step as a whole, so that the sum of the phases can be compared
-with a number that is not made of them.
+Timing phases costs time, so it has its own steps. On a GPU each phase has a pair of events, and
+each step ends with a wait, since events of two steps would overlap. The host's clock times the wait
+for data. It also times the whole step, so that the sum of the phases can be compared with an
+independent number.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class PhaseTimes:
     """Milliseconds of each phase and of the whole, step by step."""
 
     def __init__(self, steps: Sequence[float], phases: Mapping[str, Sequence[float]]) -> None:
-        """Take the times of at least one step; a phase has one time for each."""
+        """Take the times of at least one step, and of each phase in every step."""
         self.steps, self.phases = list(steps), {name: list(phases[name]) for name in PHASES}
 
     @property
     def sum_over_step(self) -> float:
-        """The sum of all phases over the sum of all steps."""
+        """Sum of all phases over the sum of all steps."""
         return sum(map(sum, self.phases.values())) / sum(self.steps)
 
     def flags(self) -> list[str]:
-        """Return `phase_sum` if the sum of the phases is not the step."""
+        """Return `phase_sum` if the sum of the phases is not the step's time."""
         return [] if abs(self.sum_over_step - 1) <= SUM_TOLERANCE else ["phase_sum"]
 
     def cells(self, steps: int, median_ms: float) -> Row:
-        """Return the columns; the training had so many steps, of a median time."""
+        """Return the columns, given the training's number of steps and their median time."""
         count = len(self.steps)
         means = {name: sum(times) / count for name, times in self.phases.items()}
         overhead = stats.median(self.steps) / median_ms - 1
@@ -103,7 +103,7 @@ class PhaseTimer:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase of it."""
+        """Time a phase of a step."""
         stamps = self._host if name == DATA else self._stamps
         begin = stamps.now()
         yield
@@ -111,7 +111,7 @@ class PhaseTimer:
         self._spans.append((name, stamps, begin, stamps.now()))
 
     def times(self) -> PhaseTimes:
-        """Return what was timed."""
+        """Return the times of all steps and phases."""
         return PhaseTimes(self._steps, self._phases)
 
 
@@ -125,13 +125,13 @@ class Ticker:
         before_tick: Callable[[], object] = nothing,
         before_read: Callable[[], object] = nothing,
     ) -> None:
-        """Take what waits for the device: before each tick if it has no events, else to read."""
+        """Wait for the device before each tick if it has no events, else before reading."""
         self.timer = stamps.timer
         self._stamps, self._before_tick, self._before_read = stamps, before_tick, before_read
         self._ticks: list[Any] = []
 
     def tick(self) -> None:
-        """Note the moment: once before the first step, then at the end of each."""
+        """Record a moment: once before the first step, then at the end of each step."""
         self._before_tick()
         self._ticks.append(self._stamps.now())
 

@@ -1,4 +1,4 @@
-"""The trainer: a network, its optimizer and its state, and what one step does with a batch."""
+"""The trainer: a network with its optimizer and state, and one step on a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcsweep.measure import models
 from hpcsweep.measure.training.phases import Phase, untimed
 from hpcsweep.point import Point
 
-# what torch's examples train with; the axes `lr` and `weight_decay` override
+# defaults of torch's examples, for an axis `lr` without value
 USUAL_LR: Final[Mapping[str, float]] = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 _MOMENTUM: Final = 0.9
 
@@ -35,23 +35,23 @@ def optimizer(axes: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> to
 
 
 def schedule(
-    axes: Mapping[str, Any], of: torch.optim.Optimizer, steps: int
+    axes: Mapping[str, Any], optimizer: torch.optim.Optimizer, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """Return a point's learning-rate schedule over so many optimizer steps."""
+    """Return a point's learning-rate schedule over `steps` optimizer steps."""
     warmup, cosine = axes["lr_warmup_steps"], axes["lr_schedule"] == "cosine"
-    found = torch.optim.lr_scheduler.LambdaLR(
-        of, lambda step: factor(step, warmup, steps, cosine=cosine)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: factor(step, warmup, steps, cosine=cosine)
     )
-    # a first step that the gradient scaler skips counts for the schedule; torch would warn of it
-    of._opt_called = True  # noqa: SLF001
-    return found
+    # torch would warn if the gradient scaler skips the first step, which the schedule counts
+    optimizer._opt_called = True  # noqa: SLF001
+    return scheduler
 
 
 def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
     """Return the learning rate of a step (from 0) over `lr`.
 
-    It rises linearly over the warm-up, ``(step + 1) / warmup``, and is 1 afterwards, or half a
-    cosine that reaches 0 after the last step.
+    It rises linearly over the warm-up, ``(step + 1) / warmup``; then it is 1, or half a cosine that
+    reaches 0 after the last step.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -62,7 +62,7 @@ def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
 
 
 def scaler(axes: Mapping[str, Any], device_type: str) -> torch.amp.GradScaler:
-    """Return a gradient scaler, which does nothing unless the point trains in fp16."""
+    """Return a gradient scaler, which is active only if the point trains in fp16."""
     return torch.amp.GradScaler(device_type, enabled=axes["amp"] == "fp16")
 
 
@@ -113,8 +113,8 @@ class Result:
 class Trainer:
     """The state of a training; `run` is the network's forward pass, compiled or not.
 
-    `epoch` counts finished epochs. `state_dict` has everything that an interrupted training needs
-    to go on: weights, optimizer, schedule, scaler, epoch and random numbers.
+    `epoch` counts finished epochs. `state_dict` has everything to resume a training: weights,
+    optimizer, schedule, scaler, epoch and random numbers.
     """
 
     point: Point
@@ -138,7 +138,7 @@ class Trainer:
         self._amp = AUTOCAST.get(axes["amp"])
 
     def step(self, batches: Iterator[Batch], score: Score, phase: Phase = untimed) -> None:
-        """Train on the next batch; StopIteration where there is none."""
+        """Train on the next batch; StopIteration at the end."""
         with phase("data"):
             batch = next(batches)
         with phase("h2d"):
@@ -158,7 +158,7 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
 
     def compute(self, batch: Batch) -> None:
-        """Run forward pass, loss and backward pass on a batch, and forget the gradients."""
+        """Run forward pass, loss and backward pass on a batch, and drop the gradients."""
         images, labels = batch
         with self.autocast():
             loss, _ = self.loss(self.model(images), labels)
@@ -166,7 +166,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
 
     def modules(self) -> Iterator[nn.Module]:
-        """Yield the modules of the network as it is, and as it runs."""
+        """Yield the modules of the network, and of its compiled form."""
         yield from self.model.modules()
         if isinstance(self.run, nn.Module):
             yield from self.run.modules()
@@ -193,7 +193,7 @@ class Trainer:
         return torch.autocast(self.device.type, self._amp, enabled=self._amp is not None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of all state, in the host's memory, so that a GPU's is left alone."""
+        """Return copies of all state in the host's memory, to leave the GPU's memory free."""
         on_gpu = self.device.type == "cuda"
         state = {
             "model": self.model.state_dict(),

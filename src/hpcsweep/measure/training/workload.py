@@ -1,6 +1,6 @@
 """The `training` workload: one point in, its overall row, layer rows and step times out.
 
-These passes follow each other:
+Its passes, in order:
 
 * **warm-up**: a few steps, whose effect is undone;
 * **training**: all epochs, with one tick per step as the only instrument; step and epoch times,
@@ -11,7 +11,7 @@ These passes follow each other:
 * **evidence** of the forward pass as for inference, then of the backward pass of a step;
 * **numerics** of the forward pass.
 
-Nothing that is learned after the training pass is in a column.
+Steps after the training pass change no column on learning.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from hpcsweep.measure.training.trainer import Batch, Score, Trainer
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
 from hpcsweep.point import Point
 
-# How torch says that an operator, or a compiler, is missing here.
+# Messages of torch if an operator or a compiler is missing.
 _CANNOT: Final = (
     "does not have a deterministic implementation",
     "No working C++ compiler found",
     "Cannot find a working triton installation",
     "does not require grad and does not have a grad_fn",
 )
-REPEATED_MOST_S: Final = 60.0  # a throttled training that was longer is not taken again
+REPEATED_MOST_S: Final = 60.0  # a longer training is not repeated after throttling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Training(Workbench):
             )
 
     def _prepare(self, point: Point, data: Data, load: float | None) -> _PreparedTraining:
-        """Build the network, look at its shapes, give it its algorithm, wrap it in a trainer."""
+        """Build the network, record its shapes, assign its algorithm, make a trainer."""
         device = self.device.torch_device
         model = network.build(point, data.num_classes, device)
         held = Held(model)
@@ -129,7 +129,7 @@ class Training(Workbench):
             shapes = shape_pass(model, batch[0])
         if shapes.late:
             raise CannotMeasure("the network makes layers while it trains: no optimizer knows them")
-        trainer.load_state_dict(untouched)  # where it ran for real, batch norms have counted
+        trainer.load_state_dict(untouched)  # a real shape pass has changed batch norms
         choices, setup_ms = self._choose(model, shapes, point)
         began = time.perf_counter()
         gradients = backward_pass.choices(choices, self._backend)
@@ -150,7 +150,7 @@ class Training(Workbench):
         )
 
     def _run(self, ready: _PreparedTraining) -> Measurement:
-        """Run one pass after the other."""
+        """Run all passes; return the rows."""
         trainer, data, settings = ready.trainer, ready.data, ready.point.measure
         ticker = epochs.ticker(trainer.device)
         training = TrainingPass(
@@ -168,7 +168,7 @@ class Training(Workbench):
         checkpoints = Checkpoints(ready.point, trainer, training.history)
         training.after_epoch = checkpoints.after_epoch
         checkpoints.resume()
-        self._memory.reset()  # what autotuning and compiling took is not the training's
+        self._memory.reset()  # memory of autotuning and compiling does not count
         throttled_ms = self._train(training, ready.point.axes["epochs"])
         history, clean = training.history, stats.summarise(training.history.steps_ms)
         checkpoints.finish()
@@ -192,7 +192,7 @@ class Training(Workbench):
         cells |= _both(checkpoints.cells(), self._profile_steps(ready))
         timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
         outputs, compared = self._error(ready)
-        found = Findings(
+        findings = Findings(
             table=table, proof=proof, outputs=outputs, layers=compared, timed_s=timed_s
         )
         last = {
@@ -202,13 +202,13 @@ class Training(Workbench):
         }
         about = [*data.flags, *(name for name, raised in last.items() if raised)]
         flags = [*clean.flags(), *phases.flags()], about
-        return self._measured(ready, found, cells, history.steps_ms, flags)
+        return self._measured(ready, findings, cells, history.steps_ms, flags)
 
     def _train(self, training: TrainingPass, epochs: int) -> float | None:
-        """Run the training; once more after a pause if the GPU was throttled meanwhile.
+        """Run the training, again after a pause if the GPU was throttled meanwhile.
 
-        Return the median step of the first try if there was a second. A second try that is
-        throttled, too, is kept and flagged; so is a training that is too long to be repeated.
+        Return the median step of the first try if there was a second. A second throttled try is
+        kept and flagged; so is a training that is too long to be repeated.
         """
         self._telemetry.begin()
         history = training.run(epochs)
@@ -220,19 +220,19 @@ class Training(Workbench):
         return first
 
     def _profile_steps(self, ready: _PreparedTraining) -> Row:
-        """Run the profilers that the sweep wants on further steps of the training."""
+        """Run the sweep's profilers on further steps of the training."""
         steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
         return self._profile(ready.point, lambda: ready.trainer.step(next(steps), score))
 
     def _layers(self, ready: _PreparedTraining) -> tuple[LayerTable | None, float]:
-        """Time every layer, forward and backward; compiled networks have none."""
+        """Time every layer, forward and backward; no table for compiled networks."""
         settings = ready.point.measure
         if not settings["layers"] or ready.point.axes["compile"] != "none":
             return None, 0.0
         return layer_pass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
 
     def _prove_step(self, ready: _PreparedTraining) -> Proof:
-        """Profile a forward pass, then a step's computation for what the gradients ran."""
+        """Prove a forward pass, then the gradients of a step's computation."""
         calls = [*ready.choices, *(gradient.call for gradient in ready.gradients)]
         profiled = ready.point.measure["evidence"] and ready.point.axes["compile"] == "none"
         if not profiled or not calls:
@@ -252,8 +252,8 @@ class Training(Workbench):
     def _error(self, ready: _PreparedTraining) -> tuple[list[Exactness] | None, list[Exactness]]:
         """Compare the trained network with float64.
 
-        It leaves the network in evaluation mode, in which some layers are not called, and its
-        convolutions plain.
+        Leave the network in evaluation mode, in which some layers are not called, and with plain
+        convolutions.
         """
         point, trainer = ready.point, ready.trainer
         trainer.model.eval()
@@ -267,6 +267,6 @@ class Training(Workbench):
 
 
 def _both(kept: Row, profiled: Row) -> Row:
-    """Return the columns of checkpoints and profilers; both name artifacts."""
+    """Return the columns of checkpoints and profilers, with the artifacts of both."""
     named = filter(None, (kept["artifacts"], profiled.get("artifacts")))
     return {**kept, "artifacts": ";".join(named)}
