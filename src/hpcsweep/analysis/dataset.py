@@ -19,7 +19,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import merged, verdicts
 from hpcsweep.analysis.merged import KINDS, parse, select
-from hpcsweep.catalog.columns import DOUBTFUL
+from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
@@ -293,6 +293,11 @@ def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
 def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which rows carry a flag that makes their times unreliable."""
     return flagged(rows, _DOUBT)
+
+
+def is_foreign(rows: pd.DataFrame) -> bool:
+    """Tell whether other programs measured all rows: what doubts them does not tell them apart."""
+    return bool(flagged(rows, {FOREIGN}).all())
 
 
 def machine(rows: pd.DataFrame) -> verdicts.Machine | None:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
+from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.text import count
 
@@ -47,7 +48,8 @@ def read(  # noqa: PLR0913 - one argument per option
 ) -> View:
     """Return the slowest layers; `UsageError` where nothing was collected, chosen or timed."""
     data = dataset.read(run)
-    points, left_out = data.chosen(where, everything=everything)
+    foreign = dataset.is_foreign(data.rows)
+    points, left_out = data.chosen(where, everything=everything or foreign)
     rows = data.of_layers(points)
     if rows.empty:
         raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
@@ -62,6 +64,7 @@ def read(  # noqa: PLR0913 - one argument per option
     table = _table(grouped, BY[by], names)
     about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
+    notes += dataset.unreliable(points) if foreign else []
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
     what = "ms" if metric.endswith("_ms") else formats.label(metric)
@@ -183,7 +186,10 @@ def _time(ms: float) -> str:
 
 def _of_what(rows: pd.DataFrame) -> str:
     """Say what the shares are shares of; there is no pass of layers that were timed alone."""
-    alone = rows[rows["layer_timer"].isin(_ALONE)] if "layer_timer" in rows else rows[:0]
+    timers = rows.get("layer_timer", pd.Series("", rows.index))
+    if (timers == KERNELS).all():
+        return "of the kernels of all convolutions"
+    alone = rows[timers.isin(_ALONE)]
     if alone.empty:
         return "of the layer pass"
     own = alone[alone["layer_timer"] != "plans"]

@@ -27,6 +27,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
 }
 
 FOREIGN: Final = "foreign"
+KERNELS: Final = "kernels"  # a call's time is that of its kernels, in a trace made elsewhere
 # Flags that put a row's times in doubt: `valid` is false.
 _DOUBTS: Final[Mapping[str, str]] = {
     "very_noisy": "relative IQR above 25 %",
@@ -375,7 +376,11 @@ _LAYER_ONLY = _group(
         "float",
         "kernels of the call in the profiled pass, without gaps and events",
     ),
-    ("layer_timer", "str", "how the call was timed: host, events, graph, isolated, batched, plans"),
+    (
+        "layer_timer",
+        "str",
+        "how the call was timed: host, events, graph, isolated, batched, plans, kernels",
+    ),
     (
         "cold",
         "str",

@@ -81,13 +81,15 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     """Bring results of another machine here, and collect them.
 
     PATH is a results folder of hpcsweep, of any version; a table or folder of tables of the
-    predecessor (*_overall.csv, *_layers.csv); or a find-db of MIOpen, AMD's or your own
-    (*.fdb.txt, *.fdb.txt.bz2, *.ufdb.txt). Every other command then works on them.
+    predecessor (*_overall.csv, *_layers.csv); a find-db of MIOpen, AMD's or your own (*.fdb.txt,
+    *.fdb.txt.bz2, *.ufdb.txt); or a trace of PyTorch's profiler (*.json, *.json.gz). Every other
+    command then works on them.
 
     \b
     hpcsweep import /mnt/other_site/results/resnet152_gemm
     hpcsweep import old_tables/ --as published --device v100
     hpcsweep import gfx90a68.HIP.fdb.txt.bz2 --as mi210
+    hpcsweep import worker0.pt.trace.json.gz --as resnet50_trace
     """
     from hpcsweep.collect import workflow as collecting
     from hpcsweep.importing import workflow

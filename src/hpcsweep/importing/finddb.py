@@ -266,23 +266,4 @@ def _work(problem: Problem) -> Row:
         p.stride_h, p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w, p.groups,
         dtype=p.dtype, layout=layout,
     )  # fmt: skip
-    weights = p.out_channels * shape.group_in * shape.taps
-    images = p.batch_size * (p.in_channels * p.in_h * p.in_w + p.out_channels * shape.pixels)
-    both = {
-        name: str(down) if down == across else f"{down}x{across}"
-        for name, (down, across) in {
-            "kernel_size": (p.kernel_h, p.kernel_w), "stride": shape.stride,
-            "padding": shape.padding,
-        }.items()
-    }  # fmt: skip
-    return {
-        **{name: value for name, value in p._asdict().items() if name in LAYER_COLUMNS},
-        **both,
-        "layer": shape.unique_key.removeprefix("conv2d_"),
-        "op": "conv2d",
-        "unique_key": shape.unique_key,
-        "bias": False,
-        "params": weights,
-        "flops": shape.flops,
-        "bytes_min": shape.itemsize * (weights + images),
-    }
+    return submission.work_cells(shape) | {"direction": p.direction}

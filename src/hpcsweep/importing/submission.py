@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcsweep.catalog.columns import Row
+    from hpcsweep.conv.shape import ConvShape
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.store.shards import ShardWriter
 
@@ -92,3 +94,29 @@ def point(source: str, axes: dict[str, Any]) -> Point:
     """Return a point that no sweep has; `axes` are those that are known."""
     name = point_id("inference", axes, {"imported": source})
     return Point("inference", {**catalog.axis_defaults("inference"), **axes}, {}, name)
+
+
+def work_cells(shape: ConvShape) -> Row:
+    """Return the cells of a convolution: sizes, operations, and the bytes it moves at least."""
+    cells: Row = {}
+    for column, name, (down, across) in (
+        ("kernel_size", "kernel", (shape.kernel_h, shape.kernel_w)),
+        ("stride", "stride", shape.stride),
+        ("padding", "pad", shape.padding),
+    ):
+        cells |= {f"{name}_h": down, f"{name}_w": across}
+        cells[column] = str(down) if down == across else f"{down}x{across}"
+    weights, images = math.prod(shape.filter_size), (shape.input_size, shape.output_size)
+    return {
+        **cells,
+        "batch_size": shape.n, "in_channels": shape.in_c, "out_channels": shape.out_c,
+        "in_h": shape.in_h, "in_w": shape.in_w, "out_h": shape.out_h, "out_w": shape.out_w,
+        "dilation_h": shape.dilation_h, "dilation_w": shape.dilation_w,
+        "groups": shape.groups, "bias": shape.bias, "dtype": shape.dtype,
+        "layer": shape.unique_key.removeprefix("conv2d_"),
+        "op": "conv2d",
+        "unique_key": shape.unique_key,
+        "params": weights,
+        "flops": shape.flops,
+        "bytes_min": shape.itemsize * (weights + sum(map(math.prod, images))),
+    }  # fmt: skip

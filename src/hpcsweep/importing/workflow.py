@@ -1,4 +1,4 @@
-"""Imports a path: a results folder of hpcsweep, tables of its predecessor, or MIOpen's find-db.
+"""Imports a path: results of hpcsweep, tables of its predecessor, find-db of MIOpen, or a trace.
 
 What was imported are submissions like any other, so `collect` merges them. Their manifests say
 where they come from.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import files
 from hpcsweep.errors import UsageError
-from hpcsweep.importing import finddb, folder, predecessor, submission
+from hpcsweep.importing import finddb, folder, predecessor, submission, trace
 from hpcsweep.store import locks
 from hpcsweep.store.rundir import RunDir
 
@@ -29,7 +29,7 @@ class Imported:
 
 
 def bring(results: Path, path: Path, name: str = "", device: str = "") -> Imported:
-    """Import a folder, tables or a find-db as a sweep; `device` is that of what names none.
+    """Import a folder, tables, find-db or trace as a sweep; `device` is that of what names none.
 
     Raises:
         UsageError: it is neither, or the sweep has other points.
@@ -37,13 +37,13 @@ def bring(results: Path, path: Path, name: str = "", device: str = "") -> Import
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    of_miopen = finddb.is_one(path)
-    plain = finddb.sweep_name(path) if of_miopen else path.resolve().name.removesuffix(path.suffix)
+    of_file = next((kind for kind in (finddb, trace) if kind.is_one(path)), None)
+    plain = of_file.sweep_name(path) if of_file else path.resolve().name.removesuffix(path.suffix)
     name = name or plain
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
     run = RunDir(results / name)
-    theirs = None if of_miopen else folder.find(path)
+    theirs = None if of_file else folder.find(path)
     if theirs and run.path.exists() and theirs.path.samefile(run.path):
         raise UsageError(f"{path}: is that sweep already")
     if theirs:
@@ -53,6 +53,4 @@ def bring(results: Path, path: Path, name: str = "", device: str = "") -> Import
     with locks.held(run, "import"):
         if theirs:
             return Imported(run, *folder.copy(theirs, run))
-        if of_miopen:
-            return Imported(run, *finddb.bring(path, run, device))
-        return Imported(run, *predecessor.bring(path, run, device))
+        return Imported(run, *(of_file or predecessor).bring(path, run, device))

@@ -49,6 +49,8 @@ def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "
     pieces = pieces[pieces["point_id"].isin(points)]
     known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
     known = known.dropna(subset=_WORK).query("flops > 0")
+    if known.empty and not layers and dataset.is_foreign(rows):
+        return make(data, gpu, layers=True, where=where)  # no pass, as in a find-db or a trace
     if known.empty:
         path = run.layers if layers else run.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")

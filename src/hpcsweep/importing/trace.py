@@ -1,0 +1,311 @@
+"""Imports a PyTorch profiler's trace: a row for each convolution call, with its kernels' time.
+
+A step of the profiler is a visit of one point. Shapes are those that the trace recorded; where it
+lacks strides, the sizes of both sides still tell the work. The kernels' names say the algorithm,
+and how surely. A profiler changes times, so the flag `foreign` puts all rows in doubt.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hpcsweep.catalog import AUTO, gpus
+from hpcsweep.catalog.columns import FOREIGN, KERNELS, LAYER_COLUMNS, axis_cells, cells
+from hpcsweep.conv.proof.evidence import kernel_word
+from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+from hpcsweep.errors import ResultsError
+from hpcsweep.importing import json_stream, submission
+from hpcsweep.importing.trace_events import Trace
+from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.importing.trace_events import Call, Operator
+    from hpcsweep.store.rundir import RunDir
+
+_NAME: Final = re.compile(r"(.+?)(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?", re.IGNORECASE)
+_TYPES: Final = {
+    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
+}  # fmt: skip
+_SIZES: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_MAKERS: Final = re.compile(r"\b(nvidia|amd|tesla|instinct|radeon|geforce)\b", re.IGNORECASE)
+_INTS: Final = re.compile(r"\[(\d+)(?:, (\d+))?\]")
+_SHOWN: Final = 4  # kernels of a call
+_CUDNN, _MIOPEN = "cudnn", "miopen"
+
+
+class _Places(NamedTuple):
+    """Which argument of an operator is what."""
+
+    image: int
+    weight: int
+    stride: int
+    padding: int
+    dilation: int
+    groups: int
+    transposed: int | None = None
+    gradient: int | None = None
+    wanted: int | None = None  # which gradients are
+
+
+_PLAIN: Final = _Places(0, 1, 3, 4, 5, 6)
+_FULL: Final = _Places(0, 1, 3, 4, 5, 8, 6)
+_LIBRARY: Final = _Places(0, 1, 4, 3, 5, 6)
+_OLD: Final = _Places(0, 2, 4, 3, 5, 6, gradient=1, wanted=10)
+_SCHEMAS: Final = {
+    **dict.fromkeys(("conv2d", "cudnn_convolution_relu", "miopen_convolution_relu"), _PLAIN),
+    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), _FULL),
+    **dict.fromkeys(("miopen_convolution", "miopen_depthwise_convolution"), _LIBRARY),
+    "mkldnn_convolution": _LIBRARY,
+    "cudnn_convolution": _Places(0, 1, 3, 2, 4, 5),
+    "convolution_backward": _Places(1, 2, 4, 5, 6, 9, 7, gradient=0, wanted=10),
+    **dict.fromkeys(("cudnn_convolution_backward", "miopen_convolution_backward"), _OLD),
+}
+
+
+def is_one(path: Path) -> bool:
+    """Say whether a path is named as a trace is: JSON, packed by gzip or not."""
+    return path.is_file() and _NAME.fullmatch(path.name) is not None
+
+
+def sweep_name(path: Path) -> str:
+    """Return the name of the sweep that a trace becomes."""
+    found = _NAME.fullmatch(path.name)
+    return found[1] if found else path.name
+
+
+def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+    """Write the convolution calls of a trace as a submission; return its source and notes.
+
+    Raises:
+        ResultsError: it cannot be read, or no convolution launched a kernel.
+        UsageError: it is no trace.
+    """
+    trace = Trace()
+    with json_stream.opened(path) as file:
+        document = json_stream.Document(path, file, "traceEvents")
+        for event in document:
+            trace.add(event)
+    every = trace.calls()
+    calls = [call for call in every if call.kernels]
+    if not calls:
+        raise ResultsError(
+            f"{path}: no convolution that launched a kernel: {count(trace.events, 'event')}, "
+            f"{count(trace.kernels, 'kernel')}, {count(len(every), 'convolution')}"
+        )
+    found = device or _device(document.head, trace.device)
+    entry = gpus.by_device_name(found)
+    gpu = (entry.short if entry else "") or gpus.by_label(found) or _slug(found)
+    outputs, steps = trace.output_dims(), sorted(trace.steps)
+    by_step: dict[int, list[Row]] = defaultdict(list)
+    for call in calls:
+        rows = by_step[bisect_right(steps, call.start)]
+        rows.append(_row(call, len(rows), outputs))
+    with submission.opened(run, path.name) as file_:
+        for visit, step in enumerate(sorted(by_step), 1):
+            point = submission.point(path.name, {
+                "model": run.name, "algorithm": AUTO, "gpu": gpu, "input_size": None,
+                "batch_size": _common(by_step[step], "batch_size"), "visit": visit,
+                "dtype": _common(by_step[step], "dtype"),
+                "tf32": any("tf32" in name for call in calls for _, _, name, _ in call.kernels),
+            })  # fmt: skip
+            shared = {**axis_cells(point.axes), "point_id": point.point_id}
+            layers = [cells({**shared, **row}, LAYER_COLUMNS) for row in _shared(by_step[step])]
+            peak = entry or gpus.GPUS.get(gpu)
+            about = {"device_name": found, "peak_source": peak.name if peak else None}
+            file_.commit(point, about, layers, FOREIGN, valid=False)
+    return path.name, tuple(_notes(every, by_step, gpu))
+
+
+def _notes(every: Sequence[Call], by_step: Mapping[int, Sequence[Row]], gpu: str) -> Iterator[str]:
+    rows = [row for of_step in by_step.values() for row in of_step]
+    backward = sum(row["direction"] == "backward" for row in rows)
+    yield (f"{count(len(rows), 'convolution call')} ({backward} backward) in "
+           f"{count(len(by_step), 'step')} on {gpu}")  # fmt: skip
+    grades = Counter(str(row["algorithm_evidence"]).split(" ", 2)[1] for row in rows)
+    yield f"algorithm {', '.join(f'{name} {number}' for name, number in grades.most_common())}"
+    if lacking := sum("flops" not in row for row in rows):
+        yield f"{count(lacking, 'call')} without recorded shapes of both sides"
+    if left := len(every) - len(rows):
+        yield f"left out: {count(left, 'call')} that launched no kernel"
+    if gpu == UNKNOWN:
+        yield "the trace names no device: --device does"
+    yield f"flagged {FOREIGN}: measured by PyTorch's profiler, not here"
+
+
+def _device(head: Mapping[str, Any], number: int) -> str:
+    """Return the name of the device that ran the last kernel; `unknown` where no list has it."""
+    listed = head.get("deviceProperties")
+    known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    names = [one.get("name") for one in known if one.get("id") == number]
+    return str(names[0]) if names and names[0] else UNKNOWN
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"\W+", "_", _MAKERS.sub("", name)).strip("_").lower() or UNKNOWN
+
+
+def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
+    """Return the value that all rows have."""
+    values = {row.get(name) for row in rows}
+    return values.pop() if len(values) == 1 else None
+
+
+def _shared(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows of a step, each with its share of their time."""
+    total = sum(row["kernel_ms"] for row in rows)
+    for row in rows:
+        yield row | {"percentage": 100 * row["kernel_ms"] / total if total else None}
+
+
+def _row(call: Call, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:
+    names = dict.fromkeys(name for _, _, name, _ in call.kernels)
+    ms = call.milliseconds
+    used, grade = _algorithms(call)
+    leaf = call.operators[-1].name.removeprefix("aten::")
+    library = next((one for one in (_CUDNN, _MIOPEN) if one in leaf), None)
+    words = " ".join(map(kernel_word, [*names][:_SHOWN]))
+    return {
+        "layer": f"{call.operators[0].name.removeprefix('aten::')} {index}", "op": "convolution",
+        **_work(call, outputs),
+        "call_index": index, "direction": "backward" if call.backward else "forward",
+        "mean_ms": ms, "median_ms": ms, "kernel_ms": ms, "n": 1, "layer_timer": KERNELS,
+        "backend": library, "algorithm_used": used,
+        "algorithm_evidence": f"profiler: {grade.value} by {words}",
+    }  # fmt: skip
+
+
+def _algorithms(call: Call) -> tuple[str, Grade]:
+    """Return what the kernels of a call belong to: of each gradient, where operators part them."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    for _, _, kernel, operator in call.kernels:
+        parts[operator].append(kernel)
+    found = [recognise(kernels) for kernels in parts.values()]
+    sets = {names for one in found for _, names in one.telling} or {frozenset([UNKNOWN])}
+    unsure = any(one.unknown or not one.telling for one in found)
+    common = frozenset.intersection(*sets)
+    if len(found) > 1 or not common:
+        told = {" or ".join(sorted(one.algorithms)) or UNKNOWN for one in found}
+        if not common and len(found) == 1:
+            told = {" or ".join(sorted(names)) for names in sets}
+        unsure = unsure or any(" or " in one for one in told)
+        return "+".join(sorted(told)), Grade.COMPATIBLE if unsure else Grade.RECOGNISED
+    sure = len(common) == 1 and not unsure
+    return " or ".join(sorted(common)), Grade.RECOGNISED if sure else Grade.COMPATIBLE
+
+
+def _work(call: Call, outputs: Mapping[int, tuple[int, ...]]) -> Row:
+    """Return the cells of a call's shape and work, as far as the trace recorded it."""
+    for operator in reversed(call.operators):
+        places = _SCHEMAS.get(operator.name.removeprefix("aten::"))
+        if places is None:
+            continue
+        image, weight = _dims(operator, places.image), _dims(operator, places.weight)
+        transposed = _value(operator, places.transposed) == "True"
+        if transposed or min(len(image), len(weight)) != 4:
+            kind = {3: "1d", 4: "2d", 5: "3d"}.get(len(image))
+            if kind:
+                return {"op": f"conv{'transpose' if transposed else ''}{kind}"}
+            continue
+        output = _dims(operator, places.gradient) or next(
+            (outputs[op.sequence or 0] for op in call.operators if op.sequence in outputs), ()
+        )
+        known = _shape(call, operator, places, image, weight)
+        return _cells(call, operator, known, (image, weight, output))
+    return {}
+
+
+def _dims(operator: Operator, place: int | None) -> tuple[int, ...]:
+    dims = operator.arguments.dims
+    return dims[place] if place is not None and place < len(dims) else ()
+
+
+def _value(operator: Operator, place: int | None) -> str:
+    values = operator.arguments.values
+    return values[place] if place is not None and place < len(values) else ""
+
+
+def _shape(
+    call: Call, operator: Operator, places: _Places, image: tuple[int, ...], weight: tuple[int, ...]
+) -> ConvShape | None:
+    """Return the whole shape; None where strides are not recorded, or sizes do not agree."""
+    pairs = [_INTS.fullmatch(_value(operator, place)) for place in places[2:5]]
+    groups = _value(operator, places.groups)
+    dtype = _dtype(operator, places)
+    if not (groups.isdecimal() and int(groups) and dtype):
+        return None
+    stride, padding, dilation = ((int(p[1]), int(p[2] or p[1])) if p else None for p in pairs)
+    if stride is None or padding is None or dilation is None or min(*stride, *dilation) < 1:
+        return None
+    outer = call.operators[0]
+    bias = _INTS.fullmatch(_value(operator, 3)) if call.backward else _dims(outer, 2)
+    adds = bias[1] != "0" if isinstance(bias, re.Match) else bool(bias)
+    layout = NHWC if any(_last(operator, place) for place in places[:2]) else NCHW
+    n, channels, height, width = image
+    shape = ConvShape(
+        n, channels, height, width, weight[0], weight[2], weight[3], *stride, *padding, *dilation,
+        groups=int(groups), bias=adds, dtype=dtype, layout=layout,
+    )  # fmt: skip
+    agrees = weight[1] * shape.groups == shape.in_c and min(shape.out_h, shape.out_w) > 0
+    return shape if agrees else None
+
+
+def _dtype(operator: Operator, places: _Places) -> str | None:
+    types = operator.arguments.types
+    return _TYPES.get(types[places.image]) if places.image < len(types) else None
+
+
+def _last(operator: Operator, place: int) -> bool:
+    """Say whether the channels of an operand lie last in memory."""
+    dims, strides = _dims(operator, place), operator.arguments.strides
+    if place >= len(strides) or len(strides[place]) != 4 or dims[2] * dims[3] < 2:
+        return False
+    return strides[place][1] == 1 and strides[place][3] == dims[1] > 1
+
+
+def _cells(
+    call: Call, operator: Operator, shape: ConvShape | None, dims: Sequence[tuple[int, ...]]
+) -> Row:
+    image, weight, output = dims
+    places = _SCHEMAS[operator.name.removeprefix("aten::")]
+    dtype = _dtype(operator, places)
+    if shape is not None:
+        row = submission.work_cells(shape)
+        output = shape.output_size
+    else:
+        n, channels, height, width = image
+        groups = channels // weight[1] if weight[1] and channels % weight[1] == 0 else None
+        name = f"n{n}_c{channels}_{height}x{width}_k{weight[0]}_{weight[2]}x{weight[3]}"
+        row = {
+            "op": "conv2d", "batch_size": n, "in_channels": channels, "in_h": height, "in_w": width,
+            "out_channels": weight[0], "kernel_h": weight[2], "kernel_w": weight[3],
+            "groups": groups, "dtype": dtype,
+        }  # fmt: skip
+        if len(output) == 4:
+            row |= {"out_h": output[2], "out_w": output[3]}
+            name += f"_to_{output[2]}x{output[3]}"
+        row |= {"layer": name, "unique_key": f"conv2d_{name}_g{groups}_{dtype or UNKNOWN}"}
+    if len(output) != 4 or dtype is None:
+        return row
+    gradients = _gradients(call, operator, places) if call.backward else 1
+    moved = [_SIZES[dtype] * math.prod(one) for one in (image, weight, output)]
+    return row | {
+        "params": math.prod(weight),
+        "flops": 2 * gradients * output[0] * math.prod(output[2:]) * math.prod(weight),
+        "bytes_min": gradients * sum(moved) - (gradients - 1) * moved[2],  # the output's is shared
+    }
+
+
+def _gradients(call: Call, operator: Operator, places: _Places) -> int:
+    """Return how many gradients a backward call computed, without the bias'."""
+    mask = _value(operator, places.wanted).strip("[]").split(", ")[:2]
+    inner = sum(op.name.endswith(("backward_input", "backward_weight")) for op in call.operators)
+    return mask.count("True") or inner or 2
