@@ -35,6 +35,7 @@ class Gpu:
     bf16_tflops: float | None
     bandwidth_gbs: float
     l2_mb: float
+    clock_mhz: float  # boost
     tdp_w: float | None  # None: two devices share the module's
     source: str
 
@@ -58,7 +59,7 @@ def _gpu(cells: Mapping[str, str]) -> Gpu:
     return Gpu(**values)
 
 
-_FIGURES: Final = ("_tflops", "_gbs", "_mb", "_w")
+_FIGURES: Final = ("_tflops", "_gbs", "_mb", "_mhz", "_w")
 with Path(__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as _file:
     # The first pattern that matches is taken, so special names stand before general ones.
     DEVICES: Final = tuple(map(_gpu, csv.DictReader(_file)))

@@ -1,4 +1,4 @@
-"""The whole prediction: layer calls by physics and its correction, networks as their sum.
+"""The whole prediction: layer calls by their law, networks as their sum.
 
 A network takes the time of its layers and of what happens between them (additions, Python), which
 is modelled from the calls and bytes of the network. Where the same network was measured with other
@@ -14,15 +14,14 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from hpcsweep.predict import fallbacks, physics, residual, terms
+from hpcsweep.predict import fallbacks, layers, physics, terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.physics import Physics
-    from hpcsweep.predict.residual import Residual
+    from hpcsweep.predict.layers import Law
     from hpcsweep.predict.tables import Measured
 
     Floats = NDArray[np.float64]
@@ -40,8 +39,7 @@ class Model:
     """What was learnt; `times` and `totals` answer."""
 
     rules: Mapping[tuple[object, ...], str]
-    physics: Physics
-    residual: Residual
+    law: Law
     between: Floats
     networks: Mapping[tuple[object, ...], pd.DataFrame]
 
@@ -51,8 +49,7 @@ class Model:
         _, first, back = np.unique(number, return_index=True, return_inverse=True)
         once = calls.iloc[first]
         known = physics.prepared(once.assign(ran=fallbacks.ran(once, self.rules)))
-        times, level = self.physics.times(known)
-        times = np.maximum(times * np.exp(self.residual.of(known)), physics.roofline(known))
+        times, level = self.law.times(known)
         said = known.assign(said=times, level=level)[["ran", "multiplies", "said", "level"]]
         said = said.iloc[back].set_index(calls.index)
         return calls.assign(**said.rename(columns={"said": "ms"}))
@@ -84,15 +81,14 @@ def fit(measured: Measured) -> Model:
     calls = measured.calls
     rules = fallbacks.learn(calls)
     distinct = physics.distinct(physics.prepared(calls))
-    law = physics.fit(distinct)
-    correction = residual.fit(distinct, law.times(distinct)[0])
+    law = layers.fit(distinct)
     points = measured.points
     between = _fit_between(points, calls)
-    plain = Model(rules, law, correction, between, {})
+    plain = Model(rules, law, between, {})
     guess = plain.totals(points, plain.times(calls))
     wrong = points.assign(error=np.log(points["total_ms"].to_numpy(float) / guess))
     networks = {key: wrong.iloc[places] for key, places in terms.groups(wrong, _NETWORK).items()}
-    return Model(rules, law, correction, between, networks)
+    return Model(rules, law, between, networks)
 
 
 def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:

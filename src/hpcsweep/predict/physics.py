@@ -49,37 +49,47 @@ class Physics:
     """The cost of a unit of each term, by kind of call."""
 
     costs: Mapping[tuple[object, ...], Floats] = field(default_factory=dict)
+    plain: bool = False  # from bytes and operations alone
 
     def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
         """Return milliseconds of calls, and the level of the fit behind each."""
         found = np.full(len(calls), np.nan)
         level = np.full(len(calls), ROOFLINE, dtype=np.int8)
-        amounts = terms.matrix(calls)
+        amounts = terms.matrix(calls)[:, : terms.PLAIN if self.plain else None]
         for number, names in enumerate(LEVELS):
             for key, places in terms.groups(calls, names).items():
                 cost = self.costs.get((number, *key))
                 if cost is None:
                     continue
                 todo = places[np.isnan(found[places])]
-                scale = terms.of_peaks(calls.iloc[todo]) if number == _ANY_GPU else 1.0
+                scale = (terms.of_peaks(calls.iloc[todo])[:, : amounts.shape[1]]
+                         if number == _ANY_GPU else 1.0)  # fmt: skip
                 found[todo] = (amounts[todo] * scale) @ cost
                 level[todo] = number
         floor = roofline(calls)
         return np.maximum(np.where(np.isnan(found), floor, found), np.maximum(floor, _FLOOR)), level
 
 
-def fit(calls: pd.DataFrame) -> Physics:
-    """Return the costs that explain the times of distinct calls (`ms`) best, by relative error."""
+def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
+    """Return the costs that explain the times of distinct calls (`ms`) best, by relative error.
+
+    A `plain` law has bytes and operations alone, and one cost for all filters of an algorithm.
+    """
     amounts, times = terms.matrix(calls), calls["ms"].to_numpy(float)
+    if plain:
+        amounts = amounts[:, : terms.PLAIN]
     costs: dict[tuple[object, ...], Floats] = {}
     for number, names in enumerate(LEVELS):
+        if plain and names == LEVELS[0]:
+            continue
         for key, places in terms.groups(calls, names).items():
             fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
             if len(places) >= fewest or number >= len(LEVELS) - 2:
                 kind = (number, *key)
-                scale = terms.of_peaks(calls.iloc[places]) if number == _ANY_GPU else 1.0
+                scale = (terms.of_peaks(calls.iloc[places])[:, : amounts.shape[1]]
+                         if number == _ANY_GPU else 1.0)  # fmt: skip
                 costs[kind] = solve(amounts[places] * scale, times[places])
-    return Physics(costs)
+    return Physics(costs, plain)
 
 
 def solve(amounts: Floats, times: Floats) -> Floats:
@@ -123,7 +133,7 @@ def roofline(calls: pd.DataFrame) -> Floats:
 def prepared(calls: pd.DataFrame) -> pd.DataFrame:
     """Return calls with the columns that name their kind."""
     multiplies = calls["flops"].fillna(0) > 0
-    ran = calls["ran"] if "ran" in calls else calls["algorithm_used"]
+    ran = calls["ran"] if "ran" in calls else _ran(calls)
     return calls.assign(
         op=calls["op"].astype(str),
         direction=calls["direction"].astype(str),
@@ -132,6 +142,13 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
         multiplies=multiplies,
         in_table=calls["gpu"].astype(str).isin(GPUS),
     )
+
+
+def _ran(calls: pd.DataFrame) -> pd.Series[str]:
+    """Return what ran; where a table does not say, what was asked of a convolution."""
+    ran = calls["algorithm_used"].astype(object)
+    asked = calls["algorithm"].astype(object).where(calls["kernel_h"].notna())
+    return ran.where(ran.notna(), asked)
 
 
 def distinct(calls: pd.DataFrame) -> pd.DataFrame:

@@ -28,6 +28,7 @@ _UNITS: Final = (
     *("call", "byte", "byte", "byte", "flop"),
     *("flop", "flop", "flop", "byte", "call", "byte", "flop", "byte", "flop"),
 )  # of the terms, in order
+PLAIN: Final = 5  # of them: a constant, bytes and operations
 _TILES: Final = (16, 128)
 _FFT_FLOPS: Final = 5.0  # n log2 n, the usual count
 

@@ -1,0 +1,175 @@
+"""The time of a layer call: physics for all, and for convolutions what learns from rows beside it.
+
+Several ways answer for a convolution: physics with its correction by neighbours, trees on a
+roofline, trees on plain physics, and where a GPU has few rows a Gaussian process, on the roofline
+and on what the other GPUs say. Their mean counts each way by how wrong it was at parts of the rows
+(networks, or shapes) that were left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from hpcsweep.predict import physics, residual, terms
+from hpcsweep.predict.learner import Process, Shapes, Trees
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from hpcsweep.predict.physics import Physics
+    from hpcsweep.predict.residual import Residual
+
+    Floats = NDArray[np.float64]
+    Chosen = NDArray[np.bool_]
+
+Way = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
+
+_FEWEST: Final = 40  # convolutions from which anything but physics learns
+_FEW: Final = 1_500  # of a GPU: so many a process can hold
+_FOLDS: Final = 3
+_MANY: Final = 30_000  # where trees need no help of physics
+_TRIED: Final = 3_000  # convolutions by which the ways are compared
+_SHARPNESS: Final = 4.0  # a way that is wrong by twice as much counts a sixteenth
+_HEAVIEST: Final = 100.0  # a call of a GPU that has few of them, among those of others
+_RELATIVES: Final = 3.0  # times as many rows of other GPUs: then they say more than the own ones
+
+
+@dataclass(frozen=True)
+class Law:
+    """What was learnt of layer calls; `times` answers."""
+
+    physics: Physics
+    residual: Residual
+    ways: Mapping[str, Mapping[str, Way]]  # by GPU, and for any other one by ""
+    weights: Mapping[str, Mapping[str, float]]
+
+    def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
+        """Return milliseconds of calls, and the level of the physics behind each."""
+        plain, level = self.physics.times(calls)
+        floor = physics.roofline(calls)
+        found = np.log(np.maximum(plain * np.exp(self.residual.of(calls)), floor))
+        for gpu, places in _by_gpu(calls):
+            name = gpu if gpu in self.ways else ""
+            ways, weights = self.ways.get(name, {}), self.weights.get(name, {})
+            if ways and len(places):
+                rows = calls.iloc[places]
+                found[places] *= weights["physics"]
+                for way, says in ways.items():
+                    found[places] += weights[way] * says(rows)
+        return np.maximum(np.exp(found), floor), level
+
+
+def fit(calls: pd.DataFrame) -> Law:
+    """Return what distinct calls with a time (`ms`) teach."""
+    law = _learnt(calls)
+    convolves = _convolutions(calls)
+    if not _FEWEST <= convolves.sum() <= _TRIED:  # of many the mean does as well
+        return law
+    return Law(law.physics, law.residual, law.ways, _compared(calls[convolves], law))
+
+
+def _learnt(calls: pd.DataFrame) -> Law:
+    """Return all ways; none counts but physics as long as nobody compared them."""
+    law = physics.fit(calls)
+    correction = residual.fit(calls, law.times(calls)[0])
+    known = calls[_convolutions(calls)]
+    ways = _ways(known) if len(known) >= _FEWEST else {}
+    weights = {gpu: {"physics": 0.0, **dict.fromkeys(of, 1 / len(of))} for gpu, of in ways.items()}
+    return Law(law, correction, ways, weights)
+
+
+def _ways(calls: pd.DataFrame) -> dict[str, dict[str, Way]]:
+    """Return what answers for the convolutions of each GPU."""
+    shapes, ms = Shapes.of(calls), np.log(calls["ms"].to_numpy(float))
+    plain = physics.fit(calls, plain=True)
+    gpus = dict(_by_gpu(calls))
+    most = max(map(len, gpus.values()))
+    weights = np.ones(len(calls))
+    for places in gpus.values():
+        weights[places] = min(_HEAVIEST, most / len(places))
+    roof = _on(shapes.roofline, Trees.fit(shapes, calls, ms - shapes.roofline(calls), weights))
+    every: dict[str, Way] = {"roofline": roof}
+    if _FEW < len(calls) < _MANY:
+        base = _log_of(plain)
+        every["terms"] = _on(base, Trees.fit(shapes, calls, ms - base(calls), weights))
+    found: dict[str, dict[str, Way]] = {"": {"roofline": roof}}
+    for gpu, places in gpus.items():
+        found[gpu] = dict(every)
+        if _FEWEST <= len(places) <= _FEW:
+            own, theirs = calls.iloc[places], np.setdiff1d(np.arange(len(calls)), places)
+            wrong = ms[places]
+            found[gpu]["process"] = _process(shapes, shapes.roofline, own, wrong)
+            if len(theirs) >= _RELATIVES * len(places):
+                others = calls.iloc[theirs]
+                rest = ms[theirs] - shapes.roofline(others)
+                trees = Trees.fit(shapes, others, rest, np.ones(len(others)))
+                found[gpu]["relatives"] = _process(
+                    shapes, _on(shapes.roofline, trees), own, wrong
+                )
+    return found
+
+
+def _process(shapes: Shapes, base: Way, calls: pd.DataFrame, ms: Floats) -> Way:
+    return _on(base, Process.fit(shapes, calls, ms - base(calls)))
+
+
+def _on(base: Way, learnt: Trees | Process) -> Way:
+    return lambda calls: base(calls) + learnt.of(calls)
+
+
+def _log_of(law: Physics) -> Way:
+    return lambda calls: np.asarray(np.log(law.times(calls)[0]))
+
+
+def _compared(calls: pd.DataFrame, law: Law) -> dict[str, dict[str, float]]:
+    """Return how much each way counts on each GPU, by its errors at parts that were left out."""
+    drawn = np.random.default_rng(0).permutation(len(calls))
+    some = calls.iloc[np.sort(drawn[:_TRIED])]
+    part = _parts(some)
+    wrong: dict[str, dict[str, list[Floats]]] = {}
+    for fold in range(_FOLDS):
+        out = part == fold
+        if not out.any() or (~out).sum() < _FEWEST:
+            continue
+        learnt, asked = _learnt(some[~out]), some[out]
+        plain = Law(learnt.physics, learnt.residual, {}, {})
+        for gpu, places in _by_gpu(asked):
+            rows = asked.iloc[places]
+            said = {"physics": lambda each, of=plain: np.log(of.times(each)[0])}
+            for name, way in (said | dict(learnt.ways.get(gpu, {}))).items():
+                error = np.abs(way(rows) - np.log(rows["ms"].to_numpy(float)))
+                wrong.setdefault(gpu, {}).setdefault(name, []).append(error)
+    found = {}
+    for gpu, ways in law.ways.items():
+        errors = {name: float(np.mean(np.concatenate(one)))
+                  for name, one in wrong.get(gpu, {}).items()}  # fmt: skip
+        typical = float(np.mean([*errors.values()])) if errors else 1.0
+        names = ("physics", *ways)
+        worth = {name: max(errors.get(name, typical), 1e-6) ** -_SHARPNESS for name in names}
+        total = sum(worth.values())
+        found[gpu] = {name: value / total for name, value in worth.items()}
+    return found
+
+
+def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:
+    """Return the fold of each call: whole networks stay together, else shapes."""
+    networks = calls["model"].nunique() > 1
+    number = calls.groupby("model" if networks else "unique_key", observed=True).ngroup()
+    names = np.random.default_rng(0).permutation(number.max() + 1)
+    return np.asarray(names[number.to_numpy(int)] % _FOLDS)
+
+
+def _convolutions(calls: pd.DataFrame) -> Chosen:
+    return np.asarray(calls["multiplies"].to_numpy(bool) & (calls["kernel_h"].to_numpy(float) > 0))
+
+
+def _by_gpu(calls: pd.DataFrame) -> list[tuple[str, NDArray[np.intp]]]:
+    """Return the places of the convolutions of each GPU."""
+    convolves = _convolutions(calls)
+    return [(str(gpu), places[convolves[places]])
+            for (gpu,), places in terms.groups(calls, ("gpu",)).items()]  # fmt: skip

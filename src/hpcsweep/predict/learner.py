@@ -1,0 +1,183 @@
+"""What many rows teach of convolutions beyond physics: boosted trees, and a Gaussian process.
+
+Both learn the logarithm of the factor by which a simple guess is wrong. Trees find steps (tiles,
+solvers that change) where there are many rows; a process of few rows knows how far each one reaches.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from threadpoolctl import threadpool_limits
+
+from hpcsweep.predict import sheets, terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from hpcsweep.predict.sheets import Sheet
+
+    Floats = NDArray[np.float64]
+
+NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
+_FLOOR_MS: Final = 0.01  # a launch: no guess is below it
+_MULTIPLES: Final = (4, 8, 16, 32, 64)
+_TILES: Final = (32, 128)
+# rows, passes, leaves of a tree, fewest rows of a leaf: more rows bear more trees
+_SIZES: Final = ((30_000, 500, 48, 12), (3_000, 300, 24, 20), (0, 200, 12, 6))
+_MOST_ROWS: Final = 60_000  # that trees learn from, drawn at random; more take time, and add little
+_FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
+_APART: Final = 3.0  # between two algorithms, in standard deviations
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """How calls become numbers: the codes of names, and what the devices can do."""
+
+    codes: Mapping[str, Mapping[str, int]]
+    sheets: Mapping[tuple[str, str], Sheet]
+
+    @classmethod
+    def of(cls, calls: pd.DataFrame) -> Shapes:
+        """Return what calls with a time fix."""
+        codes = {name: {value: code for code, value in enumerate(sorted(set(_texts(calls, name))))}
+                 for name in NAMES}  # fmt: skip
+        return cls(codes, sheets.seen(calls))
+
+    def code(self, calls: pd.DataFrame, name: str) -> Floats:
+        """Return the code of each call's name; NaN for one that was never seen."""
+        codes = self.codes[name]
+        return np.array([codes.get(text, np.nan) for text in _texts(calls, name)], float)
+
+    def roofline(self, calls: pd.DataFrame) -> Floats:
+        """Return the logarithm of the milliseconds at the peaks of each call's device."""
+        return np.asarray(self._features(calls)[:, -1])
+
+    def features(self, calls: pd.DataFrame) -> Floats:
+        """Return the columns that trees split: sizes as logarithms, steps, names, the device."""
+        coded = [self.code(calls, name) for name in NAMES]
+        return np.column_stack([self._features(calls), *coded])
+
+    def places(self, calls: pd.DataFrame) -> Floats:
+        """Return where calls lie for a process: logarithms of sizes; algorithms apart."""
+        a = terms.Amounts(calls)
+        log, channels, filters = np.log2, a.in_channels / a.groups, a.out_channels / a.groups
+        ran = self.code(calls, "ran")
+        sizes = [
+            log(a.batch_size), log(channels), log(filters), log(a.groups), log(a.out_h * a.out_w),
+            log(a.kernel_h * a.kernel_w), calls["stride_h"].fillna(1).to_numpy(float),
+            log(a.flops + 1), log(a.bytes_min + 1), log((a.flops + 1) / (a.bytes_min + 1)),
+            channels % 4 == 0, filters % 16 == 0,
+        ]  # fmt: skip
+        apart = [_APART * (ran == code) for code in self.codes["ran"].values()]
+        return np.column_stack([np.asarray(column, float) for column in (*sizes, *apart)])
+
+    def _features(self, calls: pd.DataFrame) -> Floats:
+        a, log = terms.Amounts(calls), np.log2
+        tflops, gbs, clock = sheets.columns(calls, {**sheets.of(calls, self.sheets)}).T
+        channels, filters = a.in_channels / a.groups, a.out_channels / a.groups
+        moved, area = a.bytes_min + 1, a.out_h * a.out_w
+        works, moves = a.flops / tflops * 1e-9, moved / gbs * 1e-6  # ms
+        found = [
+            log(a.batch_size), log(a.in_channels), log(a.in_h), log(a.in_w), log(a.out_channels),
+            log(area), log(a.pixels), log(a.inner), log(a.flops + 1), log(moved),
+            log((a.flops + 1) / moved), log(channels), log(filters), log(a.groups),
+            log(a.weight_bytes + 1), log(a.in_bytes + 1), log(a.out_bytes + 1), a.kernel_h,
+            a.kernel_w, calls["stride_h"].fillna(1), calls["dilation_h"].fillna(1),
+            *(log(np.ceil(a.pixels / t) * np.ceil(filters / t) * a.groups) for t in _TILES),
+            *(size % by == 0 for by in _MULTIPLES for size in (channels, filters)),
+            a.pixels % 64 == 0, area % 64 == 0,
+            log(np.ceil(a.out_h / 2) * np.ceil(a.out_w / 2) * 4 / area),
+            np.log(works + 1e-9), np.log(moves), np.log(clock),
+            np.log(np.maximum(works, moves) + _FLOOR_MS),
+        ]  # fmt: skip
+        return np.column_stack([np.asarray(column, float) for column in found])
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Gradient-boosted trees for the median of log factors."""
+
+    shapes: Shapes
+    learner: Any
+
+    @classmethod
+    def fit(cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats, weights: Floats) -> Trees:
+        """Return what log factors of calls teach; a heavier call counts more."""
+        drawn = np.arange(len(calls))
+        if len(calls) > _MOST_ROWS:
+            chance = weights / weights.sum()
+            drawn = np.random.default_rng(0).choice(drawn, _MOST_ROWS, replace=False, p=chance)
+            weights = np.ones(len(calls))
+        passes, leaves, fewest = next(one[1:] for one in _SIZES if len(calls) >= one[0])
+        learner = HistGradientBoostingRegressor(
+            loss="absolute_error", max_iter=passes, learning_rate=0.06 if passes < 300 else 0.1,
+            max_leaf_nodes=leaves, min_samples_leaf=min(fewest, max(1, len(calls) // 8)),
+            max_features=0.5, l2_regularization=1.0, early_stopping=False, random_state=0,
+        )  # fmt: skip
+        with threadpool_limits(limits=1):
+            features = shapes.features(calls.iloc[drawn])
+            learner.fit(features, wrong[drawn], sample_weight=weights[drawn])
+        return cls(shapes, learner)
+
+    def of(self, calls: pd.DataFrame) -> Floats:
+        """Return the log factor of each call."""
+        with threadpool_limits(limits=1):
+            return np.asarray(self.learner.predict(self.shapes.features(calls)))
+
+
+@dataclass(frozen=True)
+class Process:
+    """A Gaussian process: near calls are wrong alike, and far ones as all of them are."""
+
+    shapes: Shapes
+    centre: Floats
+    scale: Floats
+    learner: Any
+
+    @classmethod
+    def fit(cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats) -> Process:
+        """Return what the log factors of a few calls teach."""
+        places = shapes.places(calls)
+        centre, scale = places.mean(axis=0), places.std(axis=0)
+        scale[scale < 1e-9] = 1.0
+        places = (places - centre) / scale
+        kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(5.0, (0.5, 50.0), nu=1.5)
+        kernel += WhiteKernel(0.05, (1e-4, 1.0))
+        some = np.random.default_rng(0).permutation(len(calls))[:_FOR_KERNEL]
+        with threadpool_limits(limits=1), _quiet():
+            tried = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+            kernel = tried.fit(places[some], wrong[some]).kernel_
+            learner = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True)
+            learner.fit(places, wrong)
+        return cls(shapes, centre, scale, learner)
+
+    def of(self, calls: pd.DataFrame) -> Floats:
+        """Return the log factor of each call."""
+        places = (self.shapes.places(calls) - self.centre) / self.scale
+        with threadpool_limits(limits=1):
+            return np.asarray(self.learner.predict(places))
+
+
+def _texts(calls: pd.DataFrame, name: str) -> list[str]:
+    return [str(text) for text in calls[name]]
+
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let a kernel at the end of its range be no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
