@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hpcsweep.adaptive.groups import Group
-    from hpcsweep.adaptive.planning import Plan
+    from hpcsweep.adaptive.planning import NextRound
 
 
 def points(
@@ -62,7 +62,7 @@ class Measuring:
     spent: float = 0.0
     history: list[set[str]] = field(default_factory=list)
 
-    def plan(self) -> Plan:
+    def plan(self) -> NextRound:
         """Return the next round, from what is measured so far alone."""
         known = Known(self.times, self.rows, self.rows.keys() - self.times.keys(), self.spent)
         left = self.budget - self.spent
@@ -84,7 +84,7 @@ class Measuring:
         """Return the seconds of a point."""
         return 0.1 + 0.02 * self.law(point)
 
-    def go(self, most: int = 10_000) -> Plan:
+    def go(self, most: int = 10_000) -> NextRound:
         """Measure until nothing is left to do, or `most` points; return the last plan."""
         by_id = {point.point_id: point for group in self.groups for point in group.points}
         while (plan := self.plan()).points and most > 0:

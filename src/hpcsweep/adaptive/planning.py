@@ -23,7 +23,7 @@ _DIFFERENCES: Final = 16  # of points measured twice: more are not needed to kno
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class NextRound:
     """The points to measure next; none if it is over."""
 
     judged: Sequence[Judged] = ()
@@ -60,7 +60,7 @@ def plan(  # noqa: PLR0913 - what decides
     seconds_left: float,
     seconds: Seconds,
     layers: Predictor | None = None,
-) -> Plan:
+) -> NextRound:
     """Return what to measure next.
 
     The first round takes the ends and the middle of each group. Each further one takes a few points
@@ -69,7 +69,7 @@ def plan(  # noqa: PLR0913 - what decides
     last points brought no valid row ends: what disturbed these would disturb the next ones.
     """
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):
-        return Plan(missing=left)
+        return NextRound(missing=left)
     judged = [judge(group, known, [one.points for one in rounds], layers) for group in groups]
     new: list[Chosen] = []
     if not rounds:
@@ -84,7 +84,7 @@ def plan(  # noqa: PLR0913 - what decides
         elif one.error is not None and len(known.differences) < _DIFFERENCES:
             again += choose.again(one.group, known.times, known.rows, seconds)
         new += chosen
-    return _cut(Plan(judged=judged, new=new, again=again, why=why), seconds_left)
+    return _cut(NextRound(judged=judged, new=new, again=again, why=why), seconds_left)
 
 
 def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
@@ -106,7 +106,7 @@ def _following(one: Judged, known: Known, seconds: Seconds) -> list[Chosen]:
     return choose.following(one.group, known.times, known.rows, width, seconds)
 
 
-def _cut(wanted: Plan, seconds_left: float) -> Plan:
+def _cut(wanted: NextRound, seconds_left: float) -> NextRound:
     """Return what of a plan can be afforded; where that is nothing, say so."""
     new = choose.affordable(wanted.new, seconds_left)
     left = seconds_left - sum(one.seconds for one in new)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.adaptive.judge import Judged
     from hpcsweep.adaptive.measured import Known
-    from hpcsweep.adaptive.planning import Plan
+    from hpcsweep.adaptive.planning import NextRound
     from hpcsweep.store.rounds import Until
     from hpcsweep.store.rundir import RunDir
 
@@ -29,7 +29,7 @@ _NEXT: Final = {
 _WORST: Final = (Why.INVALID, Why.BUDGET, Why.STUCK, Why.NOISE, Why.REACHED, Why.COMPLETE)
 
 
-def outcome(plan: Plan) -> str:
+def outcome(plan: NextRound) -> str:
     """Return why no further round comes: of several groups the worst reason."""
     return _worst(plan.why.values()).says
 
@@ -38,7 +38,7 @@ def _worst(found: Iterable[Why]) -> Why:
     return min(found, key=_WORST.index, default=Why.COMPLETE)
 
 
-def missed(plan: Plan, known: Known) -> list[Judged]:
+def missed(plan: NextRound, known: Known) -> list[Judged]:
     """Return the groups whose points are predicted worse than was asked, or nobody knows how."""
     return [
         one
@@ -48,7 +48,9 @@ def missed(plan: Plan, known: Known) -> list[Judged]:
     ]
 
 
-def lines(run: RunDir, plan: Plan, known: Known, until: Until, predicted: int) -> Iterator[str]:
+def lines(
+    run: RunDir, plan: NextRound, known: Known, until: Until, predicted: int
+) -> Iterator[str]:
     """Yield the summary: the whole sweep, then each group, then what was not measured."""
     name = run.name
     hours = known.seconds / 3600
@@ -75,7 +77,7 @@ def lines(run: RunDir, plan: Plan, known: Known, until: Until, predicted: int) -
     yield f"  {count(predicted, 'point')} predicted, the others as measured:"
 
 
-def _row(one: Judged, plan: Plan) -> tuple[str, ...]:
+def _row(one: Judged, plan: NextRound) -> tuple[str, ...]:
     error = "not known" if one.error is None else f"{100 * one.error:.1f} %"
     group = one.group
     return (
@@ -89,7 +91,7 @@ def _row(one: Judged, plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _why(one: Judged, plan: Plan) -> str:
+def _why(one: Judged, plan: NextRound) -> str:
     why = plan.why.get(one.group.name, Why.COMPLETE)
     if why is not Why.NOISE:
         return why.says

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.adaptive.fill import Layers
     from hpcsweep.adaptive.groups import Group
-    from hpcsweep.adaptive.planning import Plan
+    from hpcsweep.adaptive.planning import NextRound
     from hpcsweep.submit.request import Request, Say
 
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
@@ -126,7 +126,7 @@ def _layers(job: _Job) -> Layers | None:
     return fill.layers_of(job.run)
 
 
-def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[Plan, Known, Until]:
+def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[NextRound, Known, Until]:
     """Return what comes next, and write it down."""
     with locks.held(job.run, _LOCKED_BY):
         every = rounds.read(job.run)
@@ -160,13 +160,13 @@ def _seconds(until: Until) -> float:
 
 def _is_over(before: Until, now: Until) -> bool:
     """Say whether the same budget, or a larger one, was used up before."""
-    return before.outcome == Why.BUDGET.says and _seconds(now) <= _seconds(before)
+    return before.spent and _seconds(now) <= _seconds(before)
 
 
-def _with(until: Until, plan: Plan) -> Until:
+def _with(until: Until, plan: NextRound) -> Until:
     """Return the record with the error of the last round, and the round that comes now."""
     if plan.missing:
-        return replace(until, outcome="")
+        return replace(until, outcome="", spent=False)
     done = until.rounds
     if done and plan.error is not None:
         last = replace(done[-1], error=plan.error, held_out=plan.held_out)
@@ -174,11 +174,12 @@ def _with(until: Until, plan: Plan) -> Until:
     if plan.new:
         points, again = (tuple(one.point_id for one in part) for part in (plan.new, plan.again))
         new = Round(points=points, again=again)
-        return replace(until, rounds=(*done, new), outcome="")
-    return replace(until, rounds=done, outcome=summary.outcome(plan))
+        return replace(until, rounds=(*done, new), outcome="", spent=False)
+    spent = Why.BUDGET in plan.why.values()
+    return replace(until, rounds=done, outcome=summary.outcome(plan), spent=spent)
 
 
-def _send(job: _Job, plan: Plan, until: Until, known: Known) -> int:
+def _send(job: _Job, plan: NextRound, until: Until, known: Known) -> int:
     """Submit the points of a round as any others; return the exit code of that."""
     asked, here = job.asked, not job.asked.profile.in_slurm
     left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
@@ -226,7 +227,7 @@ def _left(job: _Job, until: Until, code: int) -> int:
     return code
 
 
-def _finish(job: _Job, plan: Plan, known: Known, until: Until, layers: Layers | None) -> int:
+def _finish(job: _Job, plan: NextRound, known: Known, until: Until, layers: Layers | None) -> int:
     """Fill in the rest, and tell how it went."""
     found = fill.filled(job.run.name, plan.judged, known, layers)
     overall, *_ = found.write(job.run.path)

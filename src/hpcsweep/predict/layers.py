@@ -2,8 +2,8 @@
 
 Several ways answer for a convolution: physics with its correction by neighbours, trees on a
 roofline, trees on plain physics, and where a GPU has few rows a Gaussian process, on the roofline
-and on what the other GPUs say. Their mean counts each way by how wrong it was at parts of the rows
-(networks, or shapes) that were left out.
+and on what the other GPUs say. Of few rows each way counts by how wrong it was at parts (networks,
+or shapes) that were left out; of many the mean of all but physics does as well.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 Way = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
 
-_FEWEST: Final = 40  # convolutions from which anything but physics learns
+_FEWEST: Final = 300  # convolutions from which anything but physics learns
+_FEWEST_OWN: Final = 40  # of a GPU, where others have so many
 _FEW: Final = 1_500  # of a GPU: so many a process can hold
 _FOLDS: Final = 3
+_FOLDS_TRIED: Final = 2  # more take time, and tell little more
 _MANY: Final = 30_000  # where trees need no help of physics
 _TRIED: Final = 3_000  # convolutions by which the ways are compared
 _SHARPNESS: Final = 4.0  # a way that is wrong by twice as much counts a sixteenth
@@ -73,12 +75,12 @@ def fit(calls: pd.DataFrame) -> Law:
     return Law(law.physics, law.residual, law.ways, _compared(calls[convolves], law))
 
 
-def _learnt(calls: pd.DataFrame) -> Law:
+def _learnt(calls: pd.DataFrame, fewest: int = _FEWEST) -> Law:
     """Return all ways; none counts but physics as long as nobody compared them."""
     law = physics.fit(calls)
     correction = residual.fit(calls, law.times(calls)[0])
     known = calls[_convolutions(calls)]
-    ways = _ways(known) if len(known) >= _FEWEST else {}
+    ways = _ways(known) if len(known) >= fewest else {}
     weights = {gpu: {"physics": 0.0, **dict.fromkeys(of, 1 / len(of))} for gpu, of in ways.items()}
     return Law(law, correction, ways, weights)
 
@@ -100,7 +102,7 @@ def _ways(calls: pd.DataFrame) -> dict[str, dict[str, Way]]:
     found: dict[str, dict[str, Way]] = {"": {"roofline": roof}}
     for gpu, places in gpus.items():
         found[gpu] = dict(every)
-        if _FEWEST <= len(places) <= _FEW:
+        if _FEWEST_OWN <= len(places) <= _FEW:
             own, theirs = calls.iloc[places], np.setdiff1d(np.arange(len(calls)), places)
             wrong = ms[places]
             found[gpu]["process"] = _process(shapes, shapes.roofline, own, wrong)
@@ -108,9 +110,7 @@ def _ways(calls: pd.DataFrame) -> dict[str, dict[str, Way]]:
                 others = calls.iloc[theirs]
                 rest = ms[theirs] - shapes.roofline(others)
                 trees = Trees.fit(shapes, others, rest, np.ones(len(others)))
-                found[gpu]["relatives"] = _process(
-                    shapes, _on(shapes.roofline, trees), own, wrong
-                )
+                found[gpu]["relatives"] = _process(shapes, _on(shapes.roofline, trees), own, wrong)
     return found
 
 
@@ -132,11 +132,11 @@ def _compared(calls: pd.DataFrame, law: Law) -> dict[str, dict[str, float]]:
     some = calls.iloc[np.sort(drawn[:_TRIED])]
     part = _parts(some)
     wrong: dict[str, dict[str, list[Floats]]] = {}
-    for fold in range(_FOLDS):
+    for fold in range(_FOLDS_TRIED):
         out = part == fold
-        if not out.any() or (~out).sum() < _FEWEST:
+        if not out.any() or (~out).sum() < _FEWEST_OWN:
             continue
-        learnt, asked = _learnt(some[~out]), some[out]
+        learnt, asked = _learnt(some[~out], _FEWEST_OWN), some[out]
         plain = Law(learnt.physics, learnt.residual, {}, {})
         for gpu, places in _by_gpu(asked):
             rows = asked.iloc[places]
@@ -158,7 +158,7 @@ def _compared(calls: pd.DataFrame, law: Law) -> dict[str, dict[str, float]]:
 
 def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:
     """Return the fold of each call: whole networks stay together, else shapes."""
-    networks = calls["model"].nunique() > 1
+    networks = len(set(calls["model"])) > 1
     number = calls.groupby("model" if networks else "unique_key", observed=True).ngroup()
     names = np.random.default_rng(0).permutation(number.max() + 1)
     return np.asarray(names[number.to_numpy(int)] % _FOLDS)

@@ -1,7 +1,7 @@
 """What many rows teach of convolutions beyond physics: boosted trees, and a Gaussian process.
 
 Both learn the logarithm of the factor by which a simple guess is wrong. Trees find steps (tiles,
-solvers that change) where there are many rows; a process of few rows knows how far each one reaches.
+solvers that change) in many rows; a process of few rows knows how far each one reaches.
 """
 
 from __future__ import annotations
@@ -172,7 +172,6 @@ class Process:
 
 def _texts(calls: pd.DataFrame, name: str) -> list[str]:
     return [str(text) for text in calls[name]]
-
 
 
 @contextmanager

@@ -35,7 +35,7 @@ _NETWORK: Final = ["gpu", "setting", "dtype", "model", "algorithm"]
 
 
 @dataclass(frozen=True)
-class Model:
+class Forecast:
     """What was learnt; `times` and `totals` answer."""
 
     rules: Mapping[tuple[object, ...], str]
@@ -76,7 +76,7 @@ class Model:
         return found
 
 
-def fit(measured: Measured) -> Model:
+def fit(measured: Measured) -> Forecast:
     """Return what measured points teach."""
     calls = measured.calls
     rules = fallbacks.learn(calls)
@@ -84,11 +84,11 @@ def fit(measured: Measured) -> Model:
     law = layers.fit(distinct)
     points = measured.points
     between = _fit_between(points, calls)
-    plain = Model(rules, law, between, {})
+    plain = Forecast(rules, law, between, {})
     guess = plain.totals(points, plain.times(calls))
     wrong = points.assign(error=np.log(points["total_ms"].to_numpy(float) / guess))
     networks = {key: wrong.iloc[places] for key, places in terms.groups(wrong, _NETWORK).items()}
-    return Model(rules, law, between, networks)
+    return Forecast(rules, law, between, networks)
 
 
 def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:

@@ -40,6 +40,7 @@ class Until:
     max_gpu_hours: float | None = None
     rounds: tuple[Round, ...] = ()
     outcome: str = ""  # why there is no further round; empty until then
+    spent: bool = False  # the budget was used up
 
     def text(self) -> str:
         """Return a line on the progress."""

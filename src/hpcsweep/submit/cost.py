@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.store import rundir
 from hpcsweep.submit import estimate, packing, prepare
-from hpcsweep.submit.estimate import Basis
+from hpcsweep.submit.estimate import RestsOn
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
 from hpcsweep.tracking import journal
@@ -31,13 +31,13 @@ class Cost:
     seconds: Mapping[str, float]
     run: int | None = None  # of a sweep that is measured once more
     width: float | None = None  # the factor that they may be too low by, nine times in ten
-    counts: Mapping[Basis, int] = field(default_factory=dict)
+    counts: Mapping[RestsOn, int] = field(default_factory=dict)
     basis: str = ""
     time_limit: str = ""  # that jobs ask for, if it is shorter than the profile's
 
     @property
     def share_from_rows(self) -> float:
-        return self.counts.get(Basis.MEASURED, 0) / self.points if self.points else 0.0
+        return self.counts.get(RestsOn.MEASURED, 0) / self.points if self.points else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""

@@ -1,0 +1,219 @@
+"""How far forecasts are off on real GPUs: ``python -m benchmarks.forecast [FOLDER]``.
+
+FOLDER (default: `REAL_GPU_FACTS`, or `../shared/real`) has find-dbs of MIOpen in `miopen/` and the
+predecessor's tables in `predecessor/`, unpacked or as `.gz`. Parts are left out, learnt without,
+and compared: mean and median of the absolute relative errors, beside FLOPs times a constant, a
+roofline and gradient boosting on the raw columns. `--part` runs one task alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hpcsweep.collect import workflow as collecting
+from hpcsweep.importing import finddb, workflow
+from hpcsweep.predict import baselines, intervals, layers, leaving_out, physics, tables
+from hpcsweep.text import aligned
+
+HEADS = ("task", "what", "learnt", "asked", "forecast", *baselines.ALL, "90 % interval holds")
+OWN_SHAPES = 40
+ASKED_SHAPES = 3_000
+Floats = NDArray[np.float64]
+Row = tuple[str, ...]
+
+
+def main() -> None:
+    """Print one table of all tasks, or of one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = os.environ.get("REAL_GPU_FACTS", "../shared/real")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(default))
+    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--seed", type=int, default=0, help="of what is left out")
+    chosen = parser.parse_args()
+    rows: list[Row] = []
+    for name in chosen.part or PARTS:
+        for row in PARTS[name](chosen.folder, chosen.seed):
+            print("; ".join(row), flush=True)
+            rows.append(row)
+    print("\n".join(aligned([HEADS, *rows])))
+
+
+def find_dbs(folder: Path) -> pd.DataFrame:
+    """Return the float32 forward rows of all find-dbs, the best solver of each algorithm."""
+    rows = []
+    for path in sorted((folder / "miopen").glob("*.fdb.txt*")):
+        gpu = str(finddb.gpu_of(path.name))
+        for number, (problem, times) in enumerate(finddb.read(path, finddb.Counts())):
+            p = problem._asdict()
+            if (p["dtype"], p["direction"], p["layout"]) == ("float32", "forward", "NCHW"):
+                shape = {**p, "gpu": gpu, "unique_key": f"{path.name} {number}"}
+                rows += [{**shape, "algorithm": t.algorithm, "ms": t.ms} for t in times]
+    found = pd.DataFrame(rows)
+    found = found.loc[found.groupby(["unique_key", "algorithm"])["ms"].idxmin()]
+    sides = {name: found[name].to_numpy(float) for name in finddb.Problem._fields[:16]}
+    params = (sides["in_channels"] / sides["groups"] * sides["out_channels"]
+              * sides["kernel_h"] * sides["kernel_w"])  # fmt: skip
+    pixels = sides["batch_size"] * sides["out_h"] * sides["out_w"]
+    images = sides["batch_size"] * sides["in_channels"] * sides["in_h"] * sides["in_w"]
+    moved = 4 * (images + pixels * sides["out_channels"] + params)
+    found = found.assign(
+        params=params, flops=2 * pixels * params, bytes_min=moved, op="conv2d", setting="",
+        model="find-db", algorithm_used=found["algorithm"], point_id="all",
+    )  # fmt: skip
+    return physics.prepared(found.reset_index(drop=True))
+
+
+def split(rows: pd.DataFrame, share: float, seed: int) -> NDArray[np.bool_]:
+    """Return which rows are of a random share of all shapes."""
+    shapes = np.array(sorted(set(rows["unique_key"])), object)
+    drawn = np.random.default_rng(seed).permutation(shapes)
+    return rows["unique_key"].isin(drawn[: round(share * len(shapes))]).to_numpy()
+
+
+def judged(task: str, train: pd.DataFrame, test: pd.DataFrame, own: str) -> tuple[Row, Floats]:
+    """Return the row of one split (errors, what an interval from other parts holds), and times."""
+    began = time.monotonic()
+    said, _ = layers.fit(train).times(test)
+    seconds = time.monotonic() - began
+    factor = of_held_out(train, own)
+    points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
+    seen, asked = (tables.Measured(points, part) for part in (train, test))
+    true = test["ms"].to_numpy(float)
+    others = [errors(true, rival(seen, asked)[0]) for rival in baselines.ALL.values()]
+    holds = float(intervals.held(true, said, factor).mean())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    what = f"layers, {seconds:.0f} s, {peak:.1f} GB"
+    row = (task, what, f"{len(train):,}", f"{len(test):,}", errors(true, said), *others,
+           f"{100 * holds:.1f} %")  # fmt: skip
+    return row, said
+
+
+def of_held_out(train: pd.DataFrame, own: str) -> float:
+    """Return the interval's factor: the errors at shapes of a GPU that the fit had not seen."""
+    few = train["gpu"].eq(own).to_numpy() if own else np.ones(len(train), bool)
+    found = []
+    parts = 2 if few.sum() < 1_000 else 1
+    for seed in range(parts):
+        out = few & split(train, 0.25, seed)
+        said, _ = layers.fit(train[~out]).times(train[out])
+        found.append(train[out].assign(said=said))
+    rows = pd.concat(found)
+    wrong = np.abs(np.log(rows["ms"] / rows["said"]).to_numpy(float))
+    return float(np.exp(np.quantile(wrong, min(1.0, 0.9 * (1 + 1 / len(wrong))))))
+
+
+def errors(true: Floats, said: Floats) -> str:
+    """Return mean and median of the absolute relative errors."""
+    wrong = 100 * np.abs(said / true - 1)
+    return f"{np.nanmean(wrong):.1f} / {np.nanmedian(wrong):.1f}"
+
+
+def same_gpu(folder: Path, seed: int) -> Iterator[Row]:
+    """Leave out a fifth of the shapes of one GPU; learn from the rest, and from some of it."""
+    rows = find_dbs(folder)
+    rows = rows[rows["gpu"].str.contains("gfx1030")]
+    out = split(rows, 0.2, seed)
+    gpu = str(rows["gpu"].iloc[0])
+    yield judged("a fifth of the shapes left out", rows[~out], rows[out], gpu)[0]
+    some = split(rows, 0.01, seed + 1) & ~out
+    yield judged("the same from some 600 rows", rows[some], rows[out], gpu)[0]
+
+
+def new_gpu(folder: Path, seed: int) -> Iterator[Row]:
+    """Learn a GPU from the others and a few shapes of its own; choose its algorithms."""
+    rows = find_dbs(folder)
+    for name in ("gfx908", "gfx906"):
+        mine = rows["gpu"].str.contains(name).to_numpy()
+        shapes = np.random.default_rng(seed).permutation(sorted(set(rows["unique_key"][mine])))
+        few = rows["unique_key"].isin(shapes[:OWN_SHAPES]).to_numpy()
+        asked = rows["unique_key"].isin(shapes[OWN_SHAPES:][:ASKED_SHAPES]).to_numpy()
+        gpu = str(rows["gpu"][mine].iloc[0])
+        train, test = rows[~mine | few], rows[asked]
+        task = f"{name} from the others and {few.sum()} own rows"
+        row, said = judged(task, train, test, gpu)
+        yield row
+        loss = slowdown(test.assign(said=said))
+        yield (f"{name}, its algorithm chosen", "mean slowdown", "", "", f"{loss:.1f} %")
+        said, _ = layers.fit(rows[~mine]).times(test)
+        told = errors(test["ms"].to_numpy(float), said)
+        yield (f"{name} without a row of its own", "layers", "", "", told)
+
+
+def slowdown(rows: pd.DataFrame) -> float:
+    """Return by how many percent the chosen algorithms are slower than the best ones."""
+    groups = rows.groupby("unique_key")
+    several = rows[groups["algorithm"].transform("size") > 1].groupby("unique_key")
+    chosen = rows.loc[several["said"].idxmin()].set_index("unique_key")["ms"]
+    return float(100 * (chosen / several["ms"].min() - 1).mean())
+
+
+def four_gpus(folder: Path, seed: int) -> Iterator[Row]:
+    """Learn four fifths of the shapes of all GPUs at once."""
+    rows = find_dbs(folder)
+    out = split(rows, 0.2, seed)
+    yield judged("a fifth of all GPUs' shapes left out", rows[~out], rows[out], "")[0]
+
+
+def imported(folder: Path) -> tables.Measured:
+    """Return the predecessor's tables as the program reads them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        plain = Path(scratch) / "tables"
+        plain.mkdir()
+        for path in (folder / "predecessor").rglob("*.csv*"):
+            read = gzip.open if path.suffix == ".gz" else Path.open
+            with read(path, "rb") as file:
+                (plain / path.name.removesuffix(".gz")).write_bytes(file.read())
+        run = workflow.bring(Path(scratch), plain, "predecessor").run
+        collecting.collect(run)
+        return tables.read([run])
+
+
+def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
+    """Return a task that leaves out all parts of a kind of the predecessor's tables."""
+
+    def task(folder: Path, _seed: int) -> Iterator[Row]:
+        left = leaving_out.leave_out(imported(folder), kind, compare=True)
+        if left is None:
+            return
+        names = (leaving_out.OWN, *baselines.ALL)
+        for what, table, ms in (("layers", left.calls, "ms"), ("totals", left.points, "total_ms")):
+            true = table[ms].to_numpy(float)
+            said = [errors(true, table[name].to_numpy(float)) for name in names]
+            held = np.concatenate([_held(left, fold, what) for fold in left.folds])
+            holds = f"{100 * held.mean():.1f} %"
+            yield (f"predecessor, a {kind} left out", what, "", f"{len(table):,}", *said, holds)
+
+    return task
+
+
+def _held(left: leaving_out.Left, fold: str, what: str) -> Floats:
+    widths = intervals.calibrate(left, without=fold)
+    own, table = leaving_out.OWN, left.calls if what == "layers" else left.points
+    rows = table[table["fold"] == fold]
+    width = widths.of_layers(rows) if what == "layers" else widths.total
+    ms = rows["ms" if what == "layers" else "total_ms"]
+    return intervals.held(ms.to_numpy(float), rows[own].to_numpy(float), width)
+
+
+PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
+    "same-gpu": same_gpu,
+    "new-gpu": new_gpu,
+    "four-gpus": four_gpus,
+    "network": left_out("network"),
+    "size": left_out("size"),
+    "gpu": left_out("gpu"),
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The law of layer calls: physics where rows are few, what learns from rows where they are many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpcsweep.predict import layers, physics
+
+
+def convolutions(number, seed, gpu="v100", algorithm="gemm"):
+    """Return calls of random shapes, without times."""
+    random = np.random.default_rng(seed)
+    sizes, channels, filters = (2 ** random.uniform(lo, hi, number)
+                                for lo, hi in ((3, 7), (3, 9), (3, 9)))  # fmt: skip
+    side, c, k = (np.ceil(one) for one in (sizes, channels, filters))
+    kernel = random.choice([1.0, 3.0], number)
+    params = c * k * kernel**2
+    calls = pd.DataFrame({
+        "batch_size": 1.0, "in_channels": c, "out_channels": k, "in_h": side, "in_w": side,
+        "out_h": side, "out_w": side, "kernel_h": kernel, "kernel_w": kernel, "stride_h": 1.0,
+        "dilation_h": 1.0, "groups": 1.0, "params": params, "flops": 2 * params * side**2,
+        "bytes_min": 4 * (side**2 * (c + k) + params), "op": "conv2d", "direction": "forward",
+        "gpu": gpu, "dtype": "float32", "setting": "", "model": "some", "algorithm": algorithm,
+        "algorithm_used": algorithm, "unique_key": [f"{seed} {n}" for n in range(number)],
+    })  # fmt: skip
+    return physics.prepared(calls)
+
+
+def timed(calls, factor=1.0):
+    """Return calls with times: a roofline, and steps that no sum of terms has."""
+    steps = np.where(calls["in_channels"] % 4 == 0, 1.0, 2.5) * np.where(calls["in_h"] > 40, 1.6, 1)
+    plain = 0.02 + calls["flops"] / 6e9 + calls["bytes_min"] / 5e8
+    return calls.assign(ms=factor * steps * plain)
+
+
+def off(law, calls):
+    """Return the median error of a law at calls with a time."""
+    return float(np.median(np.abs(law.times(calls)[0] / calls["ms"] - 1)))
+
+
+def test_steps_are_learnt_from_many_rows():
+    """Physics alone cannot have them."""
+    train, test = timed(convolutions(600, 1)), timed(convolutions(200, 2))
+    law = layers.fit(train)
+    plain = layers.Law(law.physics, law.residual, {}, {})
+    assert off(law, test) < 0.6 * off(plain, test)
+
+
+def test_a_gpu_with_few_rows_learns_from_others():
+    """Forty own shapes say how much faster it is, the rest say where the steps are."""
+    others = timed(convolutions(300, 3), factor=2.0)
+    own = timed(convolutions(45, 4, gpu="a100"))
+    test = timed(convolutions(200, 5, gpu="a100"))
+    law = layers.fit(pd.concat([others, own], ignore_index=True))
+    alone = layers.fit(own)
+    assert {"relatives", "process"} <= law.weights["a100"].keys()
+    assert off(law, test) < 0.7 * off(alone, test)
+
+
+def test_the_ways_of_a_gpu_share_the_whole_weight():
+    """So their mean is a mean; few rows are left to physics alone."""
+    law = layers.fit(timed(convolutions(310, 6)))
+    assert sum(law.weights["v100"].values()) == pytest.approx(1)
+    assert not layers.fit(timed(convolutions(60, 7))).ways
+
+
+def test_an_algorithm_that_no_table_names_is_the_one_that_was_asked_for():
+    """Tables of another program say what was requested alone."""
+    calls = convolutions(20, 8).drop(columns="ran").assign(algorithm_used=np.nan)
+    assert set(physics.prepared(calls)["ran"]) == {"gemm"}
+    other = calls.assign(kernel_h=np.nan, op="relu", flops=0.0)
+    assert set(physics.prepared(other)["ran"]) == {"-"}
