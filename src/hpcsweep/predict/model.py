@@ -76,12 +76,12 @@ class Forecast:
         return found
 
 
-def fit(measured: Measured) -> Forecast:
-    """Return what measured points teach."""
+def fit(measured: Measured, *, quick: bool = False) -> Forecast:
+    """Return what measured points teach; a `quick` fit knows layers by physics alone."""
     calls = measured.calls
     rules = fallbacks.learn(calls)
     distinct = physics.distinct(physics.prepared(calls))
-    law = layers.fit(distinct)
+    law = layers.fit(distinct, quick=quick)
     points = measured.points
     between = _fit_between(points, calls)
     plain = Forecast(rules, law, between, {})
