@@ -41,7 +41,7 @@ def off(law, calls):
 
 
 def test_steps_are_learnt_from_rows_in_shares_of_one():
-    """Physics alone cannot have them; the ways of a GPU make a mean. Few rows are physics' alone."""
+    """Physics cannot have them; the ways of a GPU make a mean. Few rows are left to physics."""
     train, test = timed(convolutions(400, 1)), timed(convolutions(200, 2))
     law = layers.fit(train)
     plain = layers.fit(train, quick=True)
