@@ -151,7 +151,7 @@ def writing(path: Path, is_ours: Callable[[bytes], bool]) -> Iterator[IO[bytes]]
 def check_picture(path: Path) -> None:
     """Raise `UsageError` where a picture cannot be written, before anything is computed."""
     if path.suffix.lower() not in _KINDS:
-        raise UsageError(f"{path}: pictures end in {', '.join(_KINDS)}")
+        raise UsageError(f"{path}: pictures end in {', '.join(_KINDS)}; values in .csv")
     check(path, _is_picture(path))
 
 

@@ -73,7 +73,7 @@ def options(command: click.Command, above: Loc = ()) -> Iterator[tuple[Loc, clic
     for param in command.params:
         if isinstance(param, click.Option) and param.expose_value:
             name = max(param.opts, key=len).removeprefix("--").replace("-", "_")
-            yield (*above, name.removeprefix("no_")), param  # `check = false` is --no-check
+            yield (*above, name.removeprefix("no_")), param  # `doctor = false` is --no-doctor
     for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
         yield from options(inner, (*above, name))
 
