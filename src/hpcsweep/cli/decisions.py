@@ -92,6 +92,7 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
 @click.option(
     "--from",
     "source",
+    envvar=variable(("best", "from")),
     metavar="NAME",
     help="Choose for --model by shapes, from the times of this sweep or import.",
 )
