@@ -159,17 +159,8 @@ def test_an_option_has_one_meaning():
             if isinstance(option, click.Option):
                 says.setdefault(option.opts[0], set()).add(option.help or "")
     several = {name for name, texts in says.items() if len(texts) > 1}
-    own = {
-        "--metric",
-        "--cluster",
-        "--gpu",
-        "--dry-run",
-        "--watch",
-        "--by",
-        "--out",
-        "--format",
-        "--status",
-    }
+    own = {"--metric", "--from", "--cluster", "--gpu", "--dry-run", "--watch", "--by", "--out"}
+    own |= {"--format", "--status"}
     assert several <= own | {"--all"}  # --all: nothing of a list is left out
 
 

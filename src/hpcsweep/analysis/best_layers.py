@@ -182,7 +182,7 @@ def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFram
     gap = _without_luck(passed).reindex(rows.index).astype(float)
     ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
     return rows.assign(
-        algorithm=best["algorithm"].fillna(default),
+        algorithm=best["algorithm"].astype(object).fillna(default),
         ms=ms,
         saving_ms=rows["default_ms"] - ms,
         own=ms**2 * best["own"].astype(float).fillna(0.0),
