@@ -65,7 +65,8 @@ class Roofline:
 
     def is_above(self, piece: Work) -> bool:
         """Tell whether a piece did more than the device can do."""
-        return self.roofs.share(piece) > TOLERANCE
+        saves = piece.fewer and self.roofs.bound(piece) == "compute"
+        return self.roofs.share(piece) > TOLERANCE and not saves
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -144,6 +145,12 @@ class Roofline:
         idle = sum(not piece.total for piece in self.export.work)
         if idle:
             notes.append(f"   {count(idle, self.export.piece)} without FLOPs: not in the picture")
+        high = [piece for piece in self.export.work if self.roofs.share(piece) > TOLERANCE]
+        if saved := len(high) - len(self.above):
+            notes.append(
+                f"   {count(saved, self.export.piece)} above the compute roof: Winograd and FFT do "
+                "fewer operations than are counted"
+            )
         return [*notes, *self._mistakes()]
 
     def _mistakes(self) -> list[str]:
@@ -164,7 +171,7 @@ class Roofline:
         kinds = {self.roofs.bound(piece) for piece in self.above}
         reasons = {
             "memory": "caches served some of the bytes, which bytes_min counts as memory traffic",
-            "compute": "some algorithms do fewer operations than a direct convolution, as counted",
+            "compute": "FLOPs or times are of something else",
         }
         told = [text for kind, text in reasons.items() if kind in kinds]
         return f"{'; '.join(told)}; or the peaks are another device's"

@@ -27,6 +27,7 @@ Row = Mapping[Any, Any]
 
 _NUMERIC: Final = {name for name, axis in AXES.items() if axis.kind in {"int", "float"}}
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
+_FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the definition
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
 
 
@@ -110,6 +111,11 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work
         float(row["bytes_min"]),
         float(row["median_ms"]) / 1e3,
         detail=" ".join(numbers),
+        fewer=any(
+            name.startswith(_FEWER)
+            for cell in (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm"))
+            for name in str(cell).split("+")
+        ),
     )
 
 

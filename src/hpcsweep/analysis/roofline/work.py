@@ -34,7 +34,8 @@ TOLERANCE: Final = 1.02
 class Work:
     """FLOPs by unit, bytes and seconds of one piece, or of the sum of `count` pieces.
 
-    `ident` tells pieces of the same name apart; `detail` says more about this one.
+    `ident` tells pieces of the same name apart; `detail` says more about this one. An algorithm may
+    do `fewer` operations than the FLOPs of the definition, which then are no rate of the device.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Work:
     seconds: float
     count: int = 1
     detail: str = ""
+    fewer: bool = False
 
     @property
     def total(self) -> float:
@@ -145,6 +147,7 @@ def summed(name: str, pieces: Sequence[Work]) -> Work:
         sum(piece.bytes for piece in pieces),
         sum(piece.seconds for piece in pieces),
         sum(piece.count for piece in pieces),
+        fewer=any(piece.fewer for piece in pieces),
     )
 
 
