@@ -139,7 +139,7 @@ def desk(tmp_path_factory):
     """Return a desk with the import of a small file, and a network of one convolution."""
     desk = Desk(tmp_path_factory.mktemp("miopen"))
     (desk.folder / FILE).write_text(TEXT)
-    (desk.folder / "mynet.py").write_text(
+    (desk.folder / "finddbnet.py").write_text(
         "from torch import nn\n\n\n"
         "def net():\n    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=True))\n"
     )
@@ -182,10 +182,11 @@ def test_foreign_rows_are_never_valid_and_have_no_star(desk):
     assert "?  unreliable: foreign" in desk.run("layers", "gfx1030_36").stdout
 
 
-def test_a_map_is_chosen_by_the_shapes_of_a_network(desk):
+def test_a_map_is_chosen_by_the_shapes_of_a_network(desk, monkeypatch):
     """A bias is added apart, so it does not count; the file says that nothing confirms it."""
-    network = ("--model", "mynet:net", "--input-size", "8", "--batch-size", "2")
-    done = desk.run_process("best", "--from", "gfx1030_36", *network, "--out", "map.yaml", "--json")
+    monkeypatch.syspath_prepend(desk.folder)
+    network = ("--model", "finddbnet:net", "--input-size", "8", "--batch-size", "2")
+    done = desk.run("best", "--from", "gfx1030_36", *network, "--out", "map.yaml", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["map"], found["confirmed"]) == ({"0": "gemm"}, False)
@@ -214,7 +215,7 @@ def test_other_shapes_have_no_time(desk):
         (("--from", "gfx1030_36"), "--from NAME and --model belong together"),
         (("--model", "resnet18"), "--from NAME and --model belong together"),
         (("gfx1030_36", "--from", "gfx1030_36", "--model", "a"), "SWEEP and --confirm do not go"),
-        (("--from", "nowhere", "--model", "mynet:net"), "nowhere"),
+        (("--from", "nowhere", "--model", "finddbnet:net"), "nowhere"),
     ],
 )
 def test_what_does_not_go_together_is_told(desk, arguments, message):

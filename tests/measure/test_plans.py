@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import pytest
@@ -10,13 +9,16 @@ import pytest
 import resultsfolder
 from collectedsweep import SUBMISSION
 from hpcsweep.catalog import columns
+from hpcsweep.cli.common import request_of
 from hpcsweep.collect import workflow
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.reference.backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import layer_table
 from hpcsweep.measure.inference import Inference
+from hpcsweep.spec import sweep_file
 from hpcsweep.store import shards
+from hpcsweep.submit.request import Options
 
 NETS = """\
 from torch import nn
@@ -34,11 +36,6 @@ measure: {warmup: 0, iterations: 3, repeats: 3, layers: plans, plans: 3, numeric
 """
 PLANS = [*FAMILIES][:3]
 MS = {"implicit_gemm": 4.0, "implicit_precomp_gemm": 3.99, "gemm": 1.0}
-
-
-def _rows(desk, name):
-    with (desk.results / name / "layers.csv").open() as file:
-        return [row for row in csv.DictReader(file) if row["op"] == "conv2d"]
 
 
 @pytest.fixture
@@ -93,9 +90,10 @@ def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried):
     assert done.returncode == 0, done.stderr
     with (desk.folder / "map.yaml").open("a") as file:
         file.write("measure: {warmup: 0, iterations: 2, numerics: false}\n")
-    done = desk.run("submit", "map.yaml", "--cluster", "local", "--collect")
-    assert done.returncode == 0, done.stdout + done.stderr + (desk.folder / "map.yaml").read_text()
-    replayed = [row for row in _rows(desk, "demo_best") if row["algorithm"].startswith("{")]
+    asked = request_of(sweep_file.load(desk.folder / "map.yaml"), "local", Options())
+    mapped = [point for point in asked.points() if isinstance(point.axes["algorithm"], dict)]
+    rows = [row for point in mapped for row in Inference().measure(point).layers]
+    replayed = [row for row in rows if row["op"] == "conv2d"]
     assert [row["layer"] for row in replayed] == ["0", "1", "2"]
     for row in replayed:
         assert row["algorithm_used"] == "gemm"

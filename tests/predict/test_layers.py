@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcsweep.predict import layers, physics
+from hpcsweep.predict import layers, learner, physics
+
+
+@pytest.fixture(autouse=True)
+def _few_trees(monkeypatch):
+    """Grow so many as these small tables need."""
+    monkeypatch.setattr(learner, "_SIZES", ((0, 60, 12, 6),))
+    monkeypatch.setattr(learner, "_FOR_KERNEL", 100)
 
 
 def convolutions(number, seed, gpu="v100", algorithm="gemm"):
