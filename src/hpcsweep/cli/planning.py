@@ -86,7 +86,8 @@ def _support(
         points = chain.from_iterable(one.points() for one in requests)
     if not asked:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    found = support.of(points, asked, sweep.named, search_path.of(sweep.path))
+    folders = search_path.of(sweep.path)
+    found = support.of(points, asked, sweep.named, folders, say=note)
     return CommandResult(
         record=lambda: {"support": {"sweep": sweep.name, **found.to_json()}},
         text=lambda: _support_lines(found),

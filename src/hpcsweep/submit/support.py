@@ -244,10 +244,12 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
     *,
     most: int = _MOST_CASES,
     seconds: float = _SECONDS,
+    say: Say = lambda _line: None,
 ) -> Support:
     """Return what cuDNN has for points on GPUs; `named` turns a map of algorithms into its name.
 
-    Of each network at most so many cases (sizes, types, layouts) are looked at.
+    Of each network at most so many cases (sizes, types, layouts) are looked at. `say` is told when
+    that will take a while.
     """
     cases: dict[str, tuple[str, dict[str, Any]]] = {}
     algorithms: dict[str, Algorithm] = {}
@@ -262,7 +264,7 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
         by_network.setdefault(model, {})[key] = axes
     looked = {m: f"{most} of {len(c):,} cases" for m, c in by_network.items() if len(c) > most}
     by_network = {model: _spread(each, most) for model, each in by_network.items()}
-    asking = _Asking(workload, [g for g in asked if g.properties], folders, seconds)
+    asking = _Asking(workload, [g for g in asked if g.properties], folders, seconds, say)
     found = asking.answers(
         {key: axes for each in by_network.values() for key, axes in each.items()}
     )
@@ -335,6 +337,7 @@ class _Asking:
     gpus: Sequence[Gpu]
     folders: Sequence[str]
     seconds: float
+    say: Say
 
     def answers(self, cases: Mapping[str, Mapping[str, Any]]) -> _Answers:
         """Return the answers for cases, which are axes by their canonical JSON."""
@@ -350,7 +353,11 @@ class _Asking:
         version = {each.values.get("cudnn") for each in kept.values()}
         if len(known) == len(cases) and not any(left.values()):
             return _Answers(known, engines, next(iter(version), None))
-        new = self._ask([axes for key, axes in cases.items() if key not in known], wanted, engines)
+        rest = [axes for key, axes in cases.items() if key not in known]
+        if len(rest) > _FEW:
+            gpus = ", ".join(gpu.name for gpu in self.gpus)
+            self.say(f"asks cuDNN about {len(rest)} cases on {gpus}: minutes, but only once")
+        new = self._ask(rest, wanted, engines)
         if "failed" in new:
             return _Answers(known, engines, None, new["failed"])
         told = dict(zip((key for key in cases if key not in known), new["cases"], strict=True))
