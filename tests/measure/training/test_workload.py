@@ -100,6 +100,11 @@ def test_a_diverging_training_keeps_its_times(bench):
         ({"stem": "cifar"}, "is for ResNets"),
         ({"cudnn_benchmark": True}, "tunes cuDNN; on cpu there is none"),
         ({"algorithm": "autotune"}, "tunes cuDNN; on cpu there is none"),
+        (
+            {"algorithm": "heuristic"},
+            "heuristic is a plan of cuDNN or MIOpen; on cpu there is none",
+        ),
+        ({"algorithm": "eng12"}, "eng12 is a plan of cuDNN or MIOpen; on cpu there is none"),
     ],
 )
 def test_what_cannot_be_done_is_unsupported_with_a_reason(bench, axes, reason):

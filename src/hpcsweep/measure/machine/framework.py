@@ -71,11 +71,18 @@ def has_autotuner(device_type: str) -> bool:
 
 
 def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
-    """Raise `CannotMeasure` if a point needs an autotuner that the device lacks."""
+    """Raise `CannotMeasure` if a point needs an autotuner, or plans, that the device lacks."""
     if has_autotuner(device_type):
         return
+    algorithm = axes["algorithm"]
+    if isinstance(algorithm, str) and (
+        algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm)
+    ):
+        raise CannotMeasure(
+            f"algorithm: {algorithm} is a plan of cuDNN or MIOpen; on {device_type} there is none"
+        )
     asks = {
-        f"algorithm: {catalog.AUTOTUNE}": axes["algorithm"] == catalog.AUTOTUNE,
+        f"algorithm: {catalog.AUTOTUNE}": algorithm == catalog.AUTOTUNE,
         "cudnn_benchmark": axes.get("cudnn_benchmark", False),
     }
     for name in (name for name, wanted in asks.items() if wanted):
