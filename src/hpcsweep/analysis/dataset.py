@@ -290,9 +290,9 @@ def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
     return sound | ~flagged(rows, DOUBTFUL - {"very_noisy"})
 
 
-def doubtful(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return which rows carry a flag that makes their times unreliable."""
-    return flagged(rows, _DOUBT)
+def doubtful(rows: pd.DataFrame, *, noise: bool = True) -> pd.Series[bool]:
+    """Return which rows carry a flag that makes times unreliable; `noise`: `noisy` is one."""
+    return flagged(rows, _DOUBT if noise else _DOUBT - {"noisy"})
 
 
 def is_foreign(rows: pd.DataFrame) -> bool:

@@ -125,6 +125,7 @@ def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
         algorithm=rows["algorithm"].astype(str),
         valid=dataset.valid(rows),
         doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
+        unfit=dataset.doubtful(rows, noise=False) | ~dataset.valid(rows),
     )
     failed = data.failed.reindex(columns=[*table, "status"])
     keys = _keys(table, pd.concat([table, failed]) if len(failed) else table)
@@ -196,6 +197,7 @@ def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
     cells = grouped.agg(
         value=(metric, "median"), visits=(metric, "size"), share=("share", "min"),
         doubtful=("doubtful", "all"),
+        unfit=("unfit", "all"),
     )  # fmt: skip
     found: dict[Any, list[Any]] = {}
     for cell in cells.reset_index().itertuples():
@@ -208,7 +210,10 @@ def _compared(cells: Sequence[Any], metric: str, ahead: Fastest | None) -> dict[
     unsure = [str(cell.algorithm) for cell in cells if cell.doubtful]
     known = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
     best = ahead.name if ahead else ""
-    fit = ahead is not None and best not in unsure and (known[best] or 0) > 0
+    # what varies between visits is in their verdict, noise inside of them, too
+    repeated = ahead is not None and ahead.visits > 1
+    unfit = [str(cell.algorithm) for cell in cells if cell.unfit] if repeated else unsure
+    fit = ahead is not None and best not in unfit and (known[best] or 0) > 0
     sure = ahead is not None and fit and ahead.sure
     once = ahead is not None and fit and not sure and ahead.visits < verdicts.VISITS
     return {
