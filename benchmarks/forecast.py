@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.importing import finddb, workflow
-from hpcsweep.predict import baselines, intervals, layers, leaving_out, physics, tables
+from hpcsweep.forecast import baselines, intervals, layers, leaving_out, physics, tables
 from hpcsweep.text import aligned
 
 HEADS = ("task", "what", "learnt", "asked", "forecast", *baselines.ALL, "90 % interval holds")

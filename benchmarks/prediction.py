@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.output import COLOURS
-from hpcsweep.predict import check, intervals, leaving_out, tables
+from hpcsweep.forecast import check, intervals, leaving_out, tables
 from hpcsweep.store.rundir import RunDir
 
 mpl.use("Agg")

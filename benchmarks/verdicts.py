@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep.analysis import best, best_layers, verdicts
-from hpcsweep.predict import intervals, leaving_out
+from hpcsweep.forecast import intervals, leaving_out
 
 PASSES: Final = 20
 INSIDE: Final = 0.01

@@ -10,8 +10,8 @@ import resultsfolder
 import sizes
 from hpcsweep.adaptive import fill, groups
 from hpcsweep.adaptive.judge import judge
-from hpcsweep.predict import intervals
-from hpcsweep.predict.sweep import Basis
+from hpcsweep.forecast import intervals
+from hpcsweep.forecast.sweep import Basis
 
 TEXT = """\
 name: demo

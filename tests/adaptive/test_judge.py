@@ -10,8 +10,8 @@ import pytest
 import sizes
 from hpcsweep.adaptive import groups
 from hpcsweep.adaptive.judge import HeldOut, Judged, Why, judge
-from hpcsweep.predict import intervals
-from hpcsweep.predict.sweep import Basis
+from hpcsweep.forecast import intervals
+from hpcsweep.forecast.sweep import Basis
 
 (GROUP,) = groups.of(sizes.points([32, 64, 128, 256, 512]))
 ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1"]]

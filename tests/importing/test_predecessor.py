@@ -15,7 +15,7 @@ from hpcsweep.analysis import best, compare, dataset, layers, report, sides
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import UsageError
 from hpcsweep.importing import workflow
-from hpcsweep.predict import check, tables
+from hpcsweep.forecast import check, tables
 from hpcsweep.store.rundir import RunDir
 
 SIZES = (224, 256, 320)

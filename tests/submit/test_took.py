@@ -8,7 +8,7 @@ import pytest
 import resultsfolder
 import timedrows
 from hpcsweep.errors import ResultsError
-from hpcsweep.predict import sweep as predicting
+from hpcsweep.forecast import sweep as predicting
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.submit import took
 from timedrows import Law

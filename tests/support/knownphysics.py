@@ -15,7 +15,7 @@ import pandas as pd
 
 from hpcsweep.catalog import AXES
 from hpcsweep.catalog.columns import cell
-from hpcsweep.predict.tables import SETTINGS, Measured
+from hpcsweep.forecast.tables import SETTINGS, Measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

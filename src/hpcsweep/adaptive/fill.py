@@ -10,8 +10,8 @@ import pandas as pd
 
 from hpcsweep.adaptive import lines
 from hpcsweep.errors import UsageError
-from hpcsweep.predict import intervals, model, sweep, tables
-from hpcsweep.predict.sweep import Basis, Predicted
+from hpcsweep.forecast import intervals, model, sweep, tables
+from hpcsweep.forecast.sweep import Basis, Predicted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hpcsweep.adaptive.judge import Judged
     from hpcsweep.adaptive.measured import Known
     from hpcsweep.point import Point
-    from hpcsweep.predict.intervals import Widths
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.intervals import Widths
+    from hpcsweep.forecast.tables import Measured
     from hpcsweep.store.rundir import RunDir
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.stats import mannwhitneyu
 
 from hpcsweep.adaptive import lines
-from hpcsweep.predict import intervals
-from hpcsweep.predict.intervals import Widths
-from hpcsweep.predict.sweep import Basis
+from hpcsweep.forecast import intervals
+from hpcsweep.forecast.intervals import Widths
+from hpcsweep.forecast.sweep import Basis
 from hpcsweep.text import Word
 
 if TYPE_CHECKING:

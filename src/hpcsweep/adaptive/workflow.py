@@ -18,7 +18,7 @@ from hpcsweep.adaptive.judge import Why
 from hpcsweep.adaptive.measured import Known
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.predict import sweep
+from hpcsweep.forecast import sweep
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until

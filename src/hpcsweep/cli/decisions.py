@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hpcsweep.analysis.best import Best
     from hpcsweep.analysis.best_by_shape import BestByShape
     from hpcsweep.analysis.formats import View
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.tables import Measured
     from hpcsweep.submit.request import Request
 
 
@@ -318,8 +318,8 @@ def predict(  # noqa: PLR0913 - one argument per option
     """
     extras.need("predict", "hpcsweep predict")
     if check:
-        from hpcsweep.predict import check as checking
-        from hpcsweep.predict import tables
+        from hpcsweep.forecast import check as checking
+        from hpcsweep.forecast import tables
         from hpcsweep.store import runs
 
         found = checking.check(_told(tables.read(map(renewed, runs.of_sweeps(results, names)))))
@@ -336,8 +336,8 @@ def predict(  # noqa: PLR0913 - one argument per option
 
 
 def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> CommandResult:
-    from hpcsweep.predict import sweep as predicting
-    from hpcsweep.predict import tables
+    from hpcsweep.forecast import sweep as predicting
+    from hpcsweep.forecast import tables
     from hpcsweep.store import runs
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit import check_inputs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import knownphysics
-from hpcsweep.predict import physics, residual
+from hpcsweep.forecast import physics, residual
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from hpcsweep.catalog.gpus import GPUS
-from hpcsweep.predict import terms
+from hpcsweep.forecast import terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import stdtrit
 
-from hpcsweep.predict.leaving_out import KINDS, OWN
+from hpcsweep.forecast.leaving_out import KINDS, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.leaving_out import Left
+    from hpcsweep.forecast.leaving_out import Left
 
     Floats = NDArray[np.float64]
     Parts = NDArray[np.int_]

@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from hpcsweep.predict import fallbacks, layers, physics, terms
+from hpcsweep.forecast import fallbacks, layers, physics, terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.layers import Law
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.layers import Law
+    from hpcsweep.forecast.tables import Measured
 
     Floats = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from hpcsweep.predict import terms
-from hpcsweep.predict.physics import KIND
+from hpcsweep.forecast import terms
+from hpcsweep.forecast.physics import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

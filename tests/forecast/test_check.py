@@ -7,7 +7,7 @@ import json
 import pytest
 
 import knownphysics
-from hpcsweep.predict import check, intervals, leaving_out
+from hpcsweep.forecast import check, intervals, leaving_out
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
 from hpcsweep.catalog.gpus import GPUS
-from hpcsweep.predict.tables import WORK
+from hpcsweep.forecast.tables import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.tables import Measured
 
     Floats = NDArray[np.float64]
     Rival = Callable[[Measured, Measured], tuple[Floats, Floats]]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hpcsweep.catalog import columns
-from hpcsweep.predict.tables import SETTINGS, WORK
+from hpcsweep.forecast.tables import SETTINGS, WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpcsweep.point import Point
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.tables import Measured
 
 _SAME: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting: width, channels
 _COLUMNS: Final = ("layer", "call_index", "op", "unique_key", "direction", *WORK)

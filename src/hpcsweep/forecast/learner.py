@@ -18,7 +18,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from threadpoolctl import threadpool_limits
 
-from hpcsweep.predict import sheets, terms
+from hpcsweep.forecast import sheets, terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.sheets import Sheet
+    from hpcsweep.forecast.sheets import Sheet
 
     Floats = NDArray[np.float64]
 

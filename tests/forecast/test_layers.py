@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcsweep.predict import layers, learner, physics
+from hpcsweep.forecast import layers, learner, physics
 
 
 @pytest.fixture(autouse=True)

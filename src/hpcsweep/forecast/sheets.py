@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from hpcsweep.catalog.gpus import GPUS
-from hpcsweep.predict import terms
+from hpcsweep.forecast import terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

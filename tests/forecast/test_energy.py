@@ -8,7 +8,7 @@ import pytest
 
 import knownphysics
 import resultsfolder
-from hpcsweep.predict import energy, leaving_out, sweep
+from hpcsweep.forecast import energy, leaving_out, sweep
 from knownphysics import NAMED, TEXT, Device
 
 WATTS, A_TFLOP, A_GIGABYTE = 60.0, 900.0, 40.0

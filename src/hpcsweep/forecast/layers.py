@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hpcsweep.predict import physics, residual, terms
-from hpcsweep.predict.learner import Process, Shapes, Trees
+from hpcsweep.forecast import physics, residual, terms
+from hpcsweep.forecast.learner import Process, Shapes, Trees
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.physics import Physics
-    from hpcsweep.predict.residual import Residual
+    from hpcsweep.forecast.physics import Physics
+    from hpcsweep.forecast.residual import Residual
 
     Floats = NDArray[np.float64]
     Chosen = NDArray[np.bool_]

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcsweep.predict import intervals
-from hpcsweep.predict.intervals import Widths
+from hpcsweep.forecast import intervals
+from hpcsweep.forecast.intervals import Widths
 
 NETWORKS = {
     "normal": lambda source, many: source.normal(0, 0.1, many),

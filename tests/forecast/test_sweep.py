@@ -10,8 +10,8 @@ import pytest
 import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
-from hpcsweep.predict import intervals, leaving_out, sweep
-from hpcsweep.predict.sweep import Basis
+from hpcsweep.forecast import intervals, leaving_out, sweep
+from hpcsweep.forecast.sweep import Basis
 from knownphysics import NAMED, TEXT
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import knownphysics
-from hpcsweep.predict import model
+from hpcsweep.forecast import model
 
 
 def parts(measured, out):

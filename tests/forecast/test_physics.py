@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import knownphysics
-from hpcsweep.predict import physics
+from hpcsweep.forecast import physics
 
 COSTS = st.floats(0.001, 100.0)
 

@@ -14,7 +14,7 @@ from hpcsweep import files
 from hpcsweep.catalog import columns
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.errors import UsageError
-from hpcsweep.predict import energy, intervals, leaving_out, model, shapes, tables
+from hpcsweep.forecast import energy, intervals, leaving_out, model, shapes, tables
 from hpcsweep.text import Word, aligned, count
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.point import Point
-    from hpcsweep.predict.intervals import Widths
-    from hpcsweep.predict.leaving_out import Left
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.intervals import Widths
+    from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.tables import Measured
 
 PREDICTED: Final = "predicted"
 _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis", "source")

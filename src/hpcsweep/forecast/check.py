@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.predict import baselines, intervals, leaving_out
+from hpcsweep.forecast import baselines, intervals, leaving_out
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hpcsweep.predict.leaving_out import Left
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.tables import Measured
 
 _WORDS: Final = {
     "network": "a whole network",

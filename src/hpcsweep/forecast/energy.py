@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.predict import intervals, physics, terms
-from hpcsweep.predict.leaving_out import OWN
+from hpcsweep.forecast import intervals, physics, terms
+from hpcsweep.forecast.leaving_out import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.leaving_out import Left
+    from hpcsweep.forecast.leaving_out import Left
 
     Floats = NDArray[np.float64]
 

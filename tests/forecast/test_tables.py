@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from hpcsweep.errors import UsageError
-from hpcsweep.predict import tables
+from hpcsweep.forecast import tables
 from layeredsweep import SWEEP, layered
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from hpcsweep.predict import baselines, model
+from hpcsweep.forecast import baselines, model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hpcsweep.predict.tables import Measured
+    from hpcsweep.forecast.tables import Measured
 
 
 KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
