@@ -22,8 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcsweep.collect import workflow as collecting
-from hpcsweep.importing import finddb, workflow
 from hpcsweep.forecast import baselines, intervals, layers, leaving_out, physics, tables
+from hpcsweep.importing import finddb, workflow
 from hpcsweep.text import aligned
 
 HEADS = ("task", "what", "learnt", "asked", "forecast", *baselines.ALL, "90 % interval holds")

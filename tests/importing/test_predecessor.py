@@ -14,8 +14,8 @@ from analysistables import table_of
 from hpcsweep.analysis import best, compare, dataset, layers, report, sides
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import UsageError
-from hpcsweep.importing import workflow
 from hpcsweep.forecast import check, tables
+from hpcsweep.importing import workflow
 from hpcsweep.store.rundir import RunDir
 
 SIZES = (224, 256, 320)

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, columns
+from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, rounding, workbench
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -117,7 +117,9 @@ def test_the_layers_explain_the_pass(bench):
     assert total == pytest.approx(done.row["layer_pass_mean_ms"])
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != AUTOTUNE])
+@pytest.mark.parametrize(
+    "algorithm", [name for name in ALGORITHMS if name not in {AUTOTUNE, HEURISTIC}]
+)
 def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
     """Requested, used, evidence and error of each; what falls back says so."""
     done = bench.measure(point(algorithm=algorithm, measure={"iterations": 2}))

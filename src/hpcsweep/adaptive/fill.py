@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from hpcsweep.adaptive.judge import Judged
     from hpcsweep.adaptive.measured import Known
-    from hpcsweep.point import Point
     from hpcsweep.forecast.intervals import Widths
     from hpcsweep.forecast.tables import Measured
+    from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
 
 

@@ -16,8 +16,8 @@ from hpcsweep.forecast.tables import SETTINGS, WORK
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpcsweep.point import Point
     from hpcsweep.forecast.tables import Measured
+    from hpcsweep.point import Point
 
 _SAME: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting: width, channels
 _COLUMNS: Final = ("layer", "call_index", "op", "unique_key", "direction", *WORK)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hpcsweep.point import Point
     from hpcsweep.forecast.intervals import Widths
     from hpcsweep.forecast.leaving_out import Left
     from hpcsweep.forecast.tables import Measured
+    from hpcsweep.point import Point
 
 PREDICTED: Final = "predicted"
 _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis", "source")
