@@ -227,8 +227,10 @@ def predicted(
     changed = calls.assign(changed=calls["saving_ms"] > 0, root=np.sqrt(calls["shared"]))
     grouped = changed.groupby("config")
     sums = grouped[["saving_ms", "own", "default_ms"]].sum()
-    common = changed.groupby(["config", "algorithm"])["root"].sum() ** 2
-    variance = sums["own"] + common.groupby("config").sum()
+    # half of what the layers of an algorithm share is the default's, and so of all algorithms
+    roots = changed.groupby(["config", "algorithm"])["root"].sum().groupby("config")
+    common = roots.agg(lambda of: ((of**2).sum() + of.sum() ** 2) / 2)
+    variance = sums["own"] + common
     whole = times.reindex(sums.index).fillna(sums["default_ms"])
     per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
     gain = sums["saving_ms"] * per_cent

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, verdicts
@@ -129,13 +129,18 @@ def _gaps(
     found: dict[str, list[Any]] = {name: [] for name in _GAP}
     for (config, algorithm), (calls, visit, logs, within) in _paired(times, default):
         visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get((config, algorithm))
-        own, shared, df = verdicts.scatter(logs, within).of_means(visits, logs.shape[1])
+        noise, mean = verdicts.scatter(logs, within), np.nanmean(logs, axis=1)
+        own, shared, _ = noise.of_means(visits, logs.shape[1])
         once = visits < verdicts.VISITS
         lone = machine.variance if machine else np.inf
         own = np.where(once, within + lone, own)
-        df = np.where(once, machine.df if machine else 1.0, df)
-        mean = np.nanmean(logs, axis=1)
-        chance = stdtr(df, -mean / np.sqrt(own + shared))
+        chance = np.where(
+            once,
+            stdtr(machine.df if machine else 1.0, -mean / np.sqrt(own)),
+            noise.chance_of(mean, visits, logs.shape[1]),
+        )
+        if noise.is_common:  # few visits tell it
+            shared = shared * (stdtrit(noise.shared_df, 0.975) / verdicts.OF_MEAN) ** 2
         columns = (
             [config] * len(calls), calls, [algorithm] * len(calls), mean, own,
             np.where(once, 0, shared), chance, [visit] * len(calls), logs,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
-from scipy.special import polygamma, stdtr, stdtrit
+from scipy.special import fdtrc, polygamma, stdtr, stdtrit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,9 @@ ONCE: Final = 0.03  # what may lie between two visits of a quiet machine and no 
 LEAST: Final = 1e-8  # variance of a logarithm: a ten-thousandth of a time is no difference
 _FEWEST: Final = 5  # rows whose variances say what is usual
 _MOST_DF: Final = 30.0  # a prior that is surer than this would be pooling
+_COMMON: Final = 0.05  # the chance at which rows are taken to share noise
+_LEAST_CHANCE: Final = 1e-12
+_HALVINGS: Final = 50
 _TWO: Final = 1.5  # degrees of freedom: more than those of one difference, give or take a share
 _TELLING: Final = 2.5
 
@@ -130,6 +133,31 @@ class Scatter:
     own_df: Floats
     shared: float
     shared_df: float
+
+    @property
+    def is_common(self) -> bool:
+        """Say whether what all rows share is more than the median of their own noise."""
+        rows, df = len(self.own), self.shared_df
+        chance = np.pi / 2 * float(np.mean(self.own)) / max(rows, 1)
+        return self.shared > 0 and float(fdtrc(df, df * rows, self.shared / chance)) < _COMMON
+
+    def chance_of(self, gaps: Floats, repeats: Floats, runs: int) -> Floats:
+        """Return how likely noise alone makes mean gaps so large, or larger.
+
+        Where rows share noise, their few runs are all that tells it, however small it seems
+        (Banerjee 1961, "On confidence interval for two-means problem": the sum of squared limits).
+        """
+        own, shared, df = self.of_means(repeats, runs)
+        if not self.is_common:
+            return np.asarray(stdtr(df, -gaps / np.sqrt(own + shared)))
+        low, high = np.full(len(gaps), np.log(_LEAST_CHANCE)), np.full(len(gaps), np.log(0.5))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            at = np.exp(middle)
+            limit = stdtrit(self.own_df, at) ** 2 * own + stdtrit(self.shared_df, at) ** 2 * shared
+            above = limit > gaps**2
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.where(gaps > 0, np.exp(high), 1.0)
 
     def of_means(self, repeats: Floats, runs: int) -> tuple[Floats, Floats, Floats]:
         """Return the variances of means, own and shared, and Welch and Satterthwaite's degrees."""
