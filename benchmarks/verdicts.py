@@ -96,6 +96,29 @@ def _disturbed(source: np.random.Generator, shape: tuple[int, int, int]) -> Floa
     return source.normal(0, 0.01, (*shape, 1)) + hit * source.exponential(0.5, (*shape, 1))
 
 
+def _wave(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw a machine whose speed goes up and down by 3 %, once in 3 to 40 points."""
+    places = np.arange(math.prod(shape)) / source.uniform(3, 40) + source.random()
+    return _in_order(source, shape, 0.03 * np.sin(2 * np.pi * places)[:, None])
+
+
+def _walking(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw a machine whose speed walks at random, by 0.5 % from a point to the next."""
+    return _in_order(source, shape, np.cumsum(source.normal(0, 0.005, math.prod(shape)))[:, None])
+
+
+def _one_noisy(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw algorithms of which one is ten times noisier."""
+    scale = np.full(shape[1], 0.005)
+    scale[source.integers(shape[1])] = 0.05
+    return source.normal(0, 1, (*shape, 1)) * scale[:, None, None]
+
+
+def _shared(source: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+    """Draw 1 % that all layers of an algorithm share in a visit, and 0.3 % of their own."""
+    return source.normal(0, 0.01, (1, *shape[1:], 1)) + source.normal(0, 0.003, (*shape, 1))
+
+
 MODELS: Final[Mapping[str, Model]] = {
     "0.5 % between points": _between(0.005),
     "1 % between points": _between(0.01),
@@ -106,6 +129,10 @@ MODELS: Final[Mapping[str, Model]] = {
     "heavy tails (t of 2)": lambda s, shape: 0.01 * s.standard_t(2, (*shape, 1)),
     "a sixth of the rows 10x": _uneven,
     "one visit in ten disturbed": _disturbed,
+    "a wave of 3 %": _wave,
+    "a random walk": _walking,
+    "skewed": lambda s, shape: s.exponential(0.03, (*shape, 1)),
+    "one algorithm 10x": _one_noisy,
 }
 
 
@@ -116,6 +143,10 @@ def main() -> int:
     repetitions = parser.parse_args().repetitions
     most = 0.05 + 2 * math.sqrt(0.05 * 0.95 / repetitions)
     wrong = [_false_verdicts(name, MODELS[name], repetitions, most) for name in MODELS]
+    source = np.random.default_rng(1)
+    changed, held = (_layers(source, _shared, by, repetitions)[n] for n, by in ((0, 0.0), (1, 0.2)))
+    print(f"1 % that the layers of a run share: best\t{changed:.1%}\t{held:.0%}", flush=True)
+    wrong.append(changed > most)
     for visits in (1, 3, 5):
         found = [f"{_power(visits, by, repetitions):.0%}" for by in (0.02, 0.05, 0.1)]
         print(f"{visits} visits, 1 % between points: of 2, 5, 10 % found\t" + "\t".join(found))

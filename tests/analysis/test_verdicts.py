@@ -198,6 +198,18 @@ def test_what_a_run_did_to_all_rows_is_told_apart_from_their_own_noise():
     assert np.sqrt(found.own).max() < 0.01
 
 
+def test_what_few_runs_did_to_all_rows_is_never_surely_small():
+    """Of three runs it often seems small, and the rows' own noise, which many tell, none of it."""
+    source, found = np.random.default_rng(5), list[float]()
+    for _ in range(600):
+        logs = source.normal(0, 0.014, (1, 3)) + source.normal(0, 0.004, (53, 3))
+        noise = verdicts.scatter(logs, np.zeros(53))
+        found.append(noise.chance_of(logs.mean(axis=1), np.full(53, 3.0), 3)[0])
+    chances = np.array(found)
+    assert np.mean(chances < 0.05) == pytest.approx(0.05, abs=0.02)
+    assert np.sum(chances < 0.005) <= 6  # of 3 that are right
+
+
 def test_rows_that_were_measured_once_have_the_usual_noise():
     """They have none of their own; so they get what the others have."""
     logs = np.random.default_rng(4).normal(0, 0.01, (10, 4))
