@@ -103,6 +103,20 @@ KERNELS = [
     ("implicit_precomp_gemm", ["volta_fp16_scudnn_fp16_128x64_relu_interior_nn_v1"]),
     ("implicit_precomp_gemm", ["void cudnn::detail::precomputed_convolve_sgemm<float, 512>(int)"]),
     ("implicit_precomp_gemm", ["sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc"]),
+    (
+        "implicit_precomp_gemm",
+        [
+            "void cudnn::cnn::kern_precompute_indices<false>(int)",
+            "void cudnn::detail::precomputed_convolve_sgemm<float, 1024, 5>(int)",
+        ],
+    ),
+    (
+        "implicit_precomp_gemm",
+        [
+            "void nhwcAddPaddingKernel<__half, __half, float, true>(int)",
+            "void cutlass::Kernel<cutlass::conv::kernel::ImplicitGemmConvolution<int>>(int)",
+        ],
+    ),
     ("winograd", ["maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt"]),
     ("winograd", ["ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"]),
     ("winograd", ["miopenSp3AsmConv_v21_1_3_gfx9_fp32_f2x3_stride1"]),
@@ -113,6 +127,9 @@ KERNELS = [
     ("direct", ["MIOpenGroupConvUni"]),
     ("direct", ["conv7x7c3h224w224k64u2v2p3q3f1"]),
     ("fft", ["flip_filter", "fft2d_r2c_32x32"]),
+    ("fft", ["void fft2d_r2c_16x16<float>", "void fermiPlusCgemmLDS128_batched<float2>(int)"]),
+    ("implicit_gemm", ["mlir_gen_igemm_conv2d_v4r4_fwd0"]),
+    ("direct", ["MIOpenCvD3x3_WSR0"]),
     ("gemm", ["Im2d2Col", "Cijk_Ailk_Bljk_SB_MT64x64x16"]),
     ("gemm", ["void cudnn::cnn::im2col4d_kernel<float, long>(int)", "ampere_sgemm_128x64_nn"]),
 ]

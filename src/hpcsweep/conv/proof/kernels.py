@@ -51,10 +51,10 @@ _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same 
 _CUDNN, _MIOPEN, _ANY = "cudnn", "miopen", "any"
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
-_NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention"
+_NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"
 _HELPS: Final = (
-    r"[nN]chw\w*(Padding|Folded)|flip_filter|tensor_reorder|set_array|rocclr|[sS]ub[tT]ensorOp"
-    r"|_reduction|[bB]atch_?[nN]orm"
+    r"[nN](chw|hwc)\w*(Padding|Folded)|flip_filter|tensor_reorder|set_array|rocclr|[sS]ub[tT]ensorOp"
+    r"|_reduction|[bB]atch_?[nN]orm|reduce_[wd]grad|bias_diff|(set|transform)Tensor|al_transpose"
 )
 # The first line that fits counts, so that Winograd's products and names of GEMMs come in order.
 KINDS: Final = (
@@ -63,16 +63,16 @@ KINDS: Final = (
     Kind(r"im2col", _CUDNN, (_GEMM,), decides=False),
     Kind(r"Im\d?d?2[cC]ol|Im3d2Col", _MIOPEN, (_GEMM,), decides=False),
     Kind(r"[cC]ol2[iI]m", _ANY, (_GEMM,), decides=False),
-    Kind(r"compute\w*OffsetsKernel", _CUDNN, (_PRECOMP,), decides=False),
+    Kind(r"compute\w*OffsetsKernel|kern_precompute_indices", _CUDNN, (_PRECOMP,), decides=False),
     # AMD
     Kind(r"[mM]iopenGcnAsmWinograd|miopenSp3Asm|Conv_?Winograd|gcnAsmWinograd", _MIOPEN,
         ("winograd",), products=True),
     Kind(r"MIOpenConvFFT|MIOpenFFT", _MIOPEN, ("fft",), products=True),
     Kind(r"igemm_(fwd|bwd|wrw|v4r1|fprop)|[gG]ridwise_?[cC]onv|implicit_gemm_\w*(v\dr\d|xdlops)"
-        r"|[iI]mplicit[gG]emm_?[vV]\d", _MIOPEN, (_IMPLICIT,)),
+        r"|[iI]mplicit[gG]emm_?[vV]\d|mlir\w*(igemm|conv)", _MIOPEN, (_IMPLICIT,)),
     Kind(r"(2ck|ck::).*(conv|bwd_weight|bwd_data)|(2ck|ck::).*[gG]ridwise[gG]emm.*(Conv|conv)",
         _MIOPEN, (_IMPLICIT,)),
-    Kind(r"naive_conv|miopenGcnAsmConv|gcnAsmConv|MIOpen(Group)?Conv|MIOpenCv(Fwd|Bwd)|MIOpenCDFGen"
+    Kind(r"naive_conv|miopenGcnAsmConv|gcnAsmConv|MIOpen(Group)?Conv|MIOpenCv(Fwd|Bwd|D)|MIOpenCDFGen"
         r"|gcnAsmBwdWrW|conv\d+x\d+(u|_wheel|c\d)", _MIOPEN, ("direct",)),
     # NVIDIA
     Kind(r"winograd_nonfused|winograd(Forward|Wgrad|Dgrad)(Data|Filter|Output|Delta)", _CUDNN,
@@ -88,10 +88,10 @@ KINDS: Final = (
     Kind(r"(dgrad|wgrad)\w*_(alg|engine)|dgrad2d|wgrad2d_(alg|c\d|k\d)", _CUDNN, (_IMPLICIT,)),
     Kind(r"s?[hi]?\d*_?s?cudnn_\d+x\d+|scudnn|[hi]\d+cudnn|s\d+cudnn|fp16_s?cudnn", _CUDNN,
         (_PRECOMP,)),
-    Kind(r"(xmma|cutlass|cudnn|gcgen|sm\d+)\w*.*(fprop|dgrad|wgrad|implicit_?gemm)", _CUDNN,
+    Kind(r"(xmma|cutlass|cudnn|gcgen|sm\d+)\w*.*(fprop|dgrad|wgrad|(?i:implicit_?gemm))", _CUDNN,
         (_PRECOMP,)),
     # products of matrices, which several algorithms have inside
-    Kind(r"g?c(f32)?gemm", _CUDNN, _FFTS, decides=False, products=True),
+    Kind(r"[cC](f32)?[gG]emm", _CUDNN, _FFTS, decides=False, products=True),
     Kind(r"Cijk_|rocblas_|hipblas", _MIOPEN, (_GEMM,), decides=False, products=True),
     Kind(r"gemm|gemv|nvjet|cublas", _ANY, _ANY_GEMM, decides=False, products=True),
 )  # fmt: skip
