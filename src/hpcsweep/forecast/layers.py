@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Chosen = NDArray[np.bool_]
 
-Way = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
+Logs = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
 
 _FEWEST: Final = 300  # convolutions from which anything but physics learns
 _FEWEST_OWN: Final = 40  # of a GPU, where others have so many
@@ -39,6 +39,18 @@ _TRIED: Final = 3_000  # convolutions by which the ways are compared
 _SHARPNESS: Final = 4.0  # a way that is wrong by twice as much counts a sixteenth
 _HEAVIEST: Final = 100.0  # a call of a GPU that has few of them, among those of others
 _RELATIVES: Final = 3.0  # times as many rows of other GPUs: then they say more than the own ones
+
+
+@dataclass(frozen=True)
+class Way:
+    """A simple guess, and what was learnt of the factor by which it is wrong."""
+
+    guess: Logs
+    learnt: Trees | Process
+
+    def __call__(self, calls: pd.DataFrame) -> Floats:
+        """Return the logarithms of the milliseconds of convolutions."""
+        return self.guess(calls) + self.learnt.of(calls)
 
 
 @dataclass(frozen=True)
@@ -66,28 +78,40 @@ class Law:
         return np.maximum(np.exp(found), floor), level
 
 
-def fit(calls: pd.DataFrame, *, quick: bool = False) -> Law:
-    """Return what distinct calls with a time (`ms`) teach; `quick`: to physics alone."""
-    law = _learnt(calls, len(calls) + 1 if quick else _FEWEST)
+def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) -> Law:
+    """Return what distinct calls with a time (`ms`) teach; `quick`: to physics alone.
+
+    How much each way counts, and how far a call reaches, may be known from a fit of more calls.
+    """
+    law = _learnt(calls, len(calls) + 1 if quick else _FEWEST, like)
     convolves = _convolutions(calls)
-    if not law.ways:
+    if not law.ways or convolves.sum() > _TRIED:  # of many the mean does as well
         return law
-    if convolves.sum() > _TRIED:  # of many the mean does as well
-        return law
-    return Law(law.physics, law.residual, law.ways, _compared(calls[convolves], law))
+    weights = _weights(law, like) if like else _compared(calls[convolves], law)
+    return Law(law.physics, law.residual, law.ways, weights)
 
 
-def _learnt(calls: pd.DataFrame, fewest: int = _FEWEST) -> Law:
+def _weights(law: Law, like: Law) -> dict[str, dict[str, float]]:
+    """Return the weights of another fit for the ways that this one has."""
+    found = {}
+    for gpu, equal in law.weights.items():
+        known = like.weights.get(gpu, {})
+        total = sum(known.get(name, 0.0) for name in equal)
+        found[gpu] = {n: known.get(n, 0.0) / total for n in equal} if total > 0 else {**equal}
+    return found
+
+
+def _learnt(calls: pd.DataFrame, fewest: int, like: Law | None = None) -> Law:
     """Return all ways; none counts but physics as long as nobody compared them."""
     law = physics.fit(calls)
     correction = residual.fit(calls, law.times(calls)[0])
     known = calls[_convolutions(calls)]
-    ways = _ways(known) if len(known) >= fewest else {}
+    ways = _ways(known, like) if len(known) >= fewest else {}
     weights = {gpu: {"physics": 0.0, **dict.fromkeys(of, 1 / len(of))} for gpu, of in ways.items()}
     return Law(law, correction, ways, weights)
 
 
-def _ways(calls: pd.DataFrame) -> dict[str, dict[str, Way]]:
+def _ways(calls: pd.DataFrame, like: Law | None) -> dict[str, dict[str, Way]]:
     """Return what answers for the convolutions of each GPU."""
     shapes, ms = Shapes.of(calls), np.log(calls["ms"].to_numpy(float))
     plain = physics.fit(calls, plain=True)
@@ -96,35 +120,32 @@ def _ways(calls: pd.DataFrame) -> dict[str, dict[str, Way]]:
     weights = np.ones(len(calls))
     for places in gpus.values():
         weights[places] = min(_HEAVIEST, most / len(places))
-    roof = _on(shapes.roofline, Trees.fit(shapes, calls, ms - shapes.roofline(calls), weights))
+    roof = Way(shapes.roofline, Trees.fit(shapes, calls, ms - shapes.roofline(calls), weights))
     every: dict[str, Way] = {"roofline": roof}
     if _FEW < len(calls) < _MANY:
         base = _log_of(plain)
-        every["terms"] = _on(base, Trees.fit(shapes, calls, ms - base(calls), weights))
+        every["terms"] = Way(base, Trees.fit(shapes, calls, ms - base(calls), weights))
     found: dict[str, dict[str, Way]] = {"": {"roofline": roof}}
     for gpu, places in gpus.items():
         found[gpu] = dict(every)
         if _FEWEST_OWN <= len(places) <= _FEW:
             own, theirs = calls.iloc[places], np.setdiff1d(np.arange(len(calls)), places)
-            wrong = ms[places]
-            found[gpu]["process"] = _process(shapes, shapes.roofline, own, wrong)
+            guesses: dict[str, Logs] = {"process": shapes.roofline}
             if len(theirs) >= _RELATIVES * len(places):
                 others = calls.iloc[theirs]
                 rest = ms[theirs] - shapes.roofline(others)
                 trees = Trees.fit(shapes, others, rest, np.ones(len(others)))
-                found[gpu]["relatives"] = _process(shapes, _on(shapes.roofline, trees), own, wrong)
+                guesses["relatives"] = Way(shapes.roofline, trees)
+            known = like.ways.get(gpu, {}) if like else {}
+            for name, guess in guesses.items():
+                before = known[name].learnt if name in known else None
+                reach = before if isinstance(before, Process) else None
+                process = Process.fit(shapes, own, ms[places] - guess(own), reach)
+                found[gpu][name] = Way(guess, process)
     return found
 
 
-def _process(shapes: Shapes, base: Way, calls: pd.DataFrame, ms: Floats) -> Way:
-    return _on(base, Process.fit(shapes, calls, ms - base(calls)))
-
-
-def _on(base: Way, learnt: Trees | Process) -> Way:
-    return lambda calls: base(calls) + learnt.of(calls)
-
-
-def _log_of(law: Physics) -> Way:
+def _log_of(law: Physics) -> Logs:
     return lambda calls: np.asarray(np.log(law.times(calls)[0]))
 
 
@@ -138,7 +159,7 @@ def _compared(calls: pd.DataFrame, law: Law) -> dict[str, dict[str, float]]:
         out = part == fold
         if not out.any() or (~out).sum() < _FEWEST_OWN:
             continue
-        learnt, asked = _learnt(some[~out], _FEWEST_OWN), some[out]
+        learnt, asked = _learnt(some[~out], _FEWEST_OWN, law), some[out]
         plain = Law(learnt.physics, learnt.residual, {}, {})
         for gpu, places in _by_gpu(asked):
             rows = asked.iloc[places]

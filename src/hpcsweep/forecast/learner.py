@@ -128,7 +128,9 @@ class Trees:
         )  # fmt: skip
         with threadpool_limits(limits=1):
             features = shapes.features(calls.iloc[drawn])
-            learner.fit(features, wrong[drawn], sample_weight=weights[drawn])
+            # equal weights would cost as much time as all the rest
+            told = weights[drawn] if np.ptp(weights) else None
+            learner.fit(features, wrong[drawn], sample_weight=told)
         return cls(shapes, learner)
 
     def of(self, calls: pd.DataFrame) -> Floats:
@@ -147,18 +149,16 @@ class Process:
     learner: Any
 
     @classmethod
-    def fit(cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats) -> Process:
-        """Return what the log factors of a few calls teach."""
+    def fit(
+        cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
+    ) -> Process:
+        """Return what the log factors of a few calls teach; how far each reaches may be known."""
         places = shapes.places(calls)
         centre, scale = places.mean(axis=0), places.std(axis=0)
         scale[scale < 1e-9] = 1.0
         places = (places - centre) / scale
-        kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(5.0, (0.5, 50.0), nu=1.5)
-        kernel += WhiteKernel(0.05, (1e-4, 1.0))
-        some = np.random.default_rng(0).permutation(len(calls))[:_FOR_KERNEL]
         with threadpool_limits(limits=1), _quiet():
-            tried = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
-            kernel = tried.fit(places[some], wrong[some]).kernel_
+            kernel = like.learner.kernel_ if like else _kernel(places, wrong)
             learner = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True)
             learner.fit(places, wrong)
         return cls(shapes, centre, scale, learner)
@@ -168,6 +168,14 @@ class Process:
         places = (self.shapes.places(calls) - self.centre) / self.scale
         with threadpool_limits(limits=1):
             return np.asarray(self.learner.predict(places))
+
+
+def _kernel(places: Floats, wrong: Floats) -> Any:  # noqa: ANN401 - scikit-learn's
+    kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(5.0, (0.5, 50.0), nu=1.5)
+    kernel += WhiteKernel(0.05, (1e-4, 1.0))
+    some = np.random.default_rng(0).permutation(len(places))[:_FOR_KERNEL]
+    tried = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+    return tried.fit(places[some], wrong[some]).kernel_
 
 
 def _texts(calls: pd.DataFrame, name: str) -> list[str]:

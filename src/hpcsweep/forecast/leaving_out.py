@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hpcsweep.forecast.model import Forecast
     from hpcsweep.forecast.tables import Measured
 
 
@@ -44,12 +45,17 @@ class Left:
         return list(dict.fromkeys(self.points["fold"]))
 
 
-def leave_out(measured: Measured, kind: str, *, compare: bool = False) -> Left | None:
-    """Return what a model says of each part, having seen the others; None if there is one part."""
+def leave_out(
+    measured: Measured, kind: str, *, compare: bool = False, like: Forecast | None = None
+) -> Left | None:
+    """Return what a model says of each part, having seen the others; None if there is one part.
+
+    `like` is what all parts teach, if somebody knows; it spares each fit some choices.
+    """
     points, calls = [], []
     for name, out in _folds(measured.points, kind):
         train, test = measured.of(measured.points[~out]), measured.of(measured.points[out])
-        said = _said(train, test, compare=compare)
+        said = _said(train, test, compare=compare, like=like)
         points.append(said.points.assign(fold=name))
         calls.append(said.layers.assign(fold=name))
     if not points:
@@ -73,8 +79,8 @@ def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, NDArray[np.bo
             yield name, out.to_numpy(bool)
 
 
-def _said(train: Measured, test: Measured, *, compare: bool) -> Measured:
-    learnt = model.fit(train)
+def _said(train: Measured, test: Measured, *, compare: bool, like: Forecast | None) -> Measured:
+    learnt = model.fit(train, like=like)
     calls = test.calls
     said = learnt.times(calls)
     totals = test.points.assign(**{OWN: learnt.totals(test.points, said)})

@@ -76,12 +76,15 @@ class Forecast:
         return found
 
 
-def fit(measured: Measured, *, quick: bool = False) -> Forecast:
-    """Return what measured points teach; a `quick` fit knows layers by physics alone."""
+def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None) -> Forecast:
+    """Return what measured points teach; a `quick` fit knows layers by physics alone.
+
+    What is costly to choose may be that of another fit, of these points and others.
+    """
     calls = measured.calls
     rules = fallbacks.learn(calls)
     distinct = physics.distinct(physics.prepared(calls))
-    law = layers.fit(distinct, quick=quick)
+    law = layers.fit(distinct, quick=quick, like=like.law if like else None)
     points = measured.points
     between = _fit_between(points, calls)
     plain = Forecast(rules, law, between, {})

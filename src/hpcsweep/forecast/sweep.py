@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.forecast.intervals import Widths
     from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.model import Forecast
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.point import Point
 
@@ -142,7 +143,7 @@ def predict(
     )
     known = _measured(table, measured) if fill else pd.DataFrame()
     table.loc[known.index, list(known.columns)] = known
-    left = _left_out(set(table["basis"]), measured)
+    left = _left_out(set(table["basis"]), measured, learnt)
     shift = intervals.shift(measured.controls_of({*table["gpu"]}), controls)
     widths = {basis: intervals.calibrate(one).shifted(shift) for basis, one in left.items()}
     if Basis.MEASURED in set(table["basis"]):
@@ -156,10 +157,16 @@ def predict(
     flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
     joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left, shift)
     rows = [_row(p, table, widths, flops) | joules.get(p.point_id, {}) for p in points]
-    return Predicted(name, rows, layers, widths, _advice(table, widths, measured))
+    return Predicted(name, rows, layers, widths, _advice(table, widths, measured, left, learnt))
 
 
-def _advice(table: pd.DataFrame, widths: Mapping[Basis, Widths], measured: Measured) -> str:
+def _advice(
+    table: pd.DataFrame,
+    widths: Mapping[Basis, Widths],
+    measured: Measured,
+    left: Mapping[Basis, Left | None],
+    learnt: Forecast,
+) -> str:
     """Say how many more points would narrow intervals that are too wide, and to what."""
     wide = {basis for basis, width in widths.items() if width.total > _WIDE}
     far = table[table["basis"].isin(wide - {Basis.SIZES})]
@@ -167,7 +174,7 @@ def _advice(table: pd.DataFrame, widths: Mapping[Basis, Widths], measured: Measu
         return ""
     kinds = far.groupby(["gpu", "setting", "dtype", "algorithm", "model"], observed=True)
     needed = int(kinds[["input_size", "batch_size"]].apply(_corners).sum())
-    between = leaving_out.leave_out(measured, _TRIED[Basis.SIZES])
+    between = left.get(Basis.SIZES) or _left_out({Basis.SIZES}, measured, learnt)[Basis.SIZES]
     then = intervals.calibrate(between) if between else None
     known = "" if then is None or then.is_guess else f", within a factor of {then.total:.2f}"
     what = "the smallest and the largest of each network and algorithm"
@@ -252,11 +259,11 @@ def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     return found[[*figures, "basis", "source"]]
 
 
-def _left_out(bases: set[Basis], measured: Measured) -> dict[Basis, Left | None]:
+def _left_out(bases: set[Basis], measured: Measured, learnt: Forecast) -> dict[Basis, Left | None]:
     """Return, for each basis of a prediction, the points that lacked the same when left out."""
     kinds = {basis: _TRIED.get(basis) for basis in Basis if basis in bases - {Basis.MEASURED}}
     return {
-        basis: leaving_out.leave_out(measured, kind) if kind else None
+        basis: leaving_out.leave_out(measured, kind, like=learnt) if kind else None
         for basis, kind in kinds.items()
     }
 
