@@ -53,7 +53,7 @@ def find_dbs(folder: Path) -> pd.DataFrame:
     """Return the float32 forward rows of all find-dbs, the best solver of each algorithm."""
     rows = []
     for path in sorted((folder / "miopen").glob("*.fdb.txt*")):
-        gpu = str(finddb.gpu_of(path.name))
+        gpu = "{}_{}".format(*finddb.gpu_of(path.name))
         for number, (problem, times) in enumerate(finddb.read(path, finddb.Counts())):
             p = problem._asdict()
             if (p["dtype"], p["direction"], p["layout"]) == ("float32", "forward", "NCHW"):

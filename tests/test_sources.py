@@ -115,8 +115,9 @@ def test_a_digest_changes_with_all_that_a_factory_leads_to(folder, model, counts
 
 def test_modules_are_found_without_being_imported_and_alike_in_another_process(folder):
     """Also where the folder is on PYTHONPATH there, or lies elsewhere: no path is in a digest."""
-    here, elsewhere = digest(folder, "nets:tiny"), folder.parent / "elsewhere"
-    assert not {"nets", "pkg", "numpy"} & {*sys.modules} or "nets" not in sys.modules
+    before, elsewhere = {*sys.modules}, folder.parent / "elsewhere"
+    here = digest(folder, "nets:tiny")
+    assert not {"nets", "pkg", "numpy"} & ({*sys.modules} - before)
     folder.rename(elsewhere)
     code = (
         "import sys; from hpcsweep.sources import Sources\n"

@@ -1,21 +1,25 @@
 """The time of a layer call: physics for all, and for convolutions what learns from rows beside it.
 
-Several ways answer for a convolution: physics with its correction by neighbours, trees on a
-roofline, trees on plain physics, and where a GPU has few rows a Gaussian process, on the roofline
-and on what the other GPUs say. Of few rows each way counts by how wrong it was at parts (networks,
-or shapes) that were left out; of many the mean of all but physics does as well.
+What answers for the convolutions of a GPU depends on how many of its own were measured. Many teach
+trees, on a roofline and on plain physics. A few, where other GPUs have many, correct what these
+relatives say. Where there is nothing else, a few are told by physics, trees and a Gaussian process.
+Of few rows each way counts by how wrong it was at parts (networks, or shapes) that were left out.
+For a GPU without a row of its own physics and trees on a roofline count alike: one errs where
+algorithms gain by other means than the table of peaks says, the other where sizes are new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hpcsweep.forecast import physics, residual, terms
-from hpcsweep.forecast.learner import Process, Shapes, Trees
+from hpcsweep.forecast import physics, relatives, residual, terms
+from hpcsweep.forecast.learner import MOST, Process, Shapes, Trees
+from hpcsweep.forecast.relatives import Relatives
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,15 +34,14 @@ if TYPE_CHECKING:
 Logs = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
 
 _FEWEST: Final = 300  # convolutions from which anything but physics learns
-_FEWEST_OWN: Final = 40  # of a GPU, where others have so many
+_FEWEST_OWN: Final = 20  # of a GPU that others help, or of a part that judges
 _FEW: Final = 1_500  # of a GPU: so many a process can hold
 _FOLDS: Final = 3
 _FOLDS_TRIED: Final = 2  # more take time, and tell little more
-_MANY: Final = 30_000  # where trees need no help of physics
-_TRIED: Final = 3_000  # convolutions by which the ways are compared
 _SHARPNESS: Final = 4.0  # a way that is wrong by twice as much counts a sixteenth
-_HEAVIEST: Final = 100.0  # a call of a GPU that has few of them, among those of others
 _RELATIVES: Final = 3.0  # times as many rows of other GPUs: then they say more than the own ones
+_MOST_OF_PARTS: Final = 20_000  # rows that trees learn from when parts are left out
+_UNKNOWN: Final = {"physics": 0.5, "roofline": 0.5}  # what counts for a GPU that nobody measured
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Way:
         return self.guess(calls) + self.learnt.of(calls)
 
 
+# from the convolutions of a GPU, and the ways of a fit of more of them
+Learner = Callable[["pd.DataFrame", Mapping[str, Way]], dict[str, Way]]
+
+
 @dataclass(frozen=True)
 class Law:
     """What was learnt of layer calls; `times` answers."""
@@ -61,6 +68,7 @@ class Law:
     residual: Residual
     ways: Mapping[str, Mapping[str, Way]]  # by GPU, and for any other one by ""
     weights: Mapping[str, Mapping[str, float]]
+    relatives: Mapping[str, Mapping[str, Trees]]  # of a GPU that others help
 
     def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
         """Return milliseconds of calls, and the level of the physics behind each."""
@@ -81,102 +89,112 @@ class Law:
 def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) -> Law:
     """Return what distinct calls with a time (`ms`) teach; `quick`: to physics alone.
 
-    How much each way counts, and how far a call reaches, may be known from a fit of more calls.
+    How much each way counts, and what is costly to learn, may be that of a fit of more calls.
     """
-    law = _learnt(calls, len(calls) + 1 if quick else _FEWEST, like)
-    convolves = _convolutions(calls)
-    if not law.ways or convolves.sum() > _TRIED:  # of many the mean does as well
-        return law
-    weights = _weights(law, like) if like else _compared(calls[convolves], law)
-    return Law(law.physics, law.residual, law.ways, weights)
-
-
-def _weights(law: Law, like: Law) -> dict[str, dict[str, float]]:
-    """Return the weights of another fit for the ways that this one has."""
-    found = {}
-    for gpu, equal in law.weights.items():
-        known = like.weights.get(gpu, {})
-        total = sum(known.get(name, 0.0) for name in equal)
-        found[gpu] = {n: known.get(n, 0.0) / total for n in equal} if total > 0 else {**equal}
-    return found
-
-
-def _learnt(calls: pd.DataFrame, fewest: int, like: Law | None = None) -> Law:
-    """Return all ways; none counts but physics as long as nobody compared them."""
-    law = physics.fit(calls)
-    correction = residual.fit(calls, law.times(calls)[0])
+    law = _physics(calls)
     known = calls[_convolutions(calls)]
-    ways = _ways(known, like) if len(known) >= fewest else {}
-    weights = {gpu: {"physics": 0.0, **dict.fromkeys(of, 1 / len(of))} for gpu, of in ways.items()}
-    return Law(law, correction, ways, weights)
-
-
-def _ways(calls: pd.DataFrame, like: Law | None) -> dict[str, dict[str, Way]]:
-    """Return what answers for the convolutions of each GPU."""
-    shapes, ms = Shapes.of(calls), np.log(calls["ms"].to_numpy(float))
-    plain = physics.fit(calls, plain=True)
-    gpus = dict(_by_gpu(calls))
-    most = max(map(len, gpus.values()))
-    weights = np.ones(len(calls))
-    for places in gpus.values():
-        weights[places] = min(_HEAVIEST, most / len(places))
-    roof = Way(shapes.roofline, Trees.fit(shapes, calls, ms - shapes.roofline(calls), weights))
-    every: dict[str, Way] = {"roofline": roof}
-    if _FEW < len(calls) < _MANY:
-        base = _log_of(plain)
-        every["terms"] = Way(base, Trees.fit(shapes, calls, ms - base(calls), weights))
-    found: dict[str, dict[str, Way]] = {"": {"roofline": roof}}
-    for gpu, places in gpus.items():
-        found[gpu] = dict(every)
-        if _FEWEST_OWN <= len(places) <= _FEW:
-            own, theirs = calls.iloc[places], np.setdiff1d(np.arange(len(calls)), places)
-            guesses: dict[str, Logs] = {"process": shapes.roofline}
-            if len(theirs) >= _RELATIVES * len(places):
-                others = calls.iloc[theirs]
-                rest = ms[theirs] - shapes.roofline(others)
-                trees = Trees.fit(shapes, others, rest, np.ones(len(others)))
-                guesses["relatives"] = Way(shapes.roofline, trees)
-            known = like.ways.get(gpu, {}) if like else {}
-            for name, guess in guesses.items():
-                before = known[name].learnt if name in known else None
-                reach = before if isinstance(before, Process) else None
-                process = Process.fit(shapes, own, ms[places] - guess(own), reach)
-                found[gpu][name] = Way(guess, process)
-    return found
-
-
-def _log_of(law: Physics) -> Logs:
-    return lambda calls: np.asarray(np.log(law.times(calls)[0]))
-
-
-def _compared(calls: pd.DataFrame, law: Law) -> dict[str, dict[str, float]]:
-    """Return how much each way counts on each GPU, by its errors at parts that were left out."""
-    drawn = np.random.default_rng(0).permutation(len(calls))
-    some = calls.iloc[np.sort(drawn[:_TRIED])]
-    part = _parts(some)
-    wrong: dict[str, dict[str, list[Floats]]] = {}
-    for fold in range(_FOLDS_TRIED):
-        out = part == fold
-        if not out.any() or (~out).sum() < _FEWEST_OWN:
+    if quick or len(known) < _FEWEST:
+        return law
+    shapes, most = Shapes.of(known), _MOST_OF_PARTS if like else MOST
+    roof = _on(shapes.roofline, shapes, known, most)
+    ways: dict[str, dict[str, Way]] = {"": {"roofline": roof}}
+    weights: dict[str, Mapping[str, float]] = {"": _UNKNOWN}
+    helped: dict[str, Mapping[str, Trees]] = {}
+    rows = {gpu: known.iloc[places] for gpu, places in _by_gpu(known)}
+    for gpu, own in rows.items():
+        if len(own) > _FEW:
+            ways[gpu] = {"roofline": roof, "terms": _on(_terms(own), shapes, own, most)}
+            weights[gpu] = {"physics": 0.0, "roofline": 0.5, "terms": 0.5}
             continue
-        learnt, asked = _learnt(some[~out], _FEWEST_OWN, law), some[out]
-        plain = Law(learnt.physics, learnt.residual, {}, {})
-        for gpu, places in _by_gpu(asked):
-            rows = asked.iloc[places]
-            said = {"physics": lambda each, of=plain: np.log(of.times(each)[0])}
-            for name, way in (said | dict(learnt.ways.get(gpu, {}))).items():
-                error = np.abs(way(rows) - np.log(rows["ms"].to_numpy(float)))
-                wrong.setdefault(gpu, {}).setdefault(name, []).append(error)
-    found = {}
-    for gpu, ways in law.ways.items():
-        errors = {name: float(np.mean(np.concatenate(one)))
-                  for name, one in wrong.get(gpu, {}).items()}  # fmt: skip
-        typical = float(np.mean([*errors.values()])) if errors else 1.0
-        names = ("physics", *ways)
-        worth = {name: max(errors.get(name, typical), 1e-6) ** -_SHARPNESS for name in names}
-        total = sum(worth.values())
-        found[gpu] = {name: value / total for name, value in worth.items()}
-    return found
+        rich = _rich(gpu, rows)
+        if rich:
+            fitted = like.relatives.get(gpu, {}) if like else {}
+            helped[gpu] = {
+                name: fitted[name]
+                if name in fitted and fitted[name].calls == len(of)  # none of it is left out
+                else _trees(shapes.roofline, shapes, of, most)
+                for name, of in rich.items()
+            }
+            learn: Learner = partial(_by_relatives, shapes, helped[gpu])
+        elif len(own) >= _FEWEST:
+            learn = partial(_alone, shapes, most)
+        else:
+            continue
+        ways[gpu] = learn(own, like.ways.get(gpu, {}) if like else {})
+        weighed = like.weights.get(gpu, {}) if like else {}
+        same = {"physics", *ways[gpu]} == weighed.keys()
+        weights[gpu] = weighed if same else _compared(own, learn, ways[gpu])
+    return Law(law.physics, law.residual, ways, weights, helped)
+
+
+def _physics(calls: pd.DataFrame) -> Law:
+    law = physics.fit(calls)
+    return Law(law, residual.fit(calls, law.times(calls)[0]), {}, {}, {})
+
+
+def _rich(gpu: str, rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the rows of the GPUs that tell more of a GPU than its own rows do, by GPU."""
+    own = len(rows[gpu])
+    rich = {name: of for name, of in rows.items() if name != gpu and len(of) >= relatives.FEWEST}
+    enough = own >= _FEWEST_OWN and sum(map(len, rich.values())) >= _RELATIVES * own
+    return rich if enough else {}
+
+
+def _by_relatives(
+    shapes: Shapes, trees: Mapping[str, Trees], own: pd.DataFrame, like: Mapping[str, Way]
+) -> dict[str, Way]:
+    """Return a process on what relatives say, by shapes and by what they say, and one without."""
+    known = Relatives.fit(shapes, trees, own)
+    return {
+        "relatives": _process(known.guess, known.shapes.places, own, like.get("relatives")),
+        "differences": _process(known.guess, known.places, own, like.get("differences")),
+        "process": _process(known.shapes.roofline, known.shapes.places, own, like.get("process")),
+    }
+
+
+def _alone(shapes: Shapes, most: int, own: pd.DataFrame, like: Mapping[str, Way]) -> dict[str, Way]:
+    return {
+        "roofline": _on(shapes.roofline, shapes, own, most),
+        "terms": _on(_terms(own), shapes, own, most),
+        "process": _process(shapes.roofline, shapes.places, own, like.get("process")),
+    }
+
+
+def _terms(calls: pd.DataFrame) -> Logs:
+    law = physics.fit(calls, plain=True)
+    return lambda asked: np.asarray(np.log(law.times(asked)[0]))
+
+
+def _on(guess: Logs, shapes: Shapes, calls: pd.DataFrame, most: int) -> Way:
+    return Way(guess, _trees(guess, shapes, calls, most))
+
+
+def _trees(guess: Logs, shapes: Shapes, calls: pd.DataFrame, most: int) -> Trees:
+    return Trees.fit(shapes, calls, np.log(calls["ms"].to_numpy(float)) - guess(calls), most)
+
+
+def _process(guess: Logs, places: Logs, calls: pd.DataFrame, like: Way | None) -> Way:
+    wrong = np.log(calls["ms"].to_numpy(float)) - guess(calls)
+    known = like.learnt if like and isinstance(like.learnt, Process) else None
+    return Way(guess, Process.fit(places, calls, wrong, known))
+
+
+def _compared(own: pd.DataFrame, learn: Learner, ways: Mapping[str, Way]) -> dict[str, float]:
+    """Return how much each way counts on a GPU, by its errors at parts that were left out."""
+    part = _parts(own)
+    wrong: dict[str, list[Floats]] = {}
+    for fold in range(_FOLDS_TRIED):
+        train, asked = own[part != fold], own[part == fold]
+        if len(train) < _FEWEST_OWN // 2 or asked.empty:
+            continue
+        law, true = _physics(train), np.log(asked["ms"].to_numpy(float))
+        said = {name: way(asked) for name, way in learn(train, ways).items()}
+        said["physics"] = np.log(law.times(asked)[0])
+        for name, logs in said.items():
+            wrong.setdefault(name, []).append(np.abs(logs - true))
+    errors = {name: float(np.mean(np.concatenate(of))) for name, of in wrong.items()}
+    worth = {name: max(errors.get(name, 1.0), 1e-6) ** -_SHARPNESS for name in ("physics", *ways)}
+    return {name: value / sum(worth.values()) for name, value in worth.items()}
 
 
 def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from hpcsweep.forecast import sheets, terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hpcsweep.forecast.sheets import Sheet
 
     Floats = NDArray[np.float64]
+    Places = Callable[[pd.DataFrame], Floats]
 
 NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
 _FLOOR_MS: Final = 0.01  # a launch: no guess is below it
@@ -36,7 +37,7 @@ _MULTIPLES: Final = (4, 8, 16, 32, 64)
 _TILES: Final = (32, 128)
 # rows, passes, leaves of a tree, fewest rows of a leaf: more rows bear more trees
 _SIZES: Final = ((30_000, 500, 48, 12), (3_000, 300, 24, 20), (0, 200, 12, 6))
-_MOST_ROWS: Final = 60_000  # that trees learn from, drawn at random; more take time, and add little
+MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
 _FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
 _APART: Final = 3.0  # between two algorithms, in standard deviations
 
@@ -111,27 +112,24 @@ class Trees:
 
     shapes: Shapes
     learner: Any
+    calls: int  # that taught it
 
     @classmethod
-    def fit(cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats, weights: Floats) -> Trees:
-        """Return what log factors of calls teach; a heavier call counts more."""
+    def fit(cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats, most: int = MOST) -> Trees:
+        """Return what log factors of calls teach; of more than `most` some, drawn at random."""
         drawn = np.arange(len(calls))
-        if len(calls) > _MOST_ROWS:
-            chance = weights / weights.sum()
-            drawn = np.random.default_rng(0).choice(drawn, _MOST_ROWS, replace=False, p=chance)
-            weights = np.ones(len(calls))
-        passes, leaves, fewest = next(one[1:] for one in _SIZES if len(calls) >= one[0])
+        if len(calls) > most:
+            drawn = np.random.default_rng(0).choice(drawn, most, replace=False)
+        passes, leaves, fewest = next(one[1:] for one in _SIZES if len(drawn) >= one[0])
         learner = HistGradientBoostingRegressor(
             loss="absolute_error", max_iter=passes, learning_rate=0.06 if passes < 300 else 0.1,
-            max_leaf_nodes=leaves, min_samples_leaf=min(fewest, max(1, len(calls) // 8)),
+            max_leaf_nodes=leaves, min_samples_leaf=min(fewest, max(1, len(drawn) // 8)),
             max_features=0.5, l2_regularization=1.0, early_stopping=False, random_state=0,
         )  # fmt: skip
         with threadpool_limits(limits=1):
-            features = shapes.features(calls.iloc[drawn])
-            # equal weights would cost as much time as all the rest
-            told = weights[drawn] if np.ptp(weights) else None
-            learner.fit(features, wrong[drawn], sample_weight=told)
-        return cls(shapes, learner)
+            # without weights, which would cost as much time as all the rest
+            learner.fit(shapes.features(calls.iloc[drawn]), wrong[drawn])
+        return cls(shapes, learner, len(calls))
 
     def of(self, calls: pd.DataFrame) -> Floats:
         """Return the log factor of each call."""
@@ -143,29 +141,29 @@ class Trees:
 class Process:
     """A Gaussian process: near calls are wrong alike, and far ones as all of them are."""
 
-    shapes: Shapes
+    places: Places
     centre: Floats
     scale: Floats
     learner: Any
 
     @classmethod
     def fit(
-        cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
+        cls, places: Places, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
     ) -> Process:
         """Return what the log factors of a few calls teach; how far each reaches may be known."""
-        places = shapes.places(calls)
-        centre, scale = places.mean(axis=0), places.std(axis=0)
+        found = places(calls)
+        centre, scale = found.mean(axis=0), found.std(axis=0)
         scale[scale < 1e-9] = 1.0
-        places = (places - centre) / scale
+        found = (found - centre) / scale
         with threadpool_limits(limits=1), _quiet():
-            kernel = like.learner.kernel_ if like else _kernel(places, wrong)
+            kernel = like.learner.kernel_ if like else _kernel(found, wrong)
             learner = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True)
-            learner.fit(places, wrong)
-        return cls(shapes, centre, scale, learner)
+            learner.fit(found, wrong)
+        return cls(places, centre, scale, learner)
 
     def of(self, calls: pd.DataFrame) -> Floats:
         """Return the log factor of each call."""
-        places = (self.shapes.places(calls) - self.centre) / self.scale
+        places = (self.places(calls) - self.centre) / self.scale
         with threadpool_limits(limits=1):
             return np.asarray(self.learner.predict(places))
 

@@ -1,8 +1,8 @@
 """The whole prediction: layer calls by their law, networks as their sum.
 
 A network takes the time of its layers and of what happens between them (additions, Python), which
-is modelled from the calls and bytes of the network. Where the same network was measured with other
-sizes, what the sum was wrong by there is taken off.
+is modelled from the calls, bytes and input of the network. Where the same network was measured with
+other sizes, what the sum was wrong by there is taken off.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _PRIOR: Final = 0.1
 _WORK_KEY: Final = [
     "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
 ]  # fmt: skip
+_MACHINE: Final = ("gpu", "setting")
 _NETWORK: Final = ["gpu", "setting", "dtype", "model", "algorithm"]
 
 
@@ -40,7 +41,7 @@ class Forecast:
 
     rules: Mapping[tuple[object, ...], str]
     law: Law
-    between: Floats
+    between: Mapping[tuple[object, ...], Floats]  # by GPU, and of all
     networks: Mapping[tuple[object, ...], pd.DataFrame]
 
     def times(self, calls: pd.DataFrame) -> pd.DataFrame:
@@ -56,7 +57,9 @@ class Forecast:
 
     def totals(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         """Return the times of networks from the predicted times of their calls."""
-        found = _sums(points, calls) + _work(points, calls) @ self.between
+        work, found = _work(points, calls), _sums(points, calls).copy()
+        for gpu, places in terms.groups(points, _MACHINE).items():
+            found[places] += work[places] @ self.between.get(gpu, self.between[()])
         return np.asarray(found * np.exp(self._known(points)))
 
     def _known(self, points: pd.DataFrame) -> Floats:
@@ -94,12 +97,18 @@ def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None
     return Forecast(rules, law, between, networks)
 
 
-def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
-    """Return the costs of a pass, a call and a megabyte outside the layers."""
-    total = points["total_ms"].to_numpy(float)
-    rest = total - _sums(points, calls)
-    costs, _ = nnls(_work(points, calls) / total[:, None], rest / total)
-    return np.asarray(costs)
+def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object, ...], Floats]:
+    """Return what is outside the layers on each GPU: per pass, call, megabyte and input pixel.
+
+    A pass that begins on the host copies its input first.
+    """
+    total, work = points["total_ms"].to_numpy(float), _work(points, calls)
+    rest = (total - _sums(points, calls)) / total
+    found: dict[tuple[object, ...], Floats] = {}
+    for gpu, some in {(): np.arange(len(points)), **terms.groups(points, _MACHINE)}.items():
+        costs, _ = nnls(work[some] / total[some, None], rest[some])
+        found[gpu] = np.asarray(costs)
+    return found
 
 
 def _sums(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
@@ -112,7 +121,8 @@ def _work(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         {"calls": 1.0, "out": terms.Amounts(calls).out_bytes * 1e-6}, index=calls["point_id"]
     )
     found = amounts.groupby(level=0).sum().reindex(points.index).fillna(0.0)
-    return np.column_stack([np.ones(len(found)), found.to_numpy(float)])
+    pixels = points["batch_size"].to_numpy(float) * points["input_size"].to_numpy(float) ** 2
+    return np.column_stack([np.ones(len(found)), found.to_numpy(float), pixels * 1e-6])
 
 
 def _log(points: pd.DataFrame, name: str) -> Floats:
