@@ -84,9 +84,27 @@ def _nothing_is_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def pytest_unconfigure() -> None:
+_broken: list[str] = []  # what failed, and what ended a process of the tests
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what failed: pytest tells no failure where a process of its own ended otherwise."""
+    if report.failed:
+        _broken.append(f"{report.nodeid} {str(report.longrepr)[-500:]}")
+
+
+def pytest_internalerror(excrepr: object) -> None:
+    """Note why a process of the tests ended."""
+    lines = str(excrepr).splitlines()
+    _broken.append("\n".join([*(line for line in lines if "Error" in line), *lines[-8:]]))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
     """Let what is left be collected when the process ends; some libraries complain otherwise."""
     gc.unfreeze()
+    session = config.pluginmanager.get_plugin("session")
+    if getattr(session, "exitstatus", 0) == pytest.ExitCode.INTERNAL_ERROR:
+        print("", "The first things that went wrong:", *_broken[:2], sep="\n", file=sys.stderr)
 
 
 @pytest.hookimpl(optionalhook=True)
