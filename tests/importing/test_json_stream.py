@@ -57,7 +57,7 @@ def test_a_list_alone_is_a_document(tmp_path):
         (b'{"list": ["' + b"a" * (1 << 20), "more than 65,536 characters"),
         (b"{1: 2}", "a key is missing"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\x03garbage", "cannot be read"),
-        (gzip.compress(b'{"list": [1, 2]}' * 99)[:-20], "cannot be read"),
+        (gzip.compress(b'{"list": [1, 2]}' * 99, mtime=0)[:-20], "cannot be read"),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 99, "no list 'list'"),
     ],
 )

@@ -88,6 +88,9 @@ class Scheduler(LoadScopeScheduling):
                 self.workqueue.setdefault(self._split_scope(nodeid), {})[nodeid] = False
             session: Any = self.config.pluginmanager.get_plugin("session")
             session.testscollected = len(self.collection)
+            for scope, unit in self.workqueue.items():
+                if not any(set(unit) <= set(ids) for ids in collections):
+                    raise pytest.UsageError(f"{scope}: its tests have other ids in each process")
         for node in self.nodes * 2:  # a second module, so that none waits for the next one
             self._reschedule(node)
 
