@@ -45,7 +45,7 @@ def main() -> None:
     for name in chosen.part or PARTS:
         for row in PARTS[name](chosen.folder, chosen.seed):
             print("; ".join(row), flush=True)
-            rows.append(row)
+            rows.append((*row, *[""] * (len(HEADS) - len(row))))
     print("\n".join(aligned([HEADS, *rows])))
 
 

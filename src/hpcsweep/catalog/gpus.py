@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +20,15 @@ class Gpu:
     """One device as a framework sees it; None means that it has no such unit.
 
     TF32, FP16 and BF16 are tensor (matrix) rates. `pattern` matches the device's own name; `short`
-    is the `gpu` value of the shipped profiles, for the devices that have one.
+    is the `gpu` value of the shipped profiles, for the devices that have one; `chip` is AMD's name
+    of the chip with its number of compute units, as MIOpen's databases are named.
     """
 
     name: str
     short: str
     vendor: str
     pattern: str
+    chip: str
     fp64_tflops: float
     fp64_matrix_tflops: float | None
     fp32_tflops: float
@@ -76,6 +79,14 @@ def vendor(short: str) -> str:
     if short in GPUS:
         return GPUS[short].vendor
     return "amd" if re.match(r"mi\d", short) else ""  # AMD's Instinct line
+
+
+@cache
+def sheet(name: str) -> Gpu | None:
+    """Return the entry for a `gpu` value, a table's name, AMD's chip or a device's own name."""
+    lower = name.lower()
+    exact = (gpu for gpu in DEVICES if lower in {gpu.name.lower(), gpu.chip} - {""})
+    return GPUS.get(lower) or next(exact, None) or by_device_name(name)
 
 
 _SLICE: Final = re.compile(r"\d+g\.\d+gb")  # a MIG profile

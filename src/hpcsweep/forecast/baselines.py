@@ -13,7 +13,7 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.catalog import gpus
 from hpcsweep.forecast.tables import WORK
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _kind(calls: pd.DataFrame) -> pd.Series[str]:
 
 def _roof(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.Series[float]:
     """Return the roofline's milliseconds; where no table has peaks, the best rates seen."""
-    gpu = GPUS.get(str(seen["gpu"].iloc[0]))
+    gpu = gpus.sheet(str(seen["gpu"].iloc[0]))
     peak = float((seen["flops"] / seen["ms"]).quantile(_BEST)) or 1.0
     width = float((seen["bytes_min"] / seen["ms"]).quantile(_BEST)) or 1.0
     if gpu:

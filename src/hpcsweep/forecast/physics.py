@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.optimize import nnls
 
-from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def roofline(calls: pd.DataFrame) -> Floats:
     fewer = np.where(ran.str.startswith("winograd"), _WINOGRAD_SAVES, 1.0)
     fewer = np.where(ran.str.startswith("fft"), np.inf, fewer)
     for (name, dtype), places in terms.groups(calls, ("gpu", "dtype")).items():
-        gpu = GPUS.get(str(name))
+        gpu = gpus.sheet(str(name))
         if gpu is None:
             continue
         peak = 1e9 * (gpu.peak(str(dtype), tf32=True) or np.inf)
@@ -140,7 +140,7 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
         ran=ran.astype(object).where(ran.notna(), "-").astype(str),
         filter=_filters(calls),
         multiplies=multiplies,
-        in_table=calls["gpu"].astype(str).isin(GPUS),
+        in_table=calls["gpu"].astype(str).map(gpus.sheet).notna(),
     )
 
 

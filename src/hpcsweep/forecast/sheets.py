@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def columns(calls: pd.DataFrame, sheets: Mapping[tuple[str, str], Sheet]) -> Flo
 
 
 def _stated(name: str, dtype: str) -> Sheet | None:
-    gpu = GPUS.get(str(name))
+    gpu = gpus.sheet(str(name))
     if gpu is None:
         return None
     return Sheet(gpu.peak(str(dtype)) or gpu.fp32_tflops, gpu.bandwidth_gbs, gpu.clock_mhz)

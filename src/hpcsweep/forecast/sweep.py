@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import files
-from hpcsweep.catalog import columns
-from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import energy, intervals, leaving_out, model, shapes, tables
 from hpcsweep.text import Word, aligned, count
@@ -196,7 +195,7 @@ def _refuse(points: Sequence[Point], measured: Measured) -> None:
             raise UsageError(f"only inference is predicted, not {point.workload}")
         if not isinstance(algorithm, str):
             raise UsageError("a map of algorithms is not predicted: name one algorithm per point")
-        if gpu not in known and not (gpu in GPUS and known & set(GPUS)):
+        if gpu not in known and not (gpus.sheet(gpu) and any(map(gpus.sheet, known))):
             raise UsageError(
                 f"nothing was measured on {gpu}, and no table has the peaks of both {gpu} and "
                 f"what was measured ({', '.join(sorted(known))})"
@@ -231,7 +230,7 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
     ].agg(["min", "max"])
     limits = dict(zip(ranges.index, ranges.to_numpy(), strict=True))
     kinds = {(r.gpu, r.setting, r.dtype, r.algorithm) for r in seen.itertuples()}
-    settings, gpus = {kind[:3] for kind in kinds}, set(seen["gpu"])
+    settings, known = {kind[:3] for kind in kinds}, set(seen["gpu"])
     found = []
     for row in table.itertuples():
         kind = (row.gpu, row.setting, row.dtype, row.algorithm)
@@ -245,7 +244,7 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
         elif kind[:3] in settings:
             found.append(Basis.ALGORITHMS)
         else:
-            found.append(Basis.SETTINGS if row.gpu in gpus else Basis.GPUS)
+            found.append(Basis.SETTINGS if row.gpu in known else Basis.GPUS)
     return found
 
 

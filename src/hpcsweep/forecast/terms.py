@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hpcsweep.catalog.gpus import GPUS
+from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +49,7 @@ def of_peaks(calls: pd.DataFrame) -> Floats:
     """
     scale = np.ones((len(calls), len(_UNITS)))
     for (name, dtype), places in groups(calls, ("gpu", "dtype")).items():
-        gpu = GPUS.get(str(name))
+        gpu = gpus.sheet(str(name))
         if gpu is not None:
             peak = gpu.peak(str(dtype)) or gpu.fp32_tflops
             units = {"byte": 1000.0 / gpu.bandwidth_gbs, "flop": 10.0 / peak, "call": 1.0}

@@ -209,7 +209,7 @@ def read(  # noqa: PLR0913 - one argument per option
 
 def under_roofs(export: Export, gpu: str) -> Roofline:
     """Return work below the roofs of its device, or of a GPU; `UsageError` without peaks."""
-    known = export.device if _gpu(export.device) else gpu
+    known = export.device if gpus.sheet(export.device) else gpu
     return _checked(Roofline("", export, _roofs(known, None, None, None, "")))
 
 
@@ -250,7 +250,7 @@ def _roofs(
 ) -> Roofs:
     if compute and bandwidth:
         return Roofs(bandwidth * 1e9, source, single=compute * 1e12)
-    entry = _gpu(gpu or device)
+    entry = gpus.sheet(gpu or device)
     if entry is None and gpu:
         known = [*gpus.GPUS, *(entry.name for entry in gpus.DEVICES)]
         raise UsageError(f"no GPU '{gpu}'{suggest(gpu, known)} (there are: {', '.join(known)})")
@@ -266,13 +266,6 @@ def _roofs(
     if bandwidth:
         roofs = replace(roofs, bandwidth=bandwidth * 1e9)
     return replace(roofs, single=compute * 1e12) if compute else roofs
-
-
-def _gpu(name: str) -> gpus.Gpu | None:
-    """Return a GPU of the catalogue by its short name, its full name or the driver's name."""
-    by_name = {entry.name.lower(): entry for entry in gpus.DEVICES}
-    lower = name.lower()
-    return gpus.GPUS.get(lower) or by_name.get(lower) or gpus.by_device_name(name)
 
 
 def _label(sources: Sequence[Path]) -> str:
