@@ -21,6 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks import replay
+from hpcsweep.adaptive.judge import Why
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.forecast import baselines, intervals, layers, leaving_out, physics, tables
 from hpcsweep.importing import finddb, workflow
@@ -206,6 +208,24 @@ def _held(left: leaving_out.Left, fold: str, what: str) -> Floats:
     return intervals.held(ms.to_numpy(float), rows[own].to_numpy(float), width)
 
 
+def until_error(folder: Path, seed: int) -> Iterator[Row]:
+    """Let `--until-error 3%` choose among the sizes of the predecessor's totals."""
+    table = pd.read_csv(next((folder / "predecessor").glob("combined_overall.csv*")))
+    ended = replay.rounds(table, 0.03, seed)
+    reached = ended["why"].eq(Why.REACHED)
+    good = ended["mean"].le(0.03)
+    yield (
+        f"--until-error 3%, {len(ended)} groups of sizes", "sizes measured, mean", "", "",
+        f"{ended['sizes'].mean():.1f} (rows {ended['rows'].mean():.1f})",
+    )  # fmt: skip
+    for name, said in (("said to be within 3 %", reached), ("said not to be", ~reached)):
+        by_median = ended["median"][said].le(0.03).sum()
+        within = f"{(good & said).sum()} are by the mean, {by_median} by the median"
+        yield (f"  groups {name}", f"{said.sum()}", "", "", within)
+    lines = replay.evenly(table, 12)
+    yield ("  lines through 12 even sizes", "within 3 %", "", "", f"{(lines <= 0.03).mean():.0%}")
+
+
 PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
     "same-gpu": same_gpu,
     "new-gpu": new_gpu,
@@ -213,6 +233,7 @@ PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
     "network": left_out("network"),
     "size": left_out("size"),
     "gpu": left_out("gpu"),
+    "until-error": until_error,
 }
 
 if __name__ == "__main__":

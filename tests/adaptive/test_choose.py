@@ -18,10 +18,10 @@ def group(*measures):
     return found
 
 
-def test_the_first_points_are_the_ends_and_the_middle_that_have_no_row():
-    """In the order of the corners."""
-    found = choose.first(group(32, 64, 90, 128, 256), {"auto-32-1"}, one_second)
-    assert [one.point_id for one in found] == ["auto-256-1", "auto-90-1"]
+def test_the_first_points_are_six_from_end_to_end_that_have_no_row():
+    """At even distances, as far as sizes allow."""
+    found = choose.first(group(*range(32, 257)), {"auto-32-1"}, one_second)
+    assert [one.point_id for one in found] == [f"auto-{n}-1" for n in (49, 74, 111, 169, 256)]
 
 
 def test_the_middle_of_the_widest_gap_tells_most():

@@ -29,30 +29,33 @@ def desk(tmp_path: Path) -> Desk:
     return furnished(tmp_path, SPEC)
 
 
-def _until(desk: Desk, *more: str):
-    return desk.run("submit", "s.yaml", "--cluster", "v100", "--until-error", "90%", *more)
+def _until(desk: Desk, *more: str, target: str = "90%"):
+    return desk.run("submit", "s.yaml", "--cluster", "v100", "--until-error", target, *more)
 
 
 def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster: Lab, desk: Desk):
     """While one is queued nothing is sent; then `status` and the command say how far it is."""
-    told = _until(desk)
+    told = _until(desk, target="0.00001%")
     assert told.returncode == 0, told.stderr
-    assert "3 points on v100" in told.stdout
+    assert "6 points on v100" in told.stdout
     assert "the same command again judges this round" in told.stdout
     assert len(desk.sweep("s").submissions()) == 1
-    again = _until(desk)
+    again = _until(desk, target="0.00001%")
     assert again.returncode == 0
     assert len(desk.sweep("s").submissions()) + ("queued or running" in again.stdout) == 2
     cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
-    assert "held-out error not known yet, target 90 %" in desk.run("status", "s").stdout
+    assert "held-out error not known yet" in desk.run("status", "s").stdout
+    assert _until(desk, target="0.00001%").returncode == 0  # the second round
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     told = _until(desk, "--watch")
     assert told.returncode == 0, told.stderr
-    assert "measured 7 of 39 points" in told.stdout
-    assert "(median of 4 points), target 90 %: target reached" in told.stdout
-    assert "32 points predicted" in told.stdout
-    ids = [row["point_id"] for row in desk.rows("s")]
-    assert len(ids) == len(set(ids)) == 7
-    assert [len(one.points) for one in rounds.read(desk.sweep("s"))["v100"].rounds] == [3, 4]
+    assert "measured 9 of 39 points" in told.stdout
+    assert "(mean of 7 points), target 90 %: target reached" in told.stdout
+    assert "30 points predicted" in told.stdout
+    known = rounds.read(desk.sweep("s"))["v100"].rounds
+    assert [(len(one.points), len(one.again)) for one in known] == [(6, 0), (3, 2)]
+    asked = [point for one in known for point in (*one.points, *one.again)]
+    assert sorted(row["point_id"] for row in desk.rows("s")) == sorted(asked)
 
 
 def test_a_round_that_is_not_valid_ends_it_until_a_retry(cluster: Lab, desk: Desk):
@@ -62,15 +65,15 @@ def test_a_round_that_is_not_valid_ends_it_until_a_retry(cluster: Lab, desk: Des
     told = _until(desk, "--watch")
     assert told.returncode == 10, told.stdout + told.stderr
     assert "none of its last points is valid" in told.stdout
-    assert "these 3 points again: hpcsweep retry s --invalid" in desk.run("status", "s").stdout
+    assert "these 6 points again: hpcsweep retry s --invalid" in desk.run("status", "s").stdout
     assert (
-        "3 points to measure again on v100"
+        "6 points to measure again on v100"
         in desk.run("retry", "s", "--invalid", "--dry-run").stdout
     )
     assert desk.run("retry", "s", "--invalid").returncode == 0
     cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     assert "not valid" not in desk.run("status", "s").stdout.partition("v100: round")[0]
-    assert [row["valid"] for row in desk.rows("s")] == ["false"] * 3 + ["true"] * 3
+    assert [row["valid"] for row in desk.rows("s")] == ["false"] * 6 + ["true"] * 6
     assert len(desk.sweep("s").submissions()) == 2
 
 

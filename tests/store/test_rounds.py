@@ -44,7 +44,7 @@ def test_how_far_it_is_in_words_and_as_a_record():
         "round 1, 2 of 100 points asked for; held-out error not known yet, target 3 %"
     )
     assert JUDGED.text() == (
-        "round 2, 3 of 2,000 points asked for; held-out error 2.1 % (median of 2 points), "
+        "round 2, 3 of 2,000 points asked for; held-out error 2.1 % (mean of 2 points), "
         "target 0.5 %: target reached"
     )
     assert [one["points"] for one in JUDGED.to_json()["rounds"]] == [1, 2]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Seconds = Callable[[Point], float]
 
-PER_ROUND: Final = 4  # points of each group: enough of them to say what a fit is wrong by
+PER_ROUND: Final = 3  # points of each group
 _MOST: Final = 500  # candidates of a group that are compared
 
 
@@ -32,8 +32,8 @@ class Chosen:
 
 
 def first(group: Group, settled: Collection[str], seconds: Seconds) -> list[Chosen]:
-    """Return the ends and the middle of a group, as far as they have no row."""
-    points = [group.points[place] for place in group.corners()]
+    """Return points that are spread over a group, ends included, as far as they have no row."""
+    points = [group.points[place] for place in group.spread()]
     return [Chosen(p.point_id, seconds(p)) for p in points if p.point_id not in settled]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _WITHIN: Final = frozenset(
     {*SAMPLED, *axes_with(Role.REPETITION)}
 )  # axes that differ within a group
+_SPREAD: Final = {1: 6, 2: 3}  # points along each axis: four lie between others
 _PER_OCTAVE: Final = {"input_size": 2.0}  # of work: a size counts twice, all else once
 
 
@@ -59,11 +60,12 @@ class Group:
     def _rows(self) -> dict[str, int]:
         return {point_id: row for row, point_id in enumerate(self.ids)}
 
-    def corners(self) -> list[int]:
-        """Return the points at the ends and in the middle of each axis, each once."""
+    def spread(self) -> list[int]:
+        """Return six points of one axis, or nine of two, at even distances; each once."""
         places = self.places
-        lows, highs = places.min(axis=0), places.max(axis=0)
-        wanted = [*product(*zip(lows, highs, strict=True)), (lows + highs) / 2]
+        number = _SPREAD.get(places.shape[1], 1)
+        ends = zip(places.min(axis=0), places.max(axis=0), strict=True)
+        wanted = product(*(np.linspace(low, high, number) for low, high in ends))
         near = [int(np.argmin(np.abs(places - np.array(place)).sum(axis=1))) for place in wanted]
         return list(dict.fromkeys(near))
 

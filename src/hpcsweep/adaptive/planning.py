@@ -43,8 +43,8 @@ class NextRound:
 
     @property
     def error(self) -> float | None:
-        """The median error of all groups together."""
-        return float(np.median(self._errors)) if self.held_out else None
+        """The mean error of all groups together."""
+        return float(np.mean(self._errors)) if self.held_out else None
 
     @property
     def _errors(self) -> list[float]:
@@ -63,9 +63,9 @@ def plan(  # noqa: PLR0913 - what decides
 ) -> NextRound:
     """Return what to measure next.
 
-    The first round takes the ends and the middle of each group. Each further one takes a few points
-    of every group that is not good enough, the worthiest of all groups if not all can be afforded,
-    and measures some points of such groups again, since their error may be the noise. A group whose
+    The first round takes points that are spread over each group. Each further one takes a few of
+    every group that is not good enough, the worthiest of all groups if not all can be afforded, and
+    measures some points of such groups again, since their error may be the noise. A group whose
     last points brought no valid row ends: what disturbed these would disturb the next ones.
     """
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):

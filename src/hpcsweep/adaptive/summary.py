@@ -58,7 +58,7 @@ def lines(
         f"{name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
         f"({hours:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
     )
-    heads = ("group", "measured", "held-out error", "over", "from", "90 % interval", "")
+    heads = ("group", "measured", "mean error", "over", "from", "90 % interval", "")
     rows = [heads, *(_row(one, plan) for one in plan.judged[:_SHOWN])]
     yield from (f"  {line}" for line in aligned(rows))
     if len(plan.judged) > _SHOWN:

@@ -65,7 +65,7 @@ class _Job:
 
 
 def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
-    """Measure in rounds until the median error at held-out points is at most `target`.
+    """Measure in rounds until the mean error at held-out points is surely at most `target`.
 
     Returns 0, or the exit code for points that failed or are missing, or for a target that was
     missed. Without `watch` a round in Slurm's queue is not waited for.

@@ -26,7 +26,7 @@ class Round:
 
     points: tuple[str, ...]
     again: tuple[str, ...] = ()  # points measured a second time, to estimate the noise
-    error: float | None = None  # median over `held_out` points
+    error: float | None = None  # mean over `held_out` points
     held_out: int = 0
 
 
@@ -57,7 +57,7 @@ class Until:
         if judged is None or judged.error is None:
             return f"held-out error not known yet, {target}"
         points = count(judged.held_out, "point")
-        return f"held-out error {100 * judged.error:.1f} % (median of {points}), {target}"
+        return f"held-out error {100 * judged.error:.1f} % (mean of {points}), {target}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record, with numbers of points instead of ids."""
