@@ -115,6 +115,18 @@ def of_held_out(train: pd.DataFrame, own: str) -> float:
     return float(np.exp(np.quantile(wrong, min(1.0, 0.9 * (1 + 1 / len(wrong))))))
 
 
+def of_left_gpus(train: pd.DataFrame, seed: int) -> float:
+    """Return the interval's factor for a GPU without rows: the errors at each GPU left out."""
+    true, said, parts = [], [], []
+    for number, gpu in enumerate(sorted(set(train["gpu"]))):
+        out = train["gpu"].eq(gpu).to_numpy()
+        asked = train[out].sample(min(ASKED_SHAPES, out.sum()), random_state=seed)
+        said.append(layers.fit(train[~out]).times(asked)[0])
+        true.append(asked["ms"].to_numpy(float))
+        parts.append(np.full(len(asked), number))
+    return intervals.factor(*map(np.concatenate, (true, said, parts)))
+
+
 def errors(true: Floats, said: Floats) -> str:
     """Return mean and median of the absolute relative errors."""
     wrong = 100 * np.abs(said / true - 1)
@@ -148,8 +160,18 @@ def new_gpu(folder: Path, seed: int) -> Iterator[Row]:
         loss = slowdown(test.assign(said=said))
         yield (f"{name}, its algorithm chosen", "mean slowdown", "", "", f"{loss:.1f} %")
         said, _ = layers.fit(rows[~mine]).times(test)
-        told = errors(test["ms"].to_numpy(float), said)
-        yield (f"{name} without a row of its own", "layers", "", "", told)
+        true = test["ms"].to_numpy(float)
+        factor = of_left_gpus(rows[~mine], seed)
+        holds = (
+            f"{100 * intervals.held(true, said, factor).mean():.1f} % (a factor of {factor:.1f})"
+        )
+        what = (
+            f"{name} without a row of its own",
+            "layers",
+            f"{(~mine).sum():,}",
+            f"{len(test):,}",
+        )
+        yield (*what, errors(true, said), "", "", "", holds)
 
 
 def slowdown(rows: pd.DataFrame) -> float:
@@ -165,6 +187,35 @@ def four_gpus(folder: Path, seed: int) -> Iterator[Row]:
     rows = find_dbs(folder)
     out = split(rows, 0.2, seed)
     yield judged("a fifth of all GPUs' shapes left out", rows[~out], rows[out], "")[0]
+
+
+def deepbench(folder: Path, _seed: int) -> Iterator[Row]:
+    """Leave out one of three NVIDIA GPUs with some 90 convolutions each."""
+    table = pd.read_csv(folder / "deepbench" / "convolutions.csv")
+    table = table[table["sheet"] == "Results FP32"]
+    d = table.assign(ms=pd.to_numeric(table["forward_ms"], errors="coerce")).query("ms > 0")
+    out_h = (d["h"] + 2 * d["pad_h"] - d["r"]) // d["stride_h"] + 1
+    out_w = (d["w"] + 2 * d["pad_w"] - d["s"]) // d["stride_w"] + 1
+    params = d["c"] * d["k"] * d["r"] * d["s"]
+    moved = 4 * (d["n"] * (d["c"] * d["h"] * d["w"] + d["k"] * out_h * out_w) + params)
+    algorithm = d["forward_algorithm"].str.lower()
+    rows = physics.prepared(pd.DataFrame({
+        "gpu": d["gpu"].replace({"p100": "P100 PCIe"}), "ms": d["ms"], "batch_size": d["n"],
+        "in_channels": d["c"], "in_h": d["h"], "in_w": d["w"], "out_channels": d["k"],
+        "out_h": out_h, "out_w": out_w, "kernel_h": d["r"], "kernel_w": d["s"],
+        "stride_h": d["stride_h"], "dilation_h": 1, "groups": 1, "params": params,
+        "flops": 2.0 * d["n"] * out_h * out_w * params, "bytes_min": moved,
+        "algorithm": algorithm, "algorithm_used": algorithm, "dtype": "float32",
+        "direction": "forward", "op": "conv2d", "setting": "", "model": "deepbench",
+        "point_id": "all", "unique_key": d.index.astype(str),
+    }))  # fmt: skip
+    for gpu in ("v100", "P100 PCIe", "t4"):
+        out = rows["gpu"].eq(gpu).to_numpy()
+        said, _ = layers.fit(rows[~out]).times(rows[out])
+        true = rows["ms"][out].to_numpy(float)
+        holds = 100 * intervals.held(true, said, intervals.UNKNOWN).mean()
+        what = (f"DeepBench, {gpu} left out", "layers", f"{(~out).sum()}", f"{out.sum()}")
+        yield (*what, errors(true, said), "", "", "", f"{holds:.1f} % (a factor of 4)")
 
 
 def imported(folder: Path) -> tables.Measured:
@@ -233,6 +284,7 @@ PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
     "network": left_out("network"),
     "size": left_out("size"),
     "gpu": left_out("gpu"),
+    "deepbench": deepbench,
     "until-error": until_error,
 }
 

@@ -119,9 +119,27 @@ def test_another_gpu_takes_times_by_its_peaks(tmp_path):
     ]
     old, new = (sum(row["median_ms"] for row in one.rows) for one in told)
     assert new < old
-    assert "not calibrated" in told[1].text()
+    assert "a factor of 4.00, a guess: from nothing" in told[1].text()
     row = told[1].rows[0]
     assert row["predicted_hi_ms"] == pytest.approx(16 * row["predicted_lo_ms"])
+
+
+def test_the_interval_on_another_gpu_comes_from_gpus_that_were_left_out(tmp_path):
+    """Here of two, which is a guess that says so."""
+    slow, fast = (
+        measured(device=knownphysics.Device(name=name, call=call))
+        for name, call in (("v100", 0.0001), ("a100", 0.00008))
+    )
+    others = fast.points.rename(index=lambda name: f"a100 {name}")
+    calls = fast.layers.assign(point_id="a100 " + fast.layers["point_id"])
+    both = dataclasses.replace(
+        slow,
+        points=pd.concat([slow.points, others]),
+        layers=pd.concat([slow.layers, calls], ignore_index=True),
+    )
+    found = sweep.predict("demo", points(tmp_path, gpu="h100"), both, fill=False)
+    assert found.widths[Basis.GPUS].parts == 2
+    assert "a guess: from 2 gpus" in found.text()
 
 
 @pytest.mark.parametrize(

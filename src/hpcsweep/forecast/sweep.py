@@ -43,11 +43,14 @@ class Basis(Word):
     NETWORKS = "networks", "layers of other networks, or sizes on one side only"
     ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
     SETTINGS = "settings", "layers with other settings, such as threads, on this GPU"
-    GPUS = "gpus", "layers on other GPUs and the peaks of both: not calibrated"
+    GPUS = "gpus", "layers on other GPUs and the peaks of all"
 
 
 # what is left out to find out how wide an interval must be; the others cannot be tried
-_TRIED: Final = {Basis.SIZES: "size", Basis.NETWORKS: "network", Basis.ALGORITHMS: "algorithm"}
+_TRIED: Final = {
+    Basis.SIZES: "size", Basis.NETWORKS: "network", Basis.ALGORITHMS: "algorithm",
+    Basis.GPUS: "gpu",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
