@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hpcsweep.adaptive import lines
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model, sweep, tables
 from hpcsweep.forecast.sweep import Basis, Predicted
+from hpcsweep.store import rundir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layers:
-    """Predicts networks from the layer rows of some points of the same sweep."""
+    """Predicts networks from layer rows: of some points of the same sweep, and of other sweeps."""
 
     measured: Measured
+    beside: Measured | None = None
 
     def __call__(self, before: Sequence[str], test: Sequence[str]) -> Mapping[str, float]:
         """Return what a fit of the points `before` says of others."""
@@ -36,18 +38,39 @@ class Layers:
         seen, wanted = (points[points.index.isin(ids)] for ids in (before, test))
         if seen.empty or wanted.empty:
             return {}
-        learnt = model.fit(self.measured.of(seen), quick=True)  # one of many, of one network
+        learnt = model.fit(self.all_of(self.measured.of(seen)), quick=True)  # one of many
         rest = self.measured.of(wanted)
         totals = learnt.totals(rest.points, learnt.times(rest.calls))
         return dict(zip(rest.points.index, totals, strict=True))
 
+    def all_of(self, own: Measured) -> Measured:
+        """Return rows of this sweep with those of others."""
+        return own if self.beside is None else tables.together([own, self.beside])
 
-def layers_of(run: RunDir) -> Layers | None:
+
+def layers_of(run: RunDir, beside: Measured | None = None) -> Layers | None:
     """Return what the collected layer rows of a sweep teach; None where there are none."""
     try:
-        return Layers(tables.read([run]))
+        return Layers(tables.read([run]), beside)
     except UsageError:
         return None
+
+
+def beside(run: RunDir, points: Sequence[Point], gpu: str) -> Measured | None:
+    """Return what other sweeps have of the networks of a sweep on a GPU; None where nothing.
+
+    These are other algorithms, batches and settings: more networks would make each fit long.
+    """
+    others = [one for one in rundir.all_runs(run.path.parent) if one.path != run.path]
+    try:
+        known = tables.read_all(run.path.parent, others)
+    except UsageError:
+        return None
+    networks = {point.axes.get("model") for point in points}
+    near = known.points["model"].isin(networks) & known.points["gpu"].eq(gpu)
+    near &= ~known.points.index.isin([point.point_id for point in points])
+    chosen = replace(known.of(known.points[near]), foreign=None)
+    return None if chosen.points.empty else chosen
 
 
 def filled(
@@ -70,7 +93,7 @@ def _by_layers(
     if layers is None or not points:
         return None
     try:
-        return sweep.predict(name, points, layers.measured, fill=False)
+        return sweep.predict(name, points, layers.all_of(layers.measured), fill=False)
     except UsageError:  # what no layer of these networks speaks of, such as a map of algorithms
         return None
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hpcsweep.adaptive.fill import Layers
     from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.planning import NextRound
+    from hpcsweep.forecast.tables import Measured
     from hpcsweep.submit.request import Request, Say
 
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
@@ -58,6 +59,11 @@ class _Job:
     @cached_property
     def ids(self) -> frozenset[str]:
         return frozenset(point_id for group in self.groups for point_id in group.ids)
+
+    @cached_property
+    def beside(self) -> Measured | None:
+        """What other sweeps teach of these networks."""
+        return fill.beside(self.run, list(self.asked.points()), self.asked.device)
 
     @property
     def has_layers(self) -> bool:
@@ -123,7 +129,7 @@ def _layers(job: _Job) -> Layers | None:
     if not job.has_layers or not job.run.shards():
         return None
     collecting.collect(job.run)
-    return fill.layers_of(job.run)
+    return fill.layers_of(job.run, job.beside)
 
 
 def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[NextRound, Known, Until]:

@@ -290,7 +290,7 @@ def _limit(text: str) -> tuple[str, float]:
     "sources",
     envvar=variable(("predict", "from")),
     metavar="SWEEP,...",
-    help="Learn from the tables of these sweeps.",
+    help="Learn from the tables of these sweeps alone; else from all that are here.",
 )
 @click.option("--cluster", metavar="NAME|PATH", default="local", help="Profile of the points.")
 @flag("--fill", help="Keep measured times; predict the other points only.")
@@ -313,6 +313,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     Writes predicted.csv and predicted_layers.csv into the folder of the sweep.
 
     \b
+    hpcsweep predict more_sizes.yaml
     hpcsweep predict more_sizes.yaml --from resnets,mobilenets
     hpcsweep predict --check resnets mobilenets
     """
@@ -324,29 +325,32 @@ def predict(  # noqa: PLR0913 - one argument per option
 
         found = checking.check(_told(tables.read(map(renewed, runs.of_sweeps(results, names)))))
         return CommandResult(record=found.to_json, text=found.text)
-    if len(names) != 1 or not sources:
-        raise UsageError(
-            "name one sweep file and what to learn from: hpcsweep predict SPEC --from SWEEP"
-        )
+    if len(names) != 1:
+        raise UsageError("name one sweep file: hpcsweep predict SPEC [--from SWEEP,...]")
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit.request import Options
 
     asked = request_of(sweep_file.load(names[0]), cluster, Options())
-    return _predict(results, asked, sources.split(","), fill=fill)
+    return _predict(results, asked, sources, fill=fill)
 
 
-def _predict(results: Path, asked: Request, sources: list[str], *, fill: bool) -> CommandResult:
+def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> CommandResult:
     from hpcsweep.forecast import sweep as predicting
     from hpcsweep.forecast import tables
     from hpcsweep.store import runs
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit import check_inputs
 
-    known = runs.of_sweeps(results, [name for name in sources if name])
-    learnt = _told(tables.read(map(renewed, known)))
+    if sources:
+        named = runs.of_sweeps(results, [name for name in sources.split(",") if name])
+        learnt = _told(tables.read(map(renewed, named)))
+    else:
+        learnt = _told(tables.read_all(results, map(renewed, runs.of_sweeps(results, ()))))
     if other := check_inputs.other_than(learnt.own_files, asked):
-        named = ", ".join(other)
-        note(f"note: predicts {named} as it was measured, with other own files than there are now")
+        changed = ", ".join(other)
+        note(
+            f"note: predicts {changed} as it was measured, with other own files than there are now"
+        )
     run = RunDir(results / asked.sweep.name)
     points, controls = list(asked.points()), tables.controls(run, asked.device)
     found = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)

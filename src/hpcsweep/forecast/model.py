@@ -86,7 +86,8 @@ def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None
     """
     calls = measured.calls
     rules = fallbacks.learn(calls)
-    distinct = physics.distinct(physics.prepared(calls))
+    known = calls if measured.foreign is None else pd.concat([calls, measured.foreign])
+    distinct = physics.distinct(physics.prepared(known.reset_index(drop=True)))
     law = layers.fit(distinct, quick=quick, like=like.law if like else None)
     points = measured.points
     between = _fit_between(points, calls)
@@ -104,7 +105,9 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     """
     total, work = points["total_ms"].to_numpy(float), _work(points, calls)
     rest = (total - _sums(points, calls)) / total
-    found: dict[tuple[object, ...], Floats] = {}
+    found: dict[tuple[object, ...], Floats] = {(): np.zeros(work.shape[1])}
+    if points.empty:  # what others measured has no networks
+        return found
     for gpu, some in {(): np.arange(len(points)), **terms.groups(points, _MACHINE)}.items():
         costs, _ = nnls(work[some] / total[some, None], rest[some])
         found[gpu] = np.asarray(costs)

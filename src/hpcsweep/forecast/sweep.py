@@ -43,6 +43,7 @@ class Basis(Word):
     NETWORKS = "networks", "layers of other networks, or sizes on one side only"
     ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
     SETTINGS = "settings", "layers with other settings, such as threads, on this GPU"
+    FOREIGN = "foreign", "convolutions that another program measured on this GPU"
     GPUS = "gpus", "layers on other GPUs and the peaks of all"
 
 
@@ -191,7 +192,7 @@ def _corners(sizes: pd.DataFrame) -> int:
 
 def _refuse(points: Sequence[Point], measured: Measured) -> None:
     """Raise `UsageError` for points that no model here speaks of."""
-    known = set(measured.points["gpu"])
+    known = measured.gpus
     for point in points:
         gpu, algorithm = str(point.axes.get("gpu")), point.axes.get("algorithm")
         if point.workload != "inference":
@@ -247,7 +248,8 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
         elif kind[:3] in settings:
             found.append(Basis.ALGORITHMS)
         else:
-            found.append(Basis.SETTINGS if row.gpu in known else Basis.GPUS)
+            other = Basis.FOREIGN if row.gpu in measured.gpus else Basis.GPUS
+            found.append(Basis.SETTINGS if row.gpu in known else other)
     return found
 
 

@@ -1,6 +1,7 @@
 """Reads what a prediction learns from: the measured points of sweeps, and their layer calls.
 
-Only inference is modelled. Points whose times are in doubt (`valid` is false) teach nothing.
+Only inference is modelled. Points whose times are in doubt (`valid` is false) teach nothing. What
+another program measured (the flag `foreign`) does: its convolutions, as those of another GPU.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset
 from hpcsweep.catalog import AXES, Role
-from hpcsweep.catalog.columns import cell
+from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
 
@@ -44,6 +46,7 @@ _NEEDED: Final = (
     "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",
     "kernel_w", "flops",
 )  # fmt: skip
+_OF_POINT: Final = ["model", "input_size", "algorithm", "gpu", "dtype"]
 _TEXTS: Final = ("layer", "op", "unique_key", "algorithm_used", "direction")
 CONTROLS: Final = ("gpu", "started_at", "control_ms")
 _REPEATED: Final = ["model", "algorithm", "gpu", "dtype", "setting", *_TEXTS]
@@ -53,7 +56,7 @@ _REPEATED: Final = ["model", "algorithm", "gpu", "dtype", "setting", *_TEXTS]
 class Measured:
     """Points (`total_ms`, perhaps `energy_j`) and layer calls (`ms`).
 
-    Calls repeat the cells of their point.
+    Calls repeat the cells of their point. `foreign` are convolutions that other programs measured.
     """
 
     points: pd.DataFrame
@@ -61,6 +64,8 @@ class Measured:
     doubtful: int = 0
     notes: tuple[str, ...] = ()
     controls: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=CONTROLS))
+    foreign: pd.DataFrame | None = None
+    sources: tuple[str, ...] = ()  # the sweeps
 
     def controls_of(self, gpus: Collection[str]) -> list[float]:
         """Return the times of the control on some GPUs, the oldest first."""
@@ -80,17 +85,48 @@ class Measured:
     def of(self, points: pd.DataFrame) -> Measured:
         """Return these points and their layer calls."""
         layers = self.layers[self.layers["point_id"].isin(points.index)]
-        return Measured(points, layers)
+        return Measured(points, layers, foreign=self.foreign)
+
+    @property
+    def gpus(self) -> set[str]:
+        """The GPUs of points, and those of foreign convolutions."""
+        return {*self.points["gpu"], *(() if self.foreign is None else self.foreign["gpu"])}
 
 
 def read(runs: Iterable[RunDir]) -> Measured:
     """Return what was measured in sweeps; a point that several sweeps have counts once.
 
     Raises:
-        UsageError: a sweep has no tables, or no inference point with layer rows.
-
+        UsageError: a sweep has no tables, or nothing to learn from.
     """
-    parts = [_read(run) for run in runs]
+    return together([_read(run) for run in runs])
+
+
+def read_all(results: Path, runs: Iterable[RunDir]) -> Measured:
+    """Return what those sweeps of a folder teach that teach something.
+
+    Raises:
+        UsageError: none does.
+    """
+    parts = [part for run in runs if (part := _read_or_none(run)) is not None]
+    if not parts:
+        raise UsageError(
+            f"{results.absolute()}: no sweep to learn from: none has inference points with layer "
+            "rows (measure: {layers: true}) and times without doubt"
+        )
+    found = together(parts)
+    return replace(found, notes=(f"learnt from {', '.join(found.sources)}", *found.notes))
+
+
+def _read_or_none(run: RunDir) -> Measured | None:
+    try:
+        return _read(run)
+    except UsageError:
+        return None
+
+
+def together(parts: Sequence[Measured]) -> Measured:
+    """Return several measurements as one; a point that several have counts once."""
     points = pd.concat([part.points for part in parts])
     layers = pd.concat([part.layers for part in parts], ignore_index=True)
     again = points.index.duplicated()
@@ -100,7 +136,22 @@ def read(runs: Iterable[RunDir]) -> Measured:
     layers[_REPEATED] = layers[_REPEATED].astype("category")
     notes = (*(note for part in parts for note in part.notes), *_mixed(parts))
     controls = pd.concat([part.controls for part in parts])
-    return _once(Measured(points, layers, sum(part.doubtful for part in parts), notes, controls))
+    foreign = [part.foreign for part in parts if part.foreign is not None]
+    found = Measured(
+        points, layers, sum(part.doubtful for part in parts), notes, controls,
+        _beside({*points["gpu"]}, pd.concat(foreign, ignore_index=True)) if foreign else None,
+        tuple(name for part in parts for name in part.sources),
+    )  # fmt: skip
+    return _once(found)
+
+
+def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
+    """Return foreign rows; those of a GPU that was measured here, too, are of another one.
+
+    Others time in another way, such as kernels alone: how these relate to own times is learnt.
+    """
+    names = foreign["gpu"].astype(str)
+    return foreign.assign(gpu=names.where(~names.isin(gpus), names + ", foreign"))
 
 
 def _mixed(parts: Iterable[Measured]) -> list[str]:
@@ -133,44 +184,61 @@ def _read(run: RunDir) -> Measured:
     rows = data.rows
     inference = rows[~rows["workload"].isin(["training", "noop"])].set_index("point_id")
     good = inference[inference["valid"] == "true"]
-    layers = _layers(run)
-    layers = layers[layers["point_id"].isin(good.index)]
+    every = _layers(run)
+    foreign = _foreign(inference, every)
+    layers = every[every["point_id"].isin(good.index)]
     usable = _usable(good, layers)
     unknown = int((~usable & usable.index.isin(layers["point_id"])).sum())
     points = good[usable]
     layers = layers[layers["point_id"].isin(points.index)]
-    if points.empty:
+    if points.empty and foreign is None:
         why = (f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
                if unknown else "")  # fmt: skip
         raise UsageError(
             f"{run.overall}: no inference point with layer rows and times without doubt; a "
             f"prediction learns from layers (measure: {{layers: true}}){why}"
         )
-    table = points[["model", "input_size", "batch_size", "algorithm", "gpu", "dtype"]].assign(
+    table = points[_OF_POINT].assign(
+        batch_size=points["batch_size"],
         setting=setting(points),
         total_ms=points["median_ms"].astype(float),
         energy_j=points["energy_j"].astype(float) if "energy_j" in points else math.nan,
         sweep=run.name,
         own_files=points.get("own_files", math.nan),
     )
-    joined = layers.join(
-        table[["model", "input_size", "algorithm", "gpu", "dtype", "setting"]], on="point_id"
-    )
+    joined = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")
     controls = good.reindex(columns=CONTROLS).astype({"control_ms": float})
     doubtful, notes = len(inference) - len(good), [*data.of_earlier_files()]
     if unknown:
         notes.append(f"{run.name}: {count(unknown, 'point')} left out: no time or shape of a layer")
-    return Measured(table, joined, doubtful, tuple(notes), controls.dropna())
+    return Measured(table, joined, doubtful, tuple(notes), controls.dropna(), foreign, (run.name,))
+
+
+def _foreign(points: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the convolutions of a forward pass that another program measured; None for none."""
+    theirs = points[dataset.flagged(points, {FOREIGN})]
+    calls = layers[layers["point_id"].isin(theirs.index) & layers["direction"].eq("forward")]
+    calls = calls[_whole(calls) & calls["op"].astype(str).str.startswith("conv")]
+    if calls.empty:
+        return None
+    table = theirs[_OF_POINT].assign(setting=setting(theirs))
+    return calls.join(table, on="point_id")
 
 
 def _usable(points: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[bool]:
     """Say of which points everything is known that a model needs: their times, and all layers'."""
+    good = _whole(layers)
+    whole = good.groupby(layers["point_id"]).all().reindex(points.index, fill_value=False)
+    return whole & _positive(points["median_ms"].astype(float))
+
+
+def _whole(layers: pd.DataFrame) -> pd.Series[bool]:
+    """Say of which calls the time is known, and of convolutions the shape."""
     good = _positive(layers["ms"])
     convolves = layers["op"].astype(str).str.startswith("conv")
     for name in _NEEDED:
         good &= _positive(layers[name]) | ~convolves
-    whole = good.groupby(layers["point_id"]).all().reindex(points.index, fill_value=False)
-    return whole & _positive(points["median_ms"].astype(float))
+    return good
 
 
 def _positive(cells: pd.Series[float]) -> pd.Series[bool]:
@@ -182,6 +250,8 @@ def setting(points: pd.DataFrame) -> pd.Series[str]:
 
     A table that is older than an axis was measured with its default.
     """
+    if points.empty:
+        return pd.Series("", points.index, dtype=object)
     cells = [
         points[name].map(partial(_cell, AXES[name].default))
         if name in points
