@@ -8,7 +8,7 @@ has no spread, and was taken alone, not inside of the network.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -65,6 +65,26 @@ class BestByShape:
                     "confirmed": False, "map": self.map()},
         )  # fmt: skip
 
+    def chart(self) -> View:
+        """Return a row per shape and a column per algorithm, as `layers_chart` draws them."""
+        shapes = self.calls.groupby("key", sort=False).agg(
+            layer=("layer", "first"), calls=("layer", "size"), fastest=("ms", "first")
+        )
+        own = self.times.pivot_table(index="key", columns="algorithm", values="ms")
+        table = shapes.join(own).dropna(subset="fastest")
+        table["share_pct"] = 100 * table["calls"] * table["fastest"]
+        table["share_pct"] /= table["share_pct"].sum() / 100
+        table["layer"] += [f" x{calls}" if calls > 1 else "" for calls in table["calls"]]
+        known = self._known()
+        shares = f"shares of {known['ms'].sum():.3f} ms"
+        about = {"by": "layer", "algorithms": [*own.columns], "metric": "median_ms",
+                 "hardware": "; ".join([shares, *self._singles(known)])}  # fmt: skip
+        frame = table.assign(fallbacks="").reset_index(drop=True)
+        return replace(self.view(), frame=frame, record=about)
+
+    def _known(self) -> pd.DataFrame:
+        return self.calls.dropna(subset="ms")
+
     def map(self) -> dict[str, str]:
         """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
         known = self.calls.dropna(subset="algorithm")
@@ -91,7 +111,7 @@ class BestByShape:
         )
 
     def _summary(self) -> list[str]:
-        known = self.calls.dropna(subset="ms")
+        known = self._known()
         rest = len(self.calls) - len(known)
         every = count(len(self.calls), "convolution")
         shapes = count(self.calls["key"].nunique(), "shape")

@@ -36,6 +36,7 @@ _KINDS: Final = {
     ".svg": (b"<?xml", "Creator", f"<dc:title>{_MARK}".encode()),
     ".pdf": (b"%PDF", "Creator", f"/Creator ({_MARK}".encode()),
 }
+PICTURES: Final = (*_KINDS,)
 _SUM: Final = b"# written by hpcsweep, checksum "
 _MOST: Final = 1 << 28  # bytes; what is larger was not written here
 # Okabe and Ito's eight, which colour-blind readers tell apart, then four darker ones.

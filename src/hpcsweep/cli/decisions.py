@@ -26,9 +26,12 @@ from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hpcsweep.analysis.best import Best
     from hpcsweep.analysis.best_by_shape import BestByShape
     from hpcsweep.analysis.formats import View
+    from hpcsweep.forecast.leaving_out import Left
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.submit.request import Request
 
@@ -84,7 +87,11 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     show_default=True,
     help="The algorithm that a layer keeps unless another one is faster beyond the noise.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Write the maps as a sweep file.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write the maps as a sweep file; with --from also a picture (.png, .svg, .pdf).",
+)
 @flag(
     "--confirm",
     help="Measure each map here, in turns with the default: predicted against measured.",
@@ -140,7 +147,12 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
             )
         axes = {"model": model, "input_size": input_size, "batch_size": batch_size, "dtype": dtype}
         by_shape = _by_shape(results, source, axes, where)
-        if out:
+        if out and out.suffix.lower() in output.PICTURES:
+            extras.need("plot", "--out")
+            from hpcsweep.analysis import layers_chart
+
+            layers_chart.draw(by_shape.chart(), out, log=True)
+        elif out:
             output.write_sweep(out, by_shape.sweep_file())
         return tables([by_shape.view()], format, (out,))
     if confirm:
@@ -298,12 +310,14 @@ def _limit(text: str) -> tuple[str, float]:
     "--check",
     help="Leave out measured networks, sizes, algorithms and GPUs, predict them, show the errors.",
 )
+@click.option("--out", type=click.Path(path_type=Path), help="With --check: write a picture.")
 @click.pass_obj
 def predict(  # noqa: PLR0913 - one argument per option
     results: Path,
     names: tuple[str, ...],
     sources: str | None,
     cluster: str,
+    out: Path | None,
     *,
     fill: bool,
     check: bool,
@@ -315,16 +329,21 @@ def predict(  # noqa: PLR0913 - one argument per option
     \b
     hpcsweep predict more_sizes.yaml
     hpcsweep predict more_sizes.yaml --from resnets,mobilenets
-    hpcsweep predict --check resnets mobilenets
+    hpcsweep predict --check resnets mobilenets --out errors.png
     """
     extras.need("predict", "hpcsweep predict")
     if check:
+        drawn = _drawing(out) if out else None
         from hpcsweep.forecast import check as checking
         from hpcsweep.forecast import tables
         from hpcsweep.store import runs
 
         found = checking.check(_told(tables.read(map(renewed, runs.of_sweeps(results, names)))))
-        return CommandResult(record=found.to_json, text=found.text)
+        if out and drawn:
+            drawn(found.left, out)
+        return CommandResult(record=found.to_json, text=found.text, files=[out] if out else [])
+    if out:
+        raise UsageError("--out goes with --check; a prediction is written to the sweep's folder")
     if len(names) != 1:
         raise UsageError("name one sweep file: hpcsweep predict SPEC [--from SWEEP,...]")
     from hpcsweep.spec import sweep_file
@@ -332,6 +351,17 @@ def predict(  # noqa: PLR0913 - one argument per option
 
     asked = request_of(sweep_file.load(names[0]), cluster, Options())
     return _predict(results, asked, sources, fill=fill)
+
+
+def _drawing(out: Path) -> Callable[[Sequence[Left], Path], None]:
+    """Return what draws errors, where a picture can be written."""
+    from hpcsweep.analysis import output
+
+    extras.need("plot", "--out")
+    output.check_picture(out)
+    from hpcsweep.forecast import check_chart
+
+    return check_chart.draw
 
 
 def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> CommandResult:

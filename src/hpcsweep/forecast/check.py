@@ -31,6 +31,7 @@ class Check:
 
     measured: Measured
     parts: Sequence[Mapping[str, Any]]
+    left: Sequence[Left]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -63,12 +64,9 @@ class Check:
 
 def check(measured: Measured) -> Check:
     """Leave out whatever there is more than one of, and compare with what was measured."""
-    parts = []
-    for kind in _WORDS:
-        left = leaving_out.leave_out(measured, kind, compare=True)
-        if left is not None:
-            parts.append(_part(left))
-    return Check(measured, parts)
+    tried = (leaving_out.leave_out(measured, kind, compare=True) for kind in _WORDS)
+    left = [one for one in tried if one is not None]
+    return Check(measured, [_part(one) for one in left], left)
 
 
 def _part(left: Left) -> dict[str, Any]:
