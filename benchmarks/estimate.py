@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep.forecast import estimate, pass_times, passes, past_rows
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.rundir import RunDir
-from hpcsweep.submit import estimate, learnt, passes, request, took
+from hpcsweep.submit import request
 from hpcsweep.submit.request import Options
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import aligned, duration
@@ -171,10 +172,10 @@ def same_run(
     """Return what every other amount of work says of those between, all of one run."""
     alone = RunDir(folder / "rest" / run.name)
     link(alone, run, [one.id for one in run.submissions()[1:]])
-    known = took.measured(alone, "inference", asked.device)
+    known = past_rows.measured(alone, "inference", asked.device)
     works = sorted({row.work for row in known})
     learnt_from = [row for row in known if works.index(row.work) % 2 == 0]
-    said = estimate.Estimates("inference", asked.sweep.measure, learnt.learn(learnt_from))
+    said = estimate.Estimates("inference", asked.sweep.measure, pass_times.learn(learnt_from))
     points = (point for point in asked.points() if point.point_id in took_s)
     return {point.point_id: said(point) for point in points
             if works.index(passes.work(point.axes)) % 2}  # fmt: skip

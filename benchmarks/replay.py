@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcsweep.adaptive import groups, lines, planning
-from hpcsweep.adaptive.groups import Group
+from hpcsweep.adaptive import lines, planning
 from hpcsweep.adaptive.measured import Known
+from hpcsweep.forecast import groups
+from hpcsweep.forecast.groups import Group
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
 

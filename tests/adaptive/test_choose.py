@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sizes
-from hpcsweep.adaptive import choose, groups
+from hpcsweep.adaptive import choose
 from hpcsweep.adaptive.choose import Chosen
+from hpcsweep.forecast import groups
 
 
 def one_second(_point):

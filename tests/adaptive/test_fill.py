@@ -8,9 +8,9 @@ import pytest
 import knownphysics
 import resultsfolder
 import sizes
-from hpcsweep.adaptive import fill, groups
+from hpcsweep.adaptive import fill
 from hpcsweep.adaptive.judge import judge
-from hpcsweep.forecast import intervals
+from hpcsweep.forecast import groups, intervals
 from hpcsweep.forecast.sweep import Basis
 from hpcsweep.store.rundir import RunDir
 from layeredsweep import SWEEP, layered

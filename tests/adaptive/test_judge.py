@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import sizes
-from hpcsweep.adaptive import groups
 from hpcsweep.adaptive.judge import HeldOut, Judged, Why, judge
-from hpcsweep.forecast import intervals
+from hpcsweep.forecast import groups, intervals
 from hpcsweep.forecast.sweep import Basis
 
 (GROUP,) = groups.of(sizes.points([32, 64, 128, 256, 512]))

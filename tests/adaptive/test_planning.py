@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sizes
-from hpcsweep.adaptive import groups
 from hpcsweep.adaptive.judge import Why
+from hpcsweep.forecast import groups
 
 HUNDRED = [*range(32, 232, 2)]
 

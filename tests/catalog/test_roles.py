@@ -27,7 +27,8 @@ from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import supervisor
 from hpcsweep.forecast.tables import SETTINGS
-from hpcsweep.submit import packing, took
+from hpcsweep.submit import packing
+from hpcsweep.forecast import past_rows
 
 facts = {}
 for role in sys.argv[1:]:
@@ -38,7 +39,7 @@ for role in sys.argv[1:]:
         "network in memory": models.ModelKey.of(points[0]) != models.ModelKey.of(points[1]),
         "network of the order": packing._network(points[0]) != packing._network(points[1]),
         "float64 output": f"axis_of_{role}" in numerics._OUTPUT_AXES,
-        "kind of an estimate": f"axis_of_{role}" in took.names_of_kind("inference"),
+        "kind of an estimate": f"axis_of_{role}" in past_rows.names_of_kind("inference"),
         "setting of a prediction": f"axis_of_{role}" in SETTINGS,
         "sampled": f"axis_of_{role}" in sizes_of_inputs(),
         "skipped after a smaller one": bool(known.why_skip(points[1].axes)),

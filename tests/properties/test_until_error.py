@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sizes
-from hpcsweep.adaptive import groups
+from hpcsweep.forecast import groups
 
 
 @st.composite

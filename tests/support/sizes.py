@@ -16,8 +16,8 @@ from hpcsweep.store.rounds import Round
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.planning import NextRound
+    from hpcsweep.forecast.groups import Group
 
 
 def points(

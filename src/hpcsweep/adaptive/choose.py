@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hpcsweep.adaptive.groups import Group
+    from hpcsweep.forecast.groups import Group
     from hpcsweep.point import Point
 
     Floats = NDArray[np.float64]

@@ -25,8 +25,8 @@ from hpcsweep.text import Word
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.measured import Known
+    from hpcsweep.forecast.groups import Group
 
     Floats = NDArray[np.float64]
 

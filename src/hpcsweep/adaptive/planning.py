@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcsweep.adaptive.choose import Chosen, Seconds
-    from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.judge import Predictor
     from hpcsweep.adaptive.measured import Known
+    from hpcsweep.forecast.groups import Group
     from hpcsweep.store.rounds import Round
 
 _DIFFERENCES: Final = 16  # of points measured twice: more are not needed to know the noise

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep.adaptive import fill, groups, measured, planning, summary
+from hpcsweep.adaptive import fill, measured, planning, summary
 from hpcsweep.adaptive.judge import Why
 from hpcsweep.adaptive.measured import Known
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.forecast import sweep
+from hpcsweep.forecast import estimate, groups, sweep
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, estimate, prepare, workflow
+from hpcsweep.submit import check_inputs, prepare, workflow
 from hpcsweep.text import count
 from hpcsweep.tracking import journal
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.adaptive.fill import Layers
-    from hpcsweep.adaptive.groups import Group
     from hpcsweep.adaptive.planning import NextRound
+    from hpcsweep.forecast.groups import Group
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.submit.request import Request, Say
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep.forecast import estimate
+from hpcsweep.forecast.estimate import RestsOn
 from hpcsweep.store import rundir
-from hpcsweep.submit import estimate, packing, prepare
-from hpcsweep.submit.estimate import RestsOn
+from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
 from hpcsweep.tracking import journal

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import extras, slurm
 from hpcsweep.errors import PointsFailed
+from hpcsweep.forecast import estimate
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import (
     check_inputs,
     cost,
-    estimate,
     launchers,
     prepare,
     script,

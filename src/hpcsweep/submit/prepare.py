@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, files
 from hpcsweep.errors import Refused, UsageError
+from hpcsweep.forecast import estimate
 from hpcsweep.store import chunk_file, ledger, rundir, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import estimate, packing
+from hpcsweep.submit import packing
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted

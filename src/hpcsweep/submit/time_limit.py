@@ -17,12 +17,12 @@ from hpcsweep.store import chunk_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hpcsweep.forecast.estimate import Estimates
     from hpcsweep.point import Point
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.chunk_file import Chunk
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.estimate import Estimates
     from hpcsweep.submit.request import Request
 
 _MARGIN: Final = 1.5  # on top of what holds nine times in ten

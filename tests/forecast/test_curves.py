@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcsweep.submit import curves
+from hpcsweep.forecast import curves
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
 

@@ -8,9 +8,9 @@ import pytest
 import resultsfolder
 import timedrows
 from hpcsweep.errors import ResultsError
+from hpcsweep.forecast import past_rows
 from hpcsweep.forecast import sweep as predicting
 from hpcsweep.store.rundir import RunDir
-from hpcsweep.submit import took
 from timedrows import Law
 
 LAW = Law()
@@ -29,7 +29,7 @@ def measured(path, points=None, text=TWO):
 def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
     """The first row of an attempt waited for a worker, the first of a network for that."""
     folder = measured(tmp_path)
-    rows = took.measured(folder.run, "inference", "cpu")
+    rows = past_rows.measured(folder.run, "inference", "cpu")
     assert [row.fresh for row in rows] == ["worker", *[""] * 7, "network", *[""] * 7]
     for row, point in zip(rows, folder.points, strict=True):
         more = {"worker": LAW.worker, "network": LAW.network, "": 0.0}[row.fresh]
@@ -41,11 +41,11 @@ def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
 def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
     """They say nothing of this one."""
     folder = measured(tmp_path)
-    assert took.measured(folder.run, "inference", "h100") == []
-    assert took.measured(folder.run, "training", "cpu") == []
+    assert past_rows.measured(folder.run, "inference", "h100") == []
+    assert past_rows.measured(folder.run, "training", "cpu") == []
     shard = folder.shard(folder.submit("20260102-000000-local").id)
     folder.measure(shard, folder.points[:3], status="timeout", workload="inference", wall_s=600.0)
-    assert len(took.measured(folder.run, "inference", "cpu")) == 16
+    assert len(past_rows.measured(folder.run, "inference", "cpu")) == 16
 
 
 def test_shards_of_other_devices_are_not_even_read(tmp_path):
@@ -53,9 +53,9 @@ def test_shards_of_other_devices_are_not_even_read(tmp_path):
     folder = measured(tmp_path)
     broken = folder.shard(folder.submit("20260102-000000-h100", gpu="h100").id)
     broken.overall.mkdir()
-    assert len(took.measured(folder.run, "inference", "cpu")) == 16
+    assert len(past_rows.measured(folder.run, "inference", "cpu")) == 16
     with pytest.raises(ResultsError):
-        took.measured(folder.run, "inference", "h100")
+        past_rows.measured(folder.run, "inference", "h100")
 
 
 def test_another_sweep_that_cannot_be_read_is_left_out(tmp_path):
@@ -63,33 +63,33 @@ def test_another_sweep_that_cannot_be_read_is_left_out(tmp_path):
     folder = measured(tmp_path)
     folder.shard("20260101-000000-local").overall.unlink()
     folder.shard("20260101-000000-local").overall.mkdir()
-    assert took.measured(RunDir(folder.run.path.parent / "new"), "inference", "cpu") == []
+    assert past_rows.measured(RunDir(folder.run.path.parent / "new"), "inference", "cpu") == []
 
 
 def test_the_newest_rows_count_where_there_are_many(tmp_path, monkeypatch):
     """A shard is read whole; older ones are not read when there are enough."""
     folder = measured(tmp_path)
-    monkeypatch.setattr(took, "_MOST", 3)
+    monkeypatch.setattr(past_rows, "_MOST", 3)
     timedrows.measure(folder, folder.submit("20260102-000000-local").id, folder.points[:4], LAW)
-    assert len(took.measured(folder.run, "inference", "cpu")) == 4
+    assert len(past_rows.measured(folder.run, "inference", "cpu")) == 4
 
 
 def test_other_sweeps_of_the_folder_count_too_after_this_one(tmp_path):
     """A sweep that was never run learns from those beside it."""
     folder = measured(tmp_path)
     new = RunDir(folder.run.path.parent / "new")
-    assert {row.sweep for row in took.measured(new, "inference", "cpu")} == {"demo"}
+    assert {row.sweep for row in past_rows.measured(new, "inference", "cpu")} == {"demo"}
 
 
 def test_what_differs_only_in_amount_or_numbers_is_of_one_kind(tmp_path):
     """Size and batch, seeds and weights; not the layout."""
     (one, *_) = resultsfolder.points_of(tmp_path)
-    names = took.names_of_kind("inference")
-    kind = took.kind_of(names, one.axes)
+    names = past_rows.names_of_kind("inference")
+    kind = past_rows.kind_of(names, one.axes)
     more = {"input_size": 9, "batch_size": 7, "seed": 3, "gpu": "l40"}
-    assert took.kind_of(names, {**one.axes, **more}) == kind
-    assert took.kind_of(names, {**one.axes, "memory_format": "nhwc"}) != kind
-    assert took.kind_of(names, {"model": "resnet18", "algorithm": "gemm"}) == kind
+    assert past_rows.kind_of(names, {**one.axes, **more}) == kind
+    assert past_rows.kind_of(names, {**one.axes, "memory_format": "nhwc"}) != kind
+    assert past_rows.kind_of(names, {"model": "resnet18", "algorithm": "gemm"}) == kind
 
 
 def test_what_predict_wrote_is_of_the_same_kinds(tmp_path):
@@ -104,11 +104,11 @@ def test_what_predict_wrote_is_of_the_same_kinds(tmp_path):
         )
     ]  # fmt: skip
     predicting.Predicted("demo", rows, pd.DataFrame(), {}).write(run.path)
-    found = took.predicted(run, "inference", "cpu")
-    names = took.names_of_kind("inference")
-    assert [row.kind for row in found] == [took.kind_of(names, point.axes) for point in points]
+    found = past_rows.predicted(run, "inference", "cpu")
+    names = past_rows.names_of_kind("inference")
+    assert [row.kind for row in found] == [past_rows.kind_of(names, point.axes) for point in points]
     assert {(row.pass_s, row.width, row.extra_s) for row in found} == {(0.01, 1.5, None)}
-    assert took.predicted(run, "inference", "h100") == []
+    assert past_rows.predicted(run, "inference", "h100") == []
     table = run.path / "predicted.csv"
     table.write_text(table.read_text().replace(",10.0,", ",,").replace(",10,", ",,"))
-    assert took.predicted(run, "inference", "cpu") == []  # edited: cells without a time
+    assert past_rows.predicted(run, "inference", "cpu") == []  # edited: cells without a time

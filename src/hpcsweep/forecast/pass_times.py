@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep.submit import curves
+from hpcsweep.forecast import curves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hpcsweep.submit.curves import Curve
-    from hpcsweep.submit.took import Kind, Took
+    from hpcsweep.forecast.curves import Curve
+    from hpcsweep.forecast.past_rows import Kind, PointTime
 
 _LEVEL: Final = 0.9
 _FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
@@ -41,7 +41,7 @@ class Beside:
 class Learnt:
     """The rows of one device and workload, and what was made of them."""
 
-    rows: Sequence[Took] = ()
+    rows: Sequence[PointTime] = ()
     beside: Beside = field(default_factory=Beside)
     pass_s: Mapping[Kind, Curve] = field(default_factory=dict)
     extra_s: Mapping[Kind, Curve] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Learnt:
         return _quantile([ratio / found for ratio, found in said if found])
 
 
-def learn(rows: Sequence[Took], predicted: Sequence[Took] = ()) -> Learnt:
+def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> Learnt:
     """Return what rows teach; `predicted` ones have times of passes alone."""
     beside = _beside(rows) if rows else Beside()
     rows = [_settled(row, beside) for row in rows]
@@ -117,7 +117,7 @@ def learn(rows: Sequence[Took], predicted: Sequence[Took] = ()) -> Learnt:
     )
 
 
-def _beside(rows: Sequence[Took]) -> Beside:
+def _beside(rows: Sequence[PointTime]) -> Beside:
     """Return what points take beside their passes, from rows of this sweep if it has enough."""
     known = [row for row in rows if row.extra_s is not None]
     own = [row for row in known if row.sweep == rows[0].sweep]
@@ -137,21 +137,21 @@ def _beside(rows: Sequence[Took]) -> Beside:
     )
 
 
-def _excess(rows: Sequence[Took], fresh: str, beside: Beside, usual: float) -> float:
+def _excess(rows: Sequence[PointTime], fresh: str, beside: Beside, usual: float) -> float:
     """Return the seconds that it takes to make something, as a rule."""
     more = [(row.extra_s or 0.0) - beside.at(row.pass_s) for row in rows if row.fresh == fresh]
     return max(_median(more, usual), 0.0)
 
 
-def _settled(row: Took, beside: Beside) -> Took:
+def _settled(row: PointTime, beside: Beside) -> PointTime:
     """Return a row without what was made for it."""
     if row.extra_s is None or not row.fresh:
         return row
     return replace(row, extra_s=min(row.extra_s, beside.at(row.pass_s)))
 
 
-def _by(rows: Sequence[Took]) -> list[tuple[Kind, list[Took]]]:
-    found: dict[Kind, list[Took]] = defaultdict(list)
+def _by(rows: Sequence[PointTime]) -> list[tuple[Kind, list[PointTime]]]:
+    found: dict[Kind, list[PointTime]] = defaultdict(list)
     for row in rows:
         found[row.kind].append(row)
     return list(found.items())

@@ -9,9 +9,10 @@ import pytest
 import resultsfolder
 import timedrows
 from hpcsweep.catalog import columns
+from hpcsweep.forecast import estimate
+from hpcsweep.forecast.estimate import RestsOn
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import cost, estimate, prepare, request
-from hpcsweep.submit.estimate import RestsOn
+from hpcsweep.submit import cost, prepare, request
 from localruns import Desk
 from timedrows import Law
 

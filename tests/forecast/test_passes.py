@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcsweep import catalog
-from hpcsweep.submit import passes
+from hpcsweep.forecast import passes
 
 AXES = {
     **catalog.axis_defaults("training"),

@@ -16,15 +16,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.submit import learnt, passes, took
+from hpcsweep.forecast import pass_times, passes, past_rows
 from hpcsweep.text import Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hpcsweep.forecast.pass_times import Learnt
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.learnt import Learnt
     from hpcsweep.submit.request import Request
 
 _CACHED: Final = 100_000
@@ -71,7 +71,7 @@ class Estimates:
     counts: Counter[RestsOn] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._names = took.names_of_kind(self.workload)
+        self._names = past_rows.names_of_kind(self.workload)
         self._kind_of = itemgetter("gpu", *self._names)
         self._kinds, self._correction = dict[object, _Kind](), cache(self.learnt.correction)
         axes = axis_defaults(self.workload)
@@ -151,7 +151,7 @@ class Estimates:
             return self._new_kind(axes)
 
     def _new_kind(self, axes: Mapping[str, Any]) -> _Kind:
-        known, kind = self.learnt, took.kind_of(self._names, axes)
+        known, kind = self.learnt, past_rows.kind_of(self._names, axes)
         if kind in known.pass_s:
             extra = known.extra_s.get(kind)
             return _Kind(RestsOn.MEASURED, known.pass_s[kind].at, extra.at if extra else None)
@@ -184,7 +184,7 @@ class Estimates:
 def estimator(run: RunDir, asked: Request) -> Estimates:
     """Return an estimator of a request's points, which learns from the rows so far."""
     workload, device = asked.sweep.workload, asked.device
-    rows = took.measured(run, workload, device) if workload != "noop" else []
-    predicted = took.predicted(run, workload, device)
-    known = learnt.learn(rows, predicted)
+    rows = past_rows.measured(run, workload, device) if workload != "noop" else []
+    predicted = past_rows.predicted(run, workload, device)
+    known = pass_times.learn(rows, predicted)
     return Estimates(workload, asked.sweep.measure, known, asked.sweep.repeats)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sizes
-from hpcsweep.adaptive import groups
+from hpcsweep.forecast import groups
 from hpcsweep.point import Point
 
 

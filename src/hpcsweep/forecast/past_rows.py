@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.catalog import AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
+from hpcsweep.forecast import passes
 from hpcsweep.store import rundir, shards
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ _PANDAS: Final = {"True": "true", "False": "false"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Took:
+class PointTime:
     """One row; `extra_s` are the seconds beside its passes, None where it has no wall time.
 
     `fresh` is what had to be made for it first: "worker" (and the network), "network", or nothing.
@@ -67,7 +67,7 @@ def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:
     return tuple(cell(axes.get(name, AXES[name].default)) for name in names)
 
 
-def measured(run: RunDir, workload: str, device: str) -> list[Took]:
+def measured(run: RunDir, workload: str, device: str) -> list[PointTime]:
     """Return what was measured on a device, this sweep's first: the newest rows of each."""
     found, left = _of_run(run, workload, device, _MOST), _MOST_OF_OTHERS
     for other in rundir.all_runs(run.path.parent):
@@ -78,7 +78,7 @@ def measured(run: RunDir, workload: str, device: str) -> list[Took]:
     return found
 
 
-def predicted(run: RunDir, workload: str, device: str) -> list[Took]:
+def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
     """Return what `hpcsweep predict` wrote for this sweep about a device."""
     names = names_of_kind(workload)
     try:
@@ -95,8 +95,8 @@ def predicted(run: RunDir, workload: str, device: str) -> list[Took]:
     ]
 
 
-def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[Took]:
-    names, found, read = names_of_kind(workload), list[Took](), 0
+def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTime]:
+    names, found, read = names_of_kind(workload), list[PointTime](), 0
     for shard in _shards(run, workload, device):
         before = None
         for row in shards.read(shard).rows:
@@ -121,13 +121,15 @@ def _shards(run: RunDir, workload: str, device: str) -> Iterator[ShardPath]:
             yield shard
 
 
-def _took(sweep: str, names: Iterable[str], workload: str, row: Row, fresh: str) -> Iterator[Took]:
+def _took(
+    sweep: str, names: Iterable[str], workload: str, row: Row, fresh: str
+) -> Iterator[PointTime]:
     """Yield what a row tells, if it has a time."""
     pass_s = passes.pass_seconds(workload, row)
     if math.isnan(pass_s):
         return
     extra = passes.wall_seconds(row) - pass_s * passes.of_row(workload, row)
-    yield Took(
+    yield PointTime(
         sweep=sweep,
         kind=kind_of(names, row),
         work=passes.work(row),
