@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcsweep.adaptive import lines, planning
+from hpcsweep.adaptive import planning
 from hpcsweep.adaptive.measured import Known
 from hpcsweep.forecast import groups
 from hpcsweep.forecast.groups import Group
@@ -85,5 +85,5 @@ def _wrong(group: Group, times: dict[str, list[float]], ms: dict[str, float]) ->
     """Return the relative errors of lines at the points that have no time."""
     seen, rest = ([p for p in group.ids if (p in times) is has] for has in (True, False))
     places = group.places_of(seen), group.places_of(rest)
-    said = lines.between(places[0], np.array([times[p][-1] for p in seen]), places[1])
+    said = groups.between(places[0], np.array([times[p][-1] for p in seen]), places[1])
     return np.asarray(np.abs(said / np.array([ms[p] for p in rest]) - 1))

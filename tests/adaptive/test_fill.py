@@ -11,7 +11,7 @@ import sizes
 from hpcsweep.adaptive import fill
 from hpcsweep.adaptive.judge import judge
 from hpcsweep.forecast import groups, intervals
-from hpcsweep.forecast.sweep import Basis
+from hpcsweep.forecast.basis import Basis
 from hpcsweep.store.rundir import RunDir
 from layeredsweep import SWEEP, layered
 
@@ -39,7 +39,7 @@ def test_points_between_measured_ones_are_predicted_and_failed_ones_left_out():
     rows = filled({"auto-64-1", "auto-96-1"}, failed={"auto-64-1"})
     assert list(rows) == [32, 48, 96, 128, 256]
     assert (rows[96]["status"], rows[96]["basis"]) == ("predicted", "lines")
-    assert rows[96]["median_ms"] == pytest.approx(1 + 0.001 * 96**2, rel=0.2)
+    assert rows[96]["median_ms"] == pytest.approx(sizes.smooth(sizes.points([96])[0]), rel=0.2)
     assert (rows[32]["status"], rows[32]["source"]) == ("ok", "demo")
 
 

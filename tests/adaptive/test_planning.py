@@ -27,6 +27,13 @@ def test_a_smooth_curve_needs_few_points():
     assert len(run.rows) <= 30
 
 
+def test_a_time_that_the_work_alone_makes_is_known_after_the_first_round():
+    """A cost of the pass and one of each pixel: the curve is exact."""
+    run = measuring(law=lambda point: 2 + 1e-4 * point.axes["input_size"] ** 2, target=1e-6)
+    assert set(run.go().why.values()) == {Why.REACHED}
+    assert len(run.rows) == 12
+
+
 def test_steps_need_more_points_or_are_told():
     """Time that jumps by half every 24 sizes, as with tiles: the interval covers it."""
 

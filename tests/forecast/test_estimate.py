@@ -10,7 +10,7 @@ import resultsfolder
 import timedrows
 from hpcsweep.catalog import columns
 from hpcsweep.forecast import estimate
-from hpcsweep.forecast.estimate import RestsOn
+from hpcsweep.forecast.basis import Basis
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import cost, prepare, request
 from localruns import Desk
@@ -57,7 +57,7 @@ def test_a_few_sizes_tell_the_others(tmp_path):
         tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192}
     )
     assert max(map(abs, off(seconds_of, folder.points))) < 0.01
-    assert set(seconds_of.counts) == {RestsOn.MEASURED}
+    assert set(seconds_of.counts) == {Basis.MEASURED}
     assert (seconds_of.is_firm, seconds_of.is_calibrated) == (True, False)
     assert seconds_of.start == pytest.approx(LAW.worker, rel=0.01)
 
@@ -76,7 +76,7 @@ def test_an_algorithm_that_was_not_measured_rests_on_the_others(tmp_path):
     seconds_of, folder, _ = after(tmp_path, lambda point: point.axes["algorithm"] == "gemm")
     wrong = off(seconds_of, [p for p in folder.points if p.axes["algorithm"] == "winograd"])
     assert max(map(abs, wrong)) < 1
-    assert set(seconds_of.counts) == {RestsOn.OTHERS}
+    assert set(seconds_of.counts) == {Basis.OTHERS}
     assert (seconds_of.is_firm, seconds_of.is_calibrated) == (False, False)
     assert seconds_of.width == 3.0
 
@@ -94,7 +94,7 @@ def test_predicted_passes_serve_where_no_such_point_was_measured(tmp_path):
     seconds_of = estimate.estimator(folder.run, asked)
     *_, most, network = sorted(map(abs, off(seconds_of, folder.points)))
     assert most < 0.02 < network  # no row tells what it takes to make a second network
-    assert seconds_of.counts == {RestsOn.MEASURED: 26, RestsOn.PREDICTED: 26}
+    assert seconds_of.counts == {Basis.MEASURED: 26, Basis.PREDICTED: 26}
     assert seconds_of.width == pytest.approx(1.4, rel=1e-3)
 
 
@@ -104,7 +104,7 @@ def test_without_rows_a_table_of_peaks_serves(tmp_path):
     seconds_of = estimate.estimator(folder.run, asked_of(tmp_path))
     first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
     assert seconds_of(first) < seconds_of(last)
-    assert set(seconds_of.counts) == {RestsOn.PEAKS}
+    assert set(seconds_of.counts) == {Basis.PEAKS}
 
 
 def test_a_map_of_algorithms_has_a_time_too(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sizes
-from hpcsweep.forecast import groups
+from hpcsweep.forecast import curves, groups
 from hpcsweep.point import Point
 
 
@@ -49,3 +49,61 @@ def test_points_are_spread_over_every_axis_with_its_ends(batches):
     assert np.array_equal(chosen.min(axis=0), one.places.min(axis=0))
     assert np.array_equal(chosen.max(axis=0), one.places.max(axis=0))
     assert len(one.spread()) == len({*one.spread()}) == (5 if len(batches) == 1 else 9)
+
+
+def column(*values):
+    """Return places on one axis."""
+    return np.array(values, float)[:, None]
+
+
+def test_between_points_of_one_axis_the_curve_over_the_work_decides():
+    """The same as an estimate's, and a measured point keeps its time."""
+    places, ms = column(1, 3, 4, 8), np.array([2.0, 5.0, 4.0, 30.0])
+    wanted = np.linspace(0, 9, 28)
+    curve = curves.fit(zip(np.exp2(places[:, 0]), ms, strict=True))
+    said = groups.between(places, ms, wanted[:, None])
+    assert said == pytest.approx([curve.at(2**one) for one in wanted])
+    assert groups.between(places, ms, places) == pytest.approx(ms)
+
+
+@pytest.mark.parametrize("batch_cost", [0.0, 0.001])
+def test_a_plane_of_sizes_and_batches_has_a_cost_of_its_own_and_one_of_the_work(batch_cost):
+    """Five points are enough where the work decides; a cost of each image is taken up, mostly."""
+    places = np.array([[10, 0], [14, 0], [10, 4], [14, 4], [12, 2]], float)
+    wanted = np.array([[11, 3], [13, 1], [15, 5]], float)
+
+    def law(where):
+        return 2 + 1e-4 * np.exp2(where.sum(axis=1)) + batch_cost * np.exp2(where[:, 1])
+
+    exact = 1e-6 if batch_cost == 0 else 0.05
+    assert groups.between(places, law(places), wanted) == pytest.approx(law(wanted), rel=exact)
+    assert groups.between(places, law(places), places) == pytest.approx(law(places))
+
+
+def test_a_plane_keeps_what_each_axis_alone_changes():
+    """Times that are powers of both, which no line over the work meets."""
+    places = np.array([[x, y] for x in range(10, 17, 2) for y in range(0, 7, 2)], float)
+    wanted = np.array([[11, 3], [13, 1], [15, 5]], float)
+    said = groups.between(places, np.exp2(places @ [0.9, 0.7]), wanted)
+    assert said == pytest.approx(np.exp2(wanted @ [0.9, 0.7]), rel=0.05)
+
+
+def test_several_times_of_one_place_count_as_their_mean():
+    """Repetitions of a point; the mean is geometric."""
+    said = groups.between(column(1, 1, 3), np.array([2.0, 8.0, 4.0]), column(1, 2))
+    assert said == pytest.approx([4, 4])
+
+
+@pytest.mark.parametrize("places", [np.array([[1, 1]], float), np.array([[1, 1], [2, 2], [3, 3]])])
+def test_too_few_points_for_a_slope_still_say_something(places):
+    """One point, or points on one line of a plane."""
+    said = groups.between(places.astype(float), np.full(len(places), 7.0), places[:1] + 1.0)
+    assert said == pytest.approx([7.0])
+
+
+def test_what_lies_beyond_all_points_is_told():
+    """Along any axis."""
+    places = np.array([[1, 1], [3, 3]], float)
+    wanted = np.array([[2, 2], [2, 4], [0.5, 2]])
+    assert groups.outside(places, wanted).tolist() == [False, True, True]
+    assert not groups.outside(np.zeros((1, 0)), np.zeros((2, 0))).any()

@@ -11,7 +11,7 @@ import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, leaving_out, sweep
-from hpcsweep.forecast.sweep import Basis
+from hpcsweep.forecast.basis import Basis
 from knownphysics import NAMED, TEXT
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from hpcsweep.adaptive import lines
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import intervals, model, sweep, tables
-from hpcsweep.forecast.sweep import Basis, Predicted
+from hpcsweep.forecast import groups, intervals, model, sweep, tables
+from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast.sweep import Predicted
 from hpcsweep.store import rundir
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ def _lined(one: Judged, known: Known, left: Sequence[Point]) -> Mapping[str, tup
         return {}
     ids = [point.point_id for point in left]
     places, wanted = group.places_of(seen), group.places_of(ids)
-    ms = lines.between(places, np.array([known.ms[point_id] for point_id in seen]), wanted)
+    ms = groups.between(places, np.array([known.ms[point_id] for point_id in seen]), wanted)
     unknown = intervals.Widths().shifted(one.width.shift)
     width = one.width if one.basis == Basis.LINES else unknown
     wide = max(width, unknown, key=lambda each: each.total)
     return {
         point_id: (float(time), wide if is_outside else width)
-        for point_id, time, is_outside in zip(ids, ms, lines.outside(places, wanted), strict=True)
+        for point_id, time, is_outside in zip(ids, ms, groups.outside(places, wanted), strict=True)
     }

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from hpcsweep.adaptive import lines
-from hpcsweep.forecast import intervals
+from hpcsweep.forecast import groups, intervals
+from hpcsweep.forecast.basis import Basis
 from hpcsweep.forecast.intervals import Widths
-from hpcsweep.forecast.sweep import Basis
 from hpcsweep.text import Word
 
 if TYPE_CHECKING:
@@ -177,9 +176,9 @@ def _held_out(
     )
     for place in np.unique(places[~ends.all(axis=1)], axis=0):  # corners lie between no others
         out = (places == place).all(axis=1)
-        if lines.outside(places[~out], place[None, :]).any():
+        if groups.outside(places[~out], place[None, :]).any():
             continue
-        said[out] = lines.between(places[~out], ms[~out], places[out])
+        said[out] = groups.between(places[~out], ms[~out], places[out])
     tested = np.flatnonzero(~np.isnan(said))
     if not len(tested):
         return None

@@ -53,7 +53,7 @@ def fit(points: Iterable[tuple[float, float]], fixed: float = 0.0) -> Curve:
     by_work: dict[float, list[float]] = defaultdict(list)
     for work, seconds in points:
         by_work[work].append(max(seconds, _LEAST))
-    known = [(work, statistics.median(by_work[work])) for work in sorted(by_work)]
+    known = [(work, _middle(by_work[work])) for work in sorted(by_work)]
     if len(known) > 1:
         fixed, slope = line(known)
     else:
@@ -62,6 +62,10 @@ def fit(points: Iterable[tuple[float, float]], fixed: float = 0.0) -> Curve:
         slope = (seconds - fixed) / work
     errors = [math.log(seconds / (fixed + slope * work)) for work, seconds in known]
     return Curve(fixed, slope, [math.log(work) for work, _ in known], errors)
+
+
+def _middle(seconds: Iterable[float]) -> float:
+    return math.exp(statistics.median(map(math.log, seconds)))
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

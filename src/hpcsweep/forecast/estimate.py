@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.forecast import pass_times, passes, past_rows
-from hpcsweep.text import Word
+from hpcsweep.forecast.basis import Basis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,21 +30,11 @@ if TYPE_CHECKING:
 _CACHED: Final = 100_000
 
 
-class RestsOn(Word):
-    """What the estimate of a point rests on, the firmest first."""
-
-    GIVEN = "given", "the length that the sweep gives"
-    MEASURED = "measured", "measured points of the same network and algorithm"
-    PREDICTED = "predicted", "what `hpcsweep predict` wrote"
-    OTHERS = "others", "measured points of other networks or algorithms"
-    PEAKS = "peaks", "the table of peaks: nothing was measured on this device yet"
-
-
-FIRM: Final = frozenset({RestsOn.MEASURED, RestsOn.PREDICTED})
+FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
 # how far a time may be too low, nine times in ten, where that cannot be found out
 _GUESSED: Final = {
-    RestsOn.GIVEN: 1.0, RestsOn.MEASURED: 1.5, RestsOn.PREDICTED: 2.0, RestsOn.OTHERS: 3.0,
-    RestsOn.PEAKS: 5.0,
+    Basis.GIVEN: 1.0, Basis.MEASURED: 1.5, Basis.PREDICTED: 2.0, Basis.OTHERS: 3.0,
+    Basis.PEAKS: 5.0,
 }  # fmt: skip
 
 
@@ -52,7 +42,7 @@ _GUESSED: Final = {
 class _Kind:
     """How long a pass takes for points of one kind, and what is beside their passes."""
 
-    basis: RestsOn
+    basis: Basis
     pass_s: Callable[[float], float]  # from the work of a pass
     extra_s: Callable[[float], float] | None = None  # from the same
 
@@ -68,7 +58,7 @@ class Estimates:
     measure: Mapping[str, Any]
     learnt: Learnt
     repeats: int = 1  # visits, of which each builds the networks anew
-    counts: Counter[RestsOn] = field(default_factory=Counter)
+    counts: Counter[Basis] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._names = past_rows.names_of_kind(self.workload)
@@ -82,7 +72,7 @@ class Estimates:
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of a point that follows the one before."""
         if self.workload == "noop":
-            self.counts[RestsOn.GIVEN] += 1
+            self.counts[Basis.GIVEN] += 1
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
         axes, beside = point.axes, self.learnt.beside
         kind, work = self._kind(axes), passes.work(axes)
@@ -117,27 +107,27 @@ class Estimates:
     def basis(self) -> str:
         """Return what the times rest on, as a person reads it."""
         told = [f"{self.counts[basis]:,} from {self._says(basis)}"
-                for basis in RestsOn if self.counts[basis]]  # fmt: skip
+                for basis in Basis if self.counts[basis]]  # fmt: skip
         return "; ".join(told)
 
-    def _says(self, basis: RestsOn) -> str:
+    def _says(self, basis: Basis) -> str:
         """Return the words for a basis, and which sweeps its measured points are of."""
-        if basis not in {RestsOn.MEASURED, RestsOn.OTHERS}:
+        if basis not in {Basis.MEASURED, Basis.OTHERS}:
             return basis.says
         sources = self.learnt.sources
         have = ", ".join(f"{number:,} of {name}" for name, number in sources.most_common())
         return f"{basis.says} ({have})"
 
-    def _found(self, basis: RestsOn) -> float | None:
+    def _found(self, basis: Basis) -> float | None:
         """Return the width that points which were left out show."""
-        if basis is RestsOn.MEASURED:
+        if basis is Basis.MEASURED:
             typical = self._number(axis_defaults(self.workload))
             return self.learnt.width_of_measured(typical)
-        if basis is RestsOn.PREDICTED:
+        if basis is Basis.PREDICTED:
             return self.learnt.width_of_predicted
-        if basis is RestsOn.OTHERS:
+        if basis is Basis.OTHERS:
             return self.learnt.width_of_others()
-        return 1.0 if basis is RestsOn.GIVEN else None
+        return 1.0 if basis is Basis.GIVEN else None
 
     def _kind(self, axes: Mapping[str, Any]) -> _Kind:
         """Return what is known of points like this one."""
@@ -154,14 +144,14 @@ class Estimates:
         known, kind = self.learnt, past_rows.kind_of(self._names, axes)
         if kind in known.pass_s:
             extra = known.extra_s.get(kind)
-            return _Kind(RestsOn.MEASURED, known.pass_s[kind].at, extra.at if extra else None)
+            return _Kind(Basis.MEASURED, known.pass_s[kind].at, extra.at if extra else None)
         if kind in known.predicted:
-            return _Kind(RestsOn.PREDICTED, known.predicted[kind].at)
+            return _Kind(Basis.PREDICTED, known.predicted[kind].at)
         correction = self._correction(kind[0], kind[1])
         table = passes.table(axes)
         if not correction:
-            return _Kind(RestsOn.PEAKS, table)
-        return _Kind(RestsOn.OTHERS, lambda work: correction * table(work))
+            return _Kind(Basis.PEAKS, table)
+        return _Kind(Basis.OTHERS, lambda work: correction * table(work))
 
     def _number(self, axes: Mapping[str, Any]) -> float:
         """Return how many passes a point makes."""

@@ -8,8 +8,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy.interpolate import RBFInterpolator
 
 from hpcsweep.catalog import Role, axes_with
+from hpcsweep.forecast import curves
 from hpcsweep.point import LABEL, NO_MAPS, algorithm_name, canonical_json
 from hpcsweep.spec.expansion import SAMPLED
 
@@ -27,6 +29,7 @@ _WITHIN: Final = frozenset(
 )  # axes that differ within a group
 _SPREAD: Final = {1: 6, 2: 3}  # points along each axis: four lie between others
 _PER_OCTAVE: Final = {"input_size": 2.0}  # of work: a size counts twice, all else once
+_NEIGHBOURS: Final = 64  # that bear on one place of a plane
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,31 @@ def _name(axes: Mapping[str, Any], names: Iterable[str], maps: Mapping[str, str]
     if "algorithm" in values:
         values["algorithm"] = algorithm_name(values["algorithm"], maps)
     return " ".join(map(str, values.values()))
+
+
+def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
+    """Return the times at `wanted` places from those at measured ones, of which there is one.
+
+    That is the curve over the work. Sizes and batches make a plane: what the line over the work is
+    wrong by is interpolated there, by linear radial functions.
+    """
+    work, asked = np.exp2(places.sum(axis=1)), np.exp2(wanted.sum(axis=1))
+    if places.shape[1] < 2:
+        curve = curves.fit(zip(work.tolist(), ms.tolist(), strict=True))
+        return np.array([curve.at(each) for each in asked.tolist()])
+    known, back = np.unique(places, axis=0, return_inverse=True)
+    back = back.ravel()
+    if len(known) == 1:
+        return np.full(len(wanted), float(np.exp(np.log(ms).mean())))
+    fixed, slope = curves.line(list(zip(work.tolist(), ms.tolist(), strict=True)))
+    errors = np.bincount(back, np.log(ms / (fixed + slope * work))) / np.bincount(back)
+    near = _NEIGHBOURS if len(known) > _NEIGHBOURS else None
+    on_a_line = np.linalg.matrix_rank(known - known[0]) < places.shape[1]  # it has no slope
+    said = RBFInterpolator(known, errors, near, kernel="linear", degree=0 if on_a_line else 1)
+    return np.asarray((fixed + slope * asked) * np.exp(said(wanted)))
+
+
+def outside(places: Floats, wanted: Floats) -> NDArray[np.bool_]:
+    """Say which places lie beyond all measured ones, along some axis."""
+    lows, highs = places.min(axis=0), places.max(axis=0)
+    return np.asarray(((wanted < lows) | (wanted > highs)).any(axis=1))

@@ -14,7 +14,8 @@ from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import energy, intervals, leaving_out, model, shapes, tables
-from hpcsweep.text import Word, aligned, count
+from hpcsweep.forecast.basis import Basis
+from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,19 +33,6 @@ _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
 _WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
-
-
-class Basis(Word):
-    """What a prediction rests on, the firmest first: the column `basis`."""
-
-    MEASURED = "measured", "this point was measured (only with --fill and --until-error)"
-    LINES = "lines", "straight lines between measured points of this network (--until-error)"
-    SIZES = "sizes", "smaller and larger sizes or batches of this network, with this algorithm"
-    NETWORKS = "networks", "layers of other networks, or sizes on one side only"
-    ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
-    SETTINGS = "settings", "layers with other settings, such as threads, on this GPU"
-    FOREIGN = "foreign", "convolutions that another program measured on this GPU"
-    GPUS = "gpus", "layers on other GPUs and the peaks of all"
 
 
 # what is left out to find out how wide an interval must be; the others cannot be tried
@@ -91,8 +79,7 @@ class Predicted:
         """Return how many points rest on what, and the first points."""
         counts = Counter(str(row["basis"]) for row in self.rows)
         lines = [f"{self.name}: {count(len(self.rows), 'point')}, {PREDICTED}"]
-        lines += [f"  {counts[basis]:,} from {basis}: {basis.says}{self._width(basis)}"
-                  for basis in Basis if counts[basis]]  # fmt: skip
+        lines += [f"  {counts[basis]:,} {self._from(basis)}" for basis in Basis if counts[basis]]
         if joules := sum("predicted_lo_j" in row for row in self.rows):
             lines.append(f"  the energy of a pass, too, for {count(joules, 'point')}")
         lines += [f"  {self.advice}"] if self.advice else []
@@ -105,9 +92,15 @@ class Predicted:
             [*lines, "", *aligned([heads, *body]), *([f"... and {rest:,} more"] if rest else [])]
         )
 
+    def _from(self, basis: Basis) -> str:
+        """Return what points rest on, and how wide their interval is."""
+        if basis is Basis.MEASURED:
+            return "measured"
+        return f"from {basis}: {basis.says}{self._width(basis)}"
+
     def _width(self, basis: Basis) -> str:
         width = self.widths.get(basis)
-        if width is None or basis is Basis.MEASURED:
+        if width is None:
             return ""
         parts = count(width.parts, _TRIED[basis]) if width.parts else "nothing"
         guess = f"a guess: from {parts}" if width.is_guess else f"from {parts}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.forecast import estimate
-from hpcsweep.forecast.estimate import RestsOn
+from hpcsweep.forecast.basis import Basis
 from hpcsweep.store import rundir
 from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.time_limit import TimeLimit
@@ -32,13 +32,13 @@ class Cost:
     seconds: Mapping[str, float]
     run: int | None = None  # of a sweep that is measured once more
     width: float | None = None  # the factor that they may be too low by, nine times in ten
-    counts: Mapping[RestsOn, int] = field(default_factory=dict)
+    counts: Mapping[Basis, int] = field(default_factory=dict)
     basis: str = ""
     time_limit: str = ""  # that jobs ask for, if it is shorter than the profile's
 
     @property
     def share_from_rows(self) -> float:
-        return self.counts.get(RestsOn.MEASURED, 0) / self.points if self.points else 0.0
+        return self.counts.get(Basis.MEASURED, 0) / self.points if self.points else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
