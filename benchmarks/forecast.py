@@ -239,7 +239,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
         left = leaving_out.leave_out(imported(folder), kind, compare=True)
         if left is None:
             return
-        names = (leaving_out.OWN, *baselines.ALL)
+        names = (intervals.OWN, *baselines.ALL)
         for what, table, ms in (("layers", left.calls, "ms"), ("totals", left.points, "total_ms")):
             true = table[ms].to_numpy(float)
             said = [errors(true, table[name].to_numpy(float)) for name in names]
@@ -252,7 +252,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
 
 def _held(left: leaving_out.Left, fold: str, what: str) -> Floats:
     widths = intervals.calibrate(left, without=fold)
-    own, table = leaving_out.OWN, left.calls if what == "layers" else left.points
+    own, table = intervals.OWN, left.calls if what == "layers" else left.points
     rows = table[table["fold"] == fold]
     width = widths.of_layers(rows) if what == "layers" else widths.total
     ms = rows["ms" if what == "layers" else "total_ms"]

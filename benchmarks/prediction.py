@@ -65,7 +65,7 @@ def draw(left: leaving_out.Left, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7.2, 5.6), layout="constrained")
     for fold, colour in zip(left.folds, COLOURS, strict=False):
         points = left.points[left.points["fold"] == fold]
-        true, said = points["total_ms"], points[leaving_out.OWN]
+        true, said = points["total_ms"], points[intervals.OWN]
         width = intervals.calibrate(left, without=fold).total
         bars = [said - said / width, said * width - said]
         axes.errorbar(

@@ -71,7 +71,7 @@ def check(measured: Measured) -> Check:
 
 def _part(left: Left) -> dict[str, Any]:
     held = pd.concat([_held(left, fold) for fold in left.folds])
-    names = [leaving_out.OWN, *baselines.ALL]
+    names = [intervals.OWN, *baselines.ALL]
     calls = left.calls
     return {
         "left_out": left.kind,
@@ -97,8 +97,8 @@ def _held(left: Left, fold: str) -> pd.DataFrame:
     widths = intervals.calibrate(left, without=fold)
     points = left.points[left.points["fold"] == fold]
     calls = left.calls[left.calls["fold"] == fold]
-    total = _in_interval(points["total_ms"], points[leaving_out.OWN], widths.total)
-    layer = _in_interval(calls["ms"], calls[leaving_out.OWN], widths.of_layers(calls))
+    total = _in_interval(points["total_ms"], points[intervals.OWN], widths.total)
+    layer = _in_interval(calls["ms"], calls[intervals.OWN], widths.of_layers(calls))
     return pd.DataFrame(
         {"held": np.concatenate([total, layer]),
          "what": ["total"] * len(total) + ["layer"] * len(layer)}
@@ -114,8 +114,8 @@ def _of_fold(left: Left, fold: str) -> dict[str, Any]:
     calls = left.calls[left.calls["fold"] == fold]
     return {
         "name": fold,
-        "totals": _errors(points["total_ms"], points[leaving_out.OWN]),
-        "layers": _errors(calls["ms"], calls[leaving_out.OWN]),
+        "totals": _errors(points["total_ms"], points[intervals.OWN]),
+        "layers": _errors(calls["ms"], calls[intervals.OWN]),
     }
 
 

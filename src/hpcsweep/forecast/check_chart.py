@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import intervals, leaving_out
+from hpcsweep.forecast import intervals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def draw(parts: Sequence[Left], path: Path) -> None:
 def _panel(axes: Any, left: Left) -> None:  # noqa: ANN401 - Axes
     for number, fold in enumerate(left.folds):
         points = left.points[left.points["fold"] == fold]
-        true, said = points["total_ms"], points[leaving_out.OWN]
+        true, said = points["total_ms"], points[intervals.OWN]
         width = intervals.calibrate(left, without=fold).total
         error = 100 * float((said / true - 1).abs().median())
         axes.errorbar(

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep.forecast import intervals, physics, terms
-from hpcsweep.forecast.leaving_out import OWN
+from hpcsweep.forecast.intervals import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import stdtrit
 
-from hpcsweep.forecast.leaving_out import KINDS, OWN
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -29,6 +27,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Parts = NDArray[np.int_]
 
+# What can be left out, each with the column that says which it is; and the column of what was said.
+KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
+OWN: Final = "prediction"
 LEVEL: Final = 0.9
 UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
 FEWEST: Final = 5  # parts: of fewer, a width is a guess
@@ -93,8 +94,19 @@ def parts_of(rows: pd.DataFrame, kind: str) -> Parts:
     return rows.groupby(columns, observed=True).ngroup().to_numpy(int)
 
 
-def factor(true: Floats, said: Floats, parts: Parts) -> float:
-    """Return the factor that holds for rows of a part that is not among these."""
+def upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashable]) -> float | None:
+    """Return the factor that times of another part exceed once in ten; None of too few parts."""
+    _, part = np.unique(list(map(str, parts)), return_inverse=True)
+    if len({*part.tolist()}) < FEWEST:
+        return None
+    return factor(np.array(true), np.array(said), part, one_sided=True)
+
+
+def factor(true: Floats, said: Floats, parts: Parts, *, one_sided: bool = False) -> float:
+    """Return the factor that holds for rows of a part that is not among these.
+
+    A `one_sided` one is for times above what was said alone.
+    """
     errors = np.log(true / said)
     _, part, rows = np.unique(parts, return_inverse=True, return_counts=True)
     known = len(rows)
@@ -107,8 +119,9 @@ def factor(true: Floats, said: Floats, parts: Parts) -> float:
     between = max(float((means**2).mean()), inside * float((1 / rows).mean()))
     spread = between**2 / max(known - _SPENT, 1) + inside**2 / rest
     df = max(square**2 / spread, 1.0) if spread else 1.0
-    width = float(stdtrit(df, (1 + LEVEL) / 2)) * math.sqrt(square)
-    medians = sorted(float(np.median(np.abs(errors[part == one]))) for one in range(known))
+    width = float(stdtrit(df, LEVEL if one_sided else (1 + LEVEL) / 2)) * math.sqrt(square)
+    sizes = errors if one_sided else np.abs(errors)
+    medians = sorted(float(np.median(sizes[part == one])) for one in range(known))
     return math.exp(max(width, medians[min(math.ceil(LEVEL * (known + 1)), known) - 1]))
 
 

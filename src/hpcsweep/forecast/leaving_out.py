@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from hpcsweep.forecast import baselines, model
+from hpcsweep.forecast.intervals import KINDS, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from hpcsweep.forecast.tables import Measured
 
 
-KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
 _SIZE_FOLDS: Final = 4
 _MOST_FOLDS: Final = 12
-OWN: Final = "prediction"
 
 
 @dataclass(frozen=True)

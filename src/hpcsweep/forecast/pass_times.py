@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep.forecast import curves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from hpcsweep.forecast.curves import Curve
     from hpcsweep.forecast.past_rows import Kind, PointTime
@@ -81,7 +81,7 @@ class Learnt:
 
     def width_of_measured(self, passes: float) -> float | None:
         """Return the factor by which points of so many passes are too low, nine times in ten."""
-        misses = []
+        true_s, said_s = list[float](), list[float]()
         for kind, curve in self.pass_s.items():
             extra = self.extra_s.get(kind)
             if extra is None or extra.works != curve.works:
@@ -89,21 +89,23 @@ class Learnt:
             for (true, said), (more, said_more) in zip(
                 curve.left_out(), extra.left_out(), strict=True
             ):
-                misses.append((passes * true + more) / (passes * said + said_more))
-        return _quantile(misses)
+                true_s.append(passes * true + more)
+                said_s.append(passes * said + said_more)
+        return _upper(true_s, said_s, range(len(true_s)))
 
     def width_of_others(self) -> float | None:
         """Return the factor by which passes of a network that was left out are too low."""
-        said = ((ratio, self.correction(*pair, without=pair[0]))
-                for pair, ratio in self._ratios.items())  # fmt: skip
-        return _quantile([ratio / found for ratio, found in said if found])
+        said = {pair: self.correction(*pair, without=pair[0]) for pair in self._ratios}
+        known = {pair: found for pair, found in said.items() if found}
+        true = [self._ratios[pair] for pair in known]
+        return _upper(true, list(known.values()), [model for model, _ in known])
 
 
 def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> Learnt:
     """Return what rows teach; `predicted` ones have times of passes alone."""
     beside = _beside(rows) if rows else Beside()
     rows = [_settled(row, beside) for row in rows]
-    width = _quantile([row.width for row in predicted], fewest=1)
+    widths = sorted(row.width for row in predicted)
     return Learnt(
         rows,
         beside,
@@ -113,7 +115,7 @@ def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> Lea
             for kind, same in _by([row for row in rows if row.extra_s is not None])
         },
         {kind: curves.fit((row.work, row.pass_s) for row in same) for kind, same in _by(predicted)},
-        width or 1.0,
+        widths[math.ceil(_LEVEL * len(widths)) - 1] if widths else 1.0,
     )
 
 
@@ -161,7 +163,10 @@ def _median(values: Sequence[float], missing: float) -> float:
     return statistics.median(values) if values else missing
 
 
-def _quantile(ratios: Sequence[float], fewest: int = _FEWEST) -> float | None:
-    """Return the ratio that `_LEVEL` of them do not exceed; None where they are too few."""
-    place = math.ceil(_LEVEL * len(ratios))
-    return max(1.0, sorted(ratios)[place - 1]) if len(ratios) >= fewest else None
+def _upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashable]) -> float | None:
+    """Return the factor by which times are too low, nine times in ten; None from too few parts."""
+    if len(true) < _FEWEST:
+        return None
+    from hpcsweep.forecast import intervals  # noqa: PLC0415 - scipy takes half a second
+
+    return intervals.upper(true, said, parts)
