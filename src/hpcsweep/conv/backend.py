@@ -7,17 +7,16 @@ without a line in `BACKENDS` get the reference back-end.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from hpcsweep.conv.operators import Operation, Patterns
+from hpcsweep.conv.shape import ConvShape
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
-
-    from hpcsweep.conv.operators import Operation, Patterns
-    from hpcsweep.conv.shape import ConvShape
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
 BACKENDS: Final[Mapping[str, str]] = {"cuda": "vendor.cudnn", "hip": "vendor.miopen"}

@@ -15,20 +15,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import FRAMEWORK, too_large
+from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient, too_large
 from hpcsweep.conv.errors import UnknownAlgorithm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hpcsweep.conv.backend import Backend, Gradient
-    from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape
 
 Algorithm = str | Mapping[str, str]
 

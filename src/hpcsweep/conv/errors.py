@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hpcsweep import catalog
 from hpcsweep.errors import HpcsweepError, UsageError, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SHOWN = 3
 

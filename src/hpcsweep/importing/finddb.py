@@ -13,21 +13,17 @@ from __future__ import annotations
 import bz2
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from hpcsweep.catalog.columns import FOREIGN, LAYER_COLUMNS, axis_cells, cells
+from hpcsweep.catalog.columns import FOREIGN, LAYER_COLUMNS, Row, axis_cells, cells
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.store.rundir import RunDir
 
 NETWORK: Final = "find-db"  # in place of a network: its convolutions belong to many
 _NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")

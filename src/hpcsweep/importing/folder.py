@@ -10,22 +10,18 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.files import cannot_write
 from hpcsweep.store import manifest, rundir
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import SubmissionDir
 
 LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
 _SMALL, _LARGE = 64 << 20, 4 << 30  # bytes of a record or a sweep; of a file beside the rows

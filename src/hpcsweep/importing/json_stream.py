@@ -7,15 +7,13 @@ import io
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _MOST: Final = 1 << 36  # bytes of a file
 _BLOCK: Final = 1 << 20  # characters that are read at once

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.models import MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor, nn
-
-    from hpcsweep.catalog.columns import Row
 
 _STATED: Final = (
     "in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w",

@@ -9,25 +9,22 @@ empty where the row does not fit it. They have ids of their own, never those of 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, axis_cells, cell, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import layer_shapes, submission, tables
+from hpcsweep.importing.submission import ImportedRows
+from hpcsweep.importing.tables import Cells, Key, Table
+from hpcsweep.point import Point
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from hpcsweep.importing.submission import ImportedRows
-    from hpcsweep.importing.tables import Cells, Key, Table
-    from hpcsweep.point import Point
-    from hpcsweep.store.rundir import RunDir
 
 HOST_COPIES: Final = "host_copies"
 _PLACE: Final = {name: place for place, name in enumerate(LAYER_COLUMNS)}

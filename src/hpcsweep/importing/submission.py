@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import SCHEMA_VERSION, axis_cells
+from hpcsweep.catalog.columns import SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.point import Point, point_id
 from hpcsweep.store import chunk_file, rundir, shards
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.rundir import RunDir, ShardPath
+from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.store.rundir import RunDir
-    from hpcsweep.store.shards import ShardWriter
 
 PROFILE: Final = "import"
 

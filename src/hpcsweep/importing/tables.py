@@ -10,19 +10,17 @@ import csv
 import io
 import re
 import shlex
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from hpcsweep import files
 from hpcsweep.catalog import ALGORITHMS, gpus
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.text import cut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}
 _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}

@@ -11,25 +11,20 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from hpcsweep.catalog import AUTO, gpus
-from hpcsweep.catalog.columns import FOREIGN, KERNELS, LAYER_COLUMNS, axis_cells, cells
+from hpcsweep.catalog.columns import FOREIGN, KERNELS, LAYER_COLUMNS, Row, axis_cells, cells
 from hpcsweep.conv.proof.evidence import kernel_word
 from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import json_stream, submission
-from hpcsweep.importing.trace_events import Trace
+from hpcsweep.importing.trace_events import Call, Operator, Trace
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.importing.trace_events import Call, Operator
-    from hpcsweep.store.rundir import RunDir
 
 _NAME: Final = re.compile(r"(.+?)(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?", re.IGNORECASE)
 _TYPES: Final = {

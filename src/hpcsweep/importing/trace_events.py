@@ -11,14 +11,12 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 _OPERATOR: Final = re.compile(r"aten::\w*conv(?!ert)\w*")
 _BACKWARD: Final = re.compile(r"backward\w*$")

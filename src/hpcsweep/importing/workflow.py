@@ -7,16 +7,13 @@ where they come from.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hpcsweep import files
 from hpcsweep.errors import UsageError
 from hpcsweep.importing import finddb, folder, predecessor, submission, trace
 from hpcsweep.store import locks
 from hpcsweep.store.rundir import RunDir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

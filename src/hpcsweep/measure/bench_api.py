@@ -6,15 +6,15 @@ import os
 import platform
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from hpcsweep.catalog.columns import Row
+from hpcsweep.point import Point
 
-    from hpcsweep.catalog.columns import Row
+if TYPE_CHECKING:
     from hpcsweep.conv.proof.evidence import Proof
-    from hpcsweep.point import Point
 
 
 class Bench(Protocol):

@@ -8,9 +8,11 @@ has an explicit algorithm, these are *uncovered*, and a column names them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.catalog.columns import Row
@@ -25,15 +27,8 @@ from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from torch import nn
-
-    from hpcsweep.measure.operations import Convolution
-
 
 _SHOWN: Final = 3
 

@@ -22,14 +22,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import columns
+from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.swap import is_plain, running
@@ -39,20 +40,11 @@ from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.clocks import nothing
+from hpcsweep.measure.timing.lanes import Lanes
+from hpcsweep.measure.timing.layer_timer import LayerTimes
 from hpcsweep.measure.timing.stats import Summary
 from hpcsweep.measure.work import call_cells
 from hpcsweep.point import Point
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hpcsweep.catalog.columns import Row
-    from hpcsweep.measure.shape_pass import LayerCall
-    from hpcsweep.measure.timing.lanes import Lanes
-    from hpcsweep.measure.timing.layer_timer import LayerTimes
-    from hpcsweep.measure.timing.stats import Summary
-    from hpcsweep.point import Point
-
 
 OTHER: Final = "__other__"
 HOOK_OVERHEAD_PCT: Final = 5.0

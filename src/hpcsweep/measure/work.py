@@ -10,16 +10,15 @@ its output once. With caches a pass may move less, with most algorithms it moves
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.catalog import gpus
+from hpcsweep.catalog.columns import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import nn
 
-    from hpcsweep.catalog.columns import Row
     from hpcsweep.measure.machine.provenance import Device
     from hpcsweep.measure.shape_pass import LayerCall, Shapes
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.forecast import estimate
@@ -14,9 +16,6 @@ from hpcsweep.text import count, duration
 from hpcsweep.tracking import journal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from hpcsweep.submit.request import Request
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep import extras, slurm
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
+from hpcsweep.point import Point
 from hpcsweep.preflight import local_device
 from hpcsweep.store import rundir
 from hpcsweep.store.state import FAILED
@@ -33,7 +34,6 @@ from hpcsweep.text import duration
 from hpcsweep.tracking import bad_nodes, journal
 
 if TYPE_CHECKING:
-    from hpcsweep.point import Point
     from hpcsweep.submit.request import Request, Say
 
 _LONG: Final = 60.0  # seconds that are worth a warning

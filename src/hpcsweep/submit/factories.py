@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,6 @@ from hpcsweep import sources
 from hpcsweep.errors import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from importlib.machinery import ModuleSpec
 
 # a module that calls one of these may have names that its source does not show

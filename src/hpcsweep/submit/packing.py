@@ -13,21 +13,17 @@ builds a network once, and what will be compared lies side by side.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, Role, axes_with
-from hpcsweep.point import canonical_json
+from hpcsweep.point import Point, canonical_json
 from hpcsweep.store.chunk_file import Chunk
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from hpcsweep.point import Point
-
-    Block = Sequence[Any]  # of points, or of what stands for them
+Block = Sequence[Any]  # of points, or of what stands for them
 
 _COMPARED: Final = frozenset({"algorithm", VISIT})
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
@@ -22,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import __version__, files
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
+from hpcsweep.point import Point
 from hpcsweep.store import chunk_file, ledger, rundir, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.manifest import Manifest, RunSettings
+from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import packing
 from hpcsweep.submit.time_limit import TimeLimit
@@ -32,16 +35,11 @@ from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from hpcsweep.point import Point
     from hpcsweep.store.ledger import LiveChunks
-    from hpcsweep.store.rundir import RunDir, SubmissionDir
     from hpcsweep.submit.request import Request, Say
     from hpcsweep.tracking.bad_nodes import BadNode
     from hpcsweep.tracking.journal import Answer
 
-    Step = Callable[["Submit"], int | None]
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
@@ -344,6 +342,7 @@ def _git(folder: Path | None) -> dict[str, Any]:
 
 
 LOCKED_BY: Final = "hpcsweep submit"
+Step = Callable[["Submit"], int | None]
 
 
 @dataclass

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import search_path
 from hpcsweep.errors import UsageError
+from hpcsweep.point import Point
 from hpcsweep.preflight import local_device
 from hpcsweep.spec import expansion, profile
+from hpcsweep.spec.expansion import Expansion
+from hpcsweep.spec.profile import Profile
+from hpcsweep.spec.space import Sweep
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hpcsweep.point import Point
-    from hpcsweep.spec.expansion import Expansion
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.spec.space import Sweep
-
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)

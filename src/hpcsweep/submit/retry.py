@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.collect import fresh
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
+from hpcsweep.spec.profile import Profile
 from hpcsweep.store import runs
+from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, request, workflow
-from hpcsweep.submit.request import DEFAULT
+from hpcsweep.submit.request import DEFAULT, Options, Request, Say
 from hpcsweep.text import count, tally
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.request import Options, Request, Say
 
 
 def measure_again(  # noqa: PLR0913 - the options of a command

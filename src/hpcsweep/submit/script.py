@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +23,6 @@ from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,16 +23,13 @@ from hpcsweep import __version__, catalog, environment, files
 from hpcsweep.catalog import devices, gpus
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
-from hpcsweep.point import canonical_json
+from hpcsweep.point import Point, canonical_json
 from hpcsweep.spec import profile
+from hpcsweep.spec.profile import Profile
 from hpcsweep.submit import check_inputs
 from hpcsweep.submit.check_inputs import SHAPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from hpcsweep.point import Point
-    from hpcsweep.spec.profile import Profile
     from hpcsweep.submit.request import Request, Say
 
     Algorithm = str | Mapping[str, str]

@@ -8,19 +8,18 @@ such a limit left go with the profile's limit when they are submitted again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import units
+from hpcsweep.point import Point
 from hpcsweep.store import chunk_file
+from hpcsweep.store.chunk_file import Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from hpcsweep.forecast.estimate import Estimates
-    from hpcsweep.point import Point
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.chunk_file import Chunk
     from hpcsweep.store.manifest import Manifest
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request

@@ -5,29 +5,27 @@ A submission goes without the nodes that failed, and attempts that are lost are 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.errors import Refused
 from hpcsweep.preflight import checks, doctor, request
+from hpcsweep.slurm import Cluster
+from hpcsweep.spec.profile import Profile
 from hpcsweep.store import attempt, ledger, locks, rundir
+from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.submit import cost, launchers, prepare, time_limit
-from hpcsweep.submit.prepare import LOCKED_BY
+from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.text import count
 from hpcsweep.tracking import bad_nodes, chunk_state, journal
+from hpcsweep.tracking.journal import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from hpcsweep.slurm import Cluster
-    from hpcsweep.spec.profile import Profile
     from hpcsweep.spec.space import Sweep
-    from hpcsweep.store.rundir import RunDir, SubmissionDir
-    from hpcsweep.submit.prepare import Submit
     from hpcsweep.submit.request import Request, Say
-    from hpcsweep.tracking.journal import Answer
 
 
 def find_lost_arrays(job: Submit) -> None:

@@ -8,26 +8,22 @@ change the run folder, or rely on nobody else changing it, hold its lock. Those 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import PointTally
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, launchers, prepare, request, support
 from hpcsweep.submit.launchers import local
-from hpcsweep.submit.prepare import LOCKED_BY, Submit
+from hpcsweep.submit.prepare import LOCKED_BY, Step, Submit
+from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.prepare import Step
-    from hpcsweep.submit.request import Request, Say
 
 
 class OutOfTime(Refused):

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from torch import nn
 
 from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Expected, Way
@@ -24,9 +26,6 @@ from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Call, Range
 from hpcsweep.conv.proof.witness import Kept, Witness, seeded
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _MARK: Final = "hpcsweep.gradient"
 _FRAMEWORK: Final = {Way.FILTER: Expected(must=((FRAMEWORK_BACKWARD,),))}

@@ -8,6 +8,7 @@ operators, each one word. Where oneDNN ran, its own report follows:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -18,8 +19,6 @@ from hpcsweep.conv.operators import Operation, helps
 from hpcsweep.conv.proof.kernels import recognise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from hpcsweep.conv.proof.onednn import Primitive
 
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around

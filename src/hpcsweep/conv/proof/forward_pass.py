@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from torch import nn
 
 from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Expected, Way
@@ -22,9 +24,6 @@ from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Range
 from hpcsweep.conv.proof.witness import Kept, Witness
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))

@@ -8,19 +8,14 @@ all calls together ran it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.conv.proof.evidence import kernel_word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hpcsweep.conv.proof.evidence import Evidence, Proof
+from hpcsweep.conv.proof.evidence import Evidence, Proof, kernel_word
 
 
 def kernels(run: Callable[[], object], device: torch.device, sessions: int = 3) -> Counter[str]:

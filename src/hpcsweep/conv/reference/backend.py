@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from torch import Tensor
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import REFERENCE, Expected, Gradient
@@ -20,9 +22,6 @@ from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.reference import direct, fft, gemm, winograd
 from hpcsweep.conv.reference.family import Family
 from hpcsweep.conv.shape import ConvShape
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "gemm": gemm.Gemm(),

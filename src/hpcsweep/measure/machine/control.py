@@ -17,19 +17,16 @@ import os
 import resource
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import framework
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hpcsweep.catalog.columns import Row
 
 _RUNS: Final = 7  # of which the median counts
 _LOOP: Final = 20_000  # about a millisecond of Python

@@ -28,10 +28,8 @@ from functools import lru_cache
 from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+from types import FrameType, ModuleType
+from typing import Any, Final
 
 # Names of torch's functions that return a switch and take no argument.
 _SWITCH: Final = re.compile(

@@ -16,15 +16,12 @@ from __future__ import annotations
 import functools
 import operator
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.timing import stats
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from hpcsweep.catalog.columns import Row
 
 ENERGY_WINDOW_S: Final = 1.5
 THROTTLED: Final = "throttled"

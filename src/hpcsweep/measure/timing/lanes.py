@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.cuda import Event
 
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import clocks, compiling, layer_timer, loop
@@ -29,9 +30,6 @@ from hpcsweep.measure.timing.clocks import (
 from hpcsweep.measure.timing.compiling import CompileCount
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Lane
-
-if TYPE_CHECKING:
-    from torch.cuda import Event
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2

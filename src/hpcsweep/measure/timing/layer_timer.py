@@ -16,16 +16,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from torch import nn
 
 from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing.clocks import Stamps
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Forward = Callable[..., Any]
 _FORWARD: Final = "forward"

@@ -8,14 +8,12 @@ larger sample are None: the 5th and 95th percentiles need 20 passes, the 99th 10
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import Row
 
 NOISY: Final = 0.10
 VERY_NOISY: Final = 0.25

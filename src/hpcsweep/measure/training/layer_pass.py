@@ -17,7 +17,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
 
 from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof.autograd_graph import nodes_between
@@ -27,9 +29,6 @@ from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.clocks import Stamps
 from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, LayerTimes
 from hpcsweep.measure.training.trainer import Batch, Trainer
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class StepTimer(LayerTimer):

@@ -8,6 +8,7 @@ journal and resume are the same for all. A module is imported when a profile nam
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -15,8 +16,6 @@ from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.store.outcomes import PointTally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
     from hpcsweep.submit.launchers.local import Counts

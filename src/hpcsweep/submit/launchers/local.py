@@ -18,8 +18,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, processes
@@ -29,10 +32,6 @@ from hpcsweep.submit.launchers import LaunchResult
 from hpcsweep.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import FrameType
-
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
 

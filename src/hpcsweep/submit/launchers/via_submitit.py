@@ -18,9 +18,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import submitit
@@ -31,10 +34,6 @@ from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, Usage
 from hpcsweep.submit.launchers import Preview
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import FrameType
-
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
 
