@@ -260,21 +260,22 @@ def _held(left: leaving_out.Left, fold: str, what: str) -> Floats:
 
 
 def until_error(folder: Path, seed: int) -> Iterator[Row]:
-    """Let `--until-error 3%` choose among the sizes of the predecessor's totals."""
-    table = pd.read_csv(next((folder / "predecessor").glob("combined_overall.csv*")))
-    ended = replay.rounds(table, 0.03, seed)
-    reached = ended["why"].eq(Why.REACHED)
-    good = ended["mean"].le(0.03)
-    yield (
-        f"--until-error 3%, {len(ended)} groups of sizes", "sizes measured, mean", "", "",
-        f"{ended['sizes'].mean():.1f} (rows {ended['rows'].mean():.1f})",
-    )  # fmt: skip
-    for name, said in (("said to be within 3 %", reached), ("said not to be", ~reached)):
-        by_median = ended["median"][said].le(0.03).sum()
-        within = f"{(good & said).sum()} are by the mean, {by_median} by the median"
-        yield (f"  groups {name}", f"{said.sum()}", "", "", within)
-    lines = replay.evenly(table, 12)
-    yield ("  lines through 12 even sizes", "within 3 %", "", "", f"{(lines <= 0.03).mean():.0%}")
+    """Let `--until-error 3%` choose among the sizes of networks, and of parts of them."""
+    totals = pd.read_csv(next((folder / "predecessor").glob("combined_overall.csv*")))
+    for what, table in (("networks", totals), ("a third of layers", replay.sums(folder, seed))):
+        ended = replay.rounds(table, 0.03, seed)
+        reached = ended["why"].eq(Why.REACHED)
+        good = ended["mean"].le(0.03)
+        yield (
+            f"--until-error 3%, {len(ended)} groups: {what}", "sizes measured, mean", "", "",
+            f"{ended['sizes'].mean():.1f} (rows {ended['rows'].mean():.1f})",
+        )  # fmt: skip
+        for name, said in (("said to be within 3 %", reached), ("said not to be", ~reached)):
+            by_median = ended["median"][said].le(0.03).sum()
+            within = f"{(good & said).sum()} are by the mean, {by_median} by the median"
+            yield (f"  groups {name}", f"{said.sum()}", "", "", within)
+        even = (replay.evenly(table, 12) <= 0.03).mean()
+        yield ("  a curve through 12 even sizes", "within 3 %", "", "", f"{even:.0%}")
 
 
 PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {

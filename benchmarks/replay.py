@@ -6,6 +6,8 @@ asked for twice has another time, drawn from the spread of its passes.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -59,6 +61,23 @@ def rounds(table: pd.DataFrame, target: float, seed: int = 0) -> pd.DataFrame:
             "median": np.median(wrong), "mean": wrong.mean(),
         })  # fmt: skip
     return pd.DataFrame(found)
+
+
+def sums(folder: Path, seed: int) -> pd.DataFrame:
+    """Return networks of fewer layers: a third of those that the tables of layers have."""
+    chance = np.random.default_rng(seed)
+    found = []
+    for path in sorted((folder / "predecessor/layers").glob("*.csv*")):
+        rows = pd.read_csv(path)
+        names = rows["layer"].unique()
+        rows = rows[rows["layer"].isin(chance.choice(names, len(names) // 3, replace=False))]
+        of_size = rows.assign(variance=rows["std_ms"] ** 2).groupby("input_size")
+        ms = of_size["mean_ms"].sum()
+        table = pd.DataFrame({"mean": ms, "median": ms, "std": of_size["variance"].sum() ** 0.5})
+        where = {"model": rows["model"].iloc[0], "algorithm": rows["algorithm"].iloc[0]}
+        device = path.name.partition(".")[0].rpartition("_")[2]
+        found.append(table.reset_index().assign(**where, device=device, batch_size=1))
+    return pd.concat(found, ignore_index=True)
 
 
 def evenly(table: pd.DataFrame, sizes: int) -> Floats:

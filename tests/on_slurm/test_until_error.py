@@ -37,7 +37,7 @@ def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster:
     """While one is queued nothing is sent; then `status` and the command say how far it is."""
     told = _until(desk, target="0.00001%")
     assert told.returncode == 0, told.stderr
-    assert "6 points on v100" in told.stdout
+    assert "7 points on v100" in told.stdout
     assert "the same command again judges this round" in told.stdout
     assert len(desk.sweep("s").submissions()) == 1
     again = _until(desk, target="0.00001%")
@@ -53,7 +53,7 @@ def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster:
     assert "(mean of 7 points), target 90 %: target reached" in told.stdout
     assert "30 points predicted" in told.stdout
     known = rounds.read(desk.sweep("s"))["v100"].rounds
-    assert [(len(one.points), len(one.again)) for one in known] == [(6, 0), (3, 2)]
+    assert [(len(one.points), len(one.again)) for one in known] == [(7, 0), (2, 2)]
     asked = [point for one in known for point in (*one.points, *one.again)]
     assert sorted(row["point_id"] for row in desk.rows("s")) == sorted(asked)
 
@@ -65,15 +65,15 @@ def test_a_round_that_is_not_valid_ends_it_until_a_retry(cluster: Lab, desk: Des
     told = _until(desk, "--watch")
     assert told.returncode == 10, told.stdout + told.stderr
     assert "none of its last points is valid" in told.stdout
-    assert "these 6 points again: hpcsweep retry s --invalid" in desk.run("status", "s").stdout
+    assert "these 7 points again: hpcsweep retry s --invalid" in desk.run("status", "s").stdout
     assert (
-        "6 points to measure again on v100"
+        "7 points to measure again on v100"
         in desk.run("retry", "s", "--invalid", "--dry-run").stdout
     )
     assert desk.run("retry", "s", "--invalid").returncode == 0
     cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     assert "not valid" not in desk.run("status", "s").stdout.partition("v100: round")[0]
-    assert [row["valid"] for row in desk.rows("s")] == ["false"] * 6 + ["true"] * 6
+    assert [row["valid"] for row in desk.rows("s")] == ["false"] * 7 + ["true"] * 7
     assert len(desk.sweep("s").submissions()) == 2
 
 

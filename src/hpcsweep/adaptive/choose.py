@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Seconds = Callable[[Point], float]
 
-PER_ROUND: Final = 3  # points of each group
+PER_ROUND: Final = 2  # points of each group
 _MOST: Final = 500  # candidates of a group that are compared
 
 

@@ -37,8 +37,9 @@ _OF_NOISE: Final = 1.5  # a time that is predicted from noisy ones cannot be bet
 _SIGNIFICANT: Final = 0.1
 _HELPED: Final = 0.8  # an error that is no longer above this share of the one before has fallen
 _ROUNDS: Final = 3  # that have to be judged to see that more points do not help
-# A standard error. The replay of real GPUs' tables (benchmarks/forecast.py) chose it on a V100.
-_SURE: Final = 1.0
+# Standard errors. Like the points of each round, chosen by replaying real GPUs' tables and sums of
+# their layers (benchmarks/forecast.py): with 1.0 and six points too many groups were called good.
+_SURE: Final = 1.3
 _FOLDS: Final = 2  # a fit of many layers takes long
 _SPREAD: Final = 0.75  # of normal errors' sizes, in means: few errors alike are no proof of less
 
@@ -90,7 +91,7 @@ class Judged:
 
     @property
     def doubt(self) -> float:
-        """By how much the mean error may be wrong: a standard error."""
+        """By how much the mean error may be wrong."""
         mean, spread = self.errors.mean(), self.errors.std(ddof=1)
         return float(_SURE * max(spread, _SPREAD * mean) / math.sqrt(len(self.errors)))
 

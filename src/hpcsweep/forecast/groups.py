@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WITHIN: Final = frozenset(
     {*SAMPLED, *axes_with(Role.REPETITION)}
 )  # axes that differ within a group
-_SPREAD: Final = {1: 6, 2: 3}  # points along each axis: four lie between others
+_SPREAD: Final = {1: 7, 2: 3}  # points along each axis: five lie between others
 _PER_OCTAVE: Final = {"input_size": 2.0}  # of work: a size counts twice, all else once
 _NEIGHBOURS: Final = 64  # that bear on one place of a plane
 
@@ -64,7 +64,7 @@ class Group:
         return {point_id: row for row, point_id in enumerate(self.ids)}
 
     def spread(self) -> list[int]:
-        """Return six points of one axis, or nine of two, at even distances; each once."""
+        """Return seven points of one axis, or nine of two, at even distances; each once."""
         places = self.places
         number = _SPREAD.get(places.shape[1], 1)
         ends = zip(places.min(axis=0), places.max(axis=0), strict=True)
