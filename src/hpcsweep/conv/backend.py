@@ -124,11 +124,8 @@ def too_large(workspace: int, most: float) -> str:
 
 def choose(device_type: str) -> Backend:
     """Return the back-end of a device type as torch names it (`cpu`, `cuda`, `mps`)."""
-    name = BACKENDS.get(_platform(device_type), _ANYWHERE)
+    torch: Any = importlib.import_module("torch")  # by name: others need what is here without it
+    platform = "hip" if device_type == "cuda" and torch.version.hip else device_type
+    name = BACKENDS.get(platform, _ANYWHERE)
     module = importlib.import_module(f"hpcsweep.conv.{name}")
     return cast("Backend", module.create(device_type))
-
-
-def _platform(device_type: str) -> str:
-    torch: Any = importlib.import_module("torch")  # by name: others need what is here without it
-    return "hip" if device_type == "cuda" and torch.version.hip else device_type

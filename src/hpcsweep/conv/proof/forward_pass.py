@@ -22,7 +22,6 @@ from hpcsweep.conv.proof import onednn, profiler_events, witness
 from hpcsweep.conv.proof.evidence import Proof, completed, doubted
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiler_events import Range
 from hpcsweep.conv.proof.witness import Kept, Witness
 
 _MARK: Final = "hpcsweep.conv"
@@ -66,15 +65,7 @@ def ranges(model: nn.Module) -> Iterator[None]:
     numbers = count()
 
     def wrap(layer: str, _module: nn.Module, forward: parts.Forward) -> parts.Forward:
-        def ranged(*args: object, **kwargs: object) -> object:
-            opened = Range(_MARK, next(numbers), layer)
-            opened.enter()
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                opened.leave()
-
-        return ranged
+        return profiler_events.ranged(forward, _MARK, numbers, layer)
 
     with parts.wrapped_layers(parts.convolutions(model), wrap):
         yield
@@ -94,16 +85,15 @@ def read(
         for item, call in zip(picked, paired, strict=True)
     ]
     reports = onednn.assign(primitives, Way.FORWARD, shapes)
+    claims = (
+        _FRAMEWORK if c.used in FRAMEWORK_CHOICES else backend.expected(c.used, c.shape)
+        for c in picked
+    )
     calls = (
-        judge(item.layer, call, {Way.FORWARD: _expected(item, backend)}, [report] if report else ())
-        for item, call, report in zip(picked, paired, reports, strict=True)
+        judge(item.layer, call, {Way.FORWARD: expected}, [report] if report else ())
+        for item, call, expected, report in zip(picked, paired, claims, reports, strict=True)
     )
     return Proof(tuple(calls), _outside(events), tuple(profiler_events.kernel_times(events)))
-
-
-def _expected(item: LayerChoice, backend: Backend) -> Expected:
-    framework = item.used in FRAMEWORK_CHOICES
-    return _FRAMEWORK if framework else backend.expected(item.used, item.shape)
 
 
 def _outside(events: Iterable[Any]) -> tuple[str, ...]:

@@ -108,7 +108,8 @@ def listening() -> Iterator[list[str]]:
         return
     with tempfile.TemporaryFile() as heard:
         try:
-            with _redirected(heard.fileno()), _verbose():
+            mkldnn = torch.backends.mkldnn
+            with _redirected(heard.fileno()), mkldnn.verbose(mkldnn.VERBOSE_ON):
                 yield lines
         finally:
             heard.seek(0)
@@ -129,13 +130,6 @@ def _redirected(descriptor: int) -> Iterator[None]:
         _flush()
         os.dup2(saved, _STDOUT)
         os.close(saved)
-
-
-@contextmanager
-def _verbose() -> Iterator[None]:
-    mkldnn = torch.backends.mkldnn
-    with mkldnn.verbose(mkldnn.VERBOSE_ON):
-        yield
 
 
 def _flush() -> None:

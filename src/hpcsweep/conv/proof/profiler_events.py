@@ -78,6 +78,22 @@ class Range:
         self._opened.pop().__exit__(None, None, None)
 
 
+def ranged(
+    forward: Callable[..., object], mark: str, numbers: Iterator[int], layer: str = ""
+) -> Callable[..., object]:
+    """Return a function whose every call is a range with the next number."""
+
+    def run(*args: object, **kwargs: object) -> object:
+        opened = Range(mark, next(numbers), layer)
+        opened.enter()
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            opened.leave()
+
+    return run
+
+
 def record(
     model: nn.Module, ranges: AbstractContextManager[None], run: Callable[[], object]
 ) -> tuple[list[Any], list[Primitive]]:

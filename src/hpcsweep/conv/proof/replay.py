@@ -8,7 +8,7 @@ all calls together ran it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -29,7 +29,8 @@ def kernels(run: Callable[[], object], device: torch.device, sessions: int = 3) 
             profiler_events.sacrifice(torch.zeros(8, device=device))
             run()
             torch.cuda.synchronize()
-        found |= Counter(_on_gpu(profiler.events()))
+        cuda = torch.autograd.DeviceType.CUDA
+        found |= Counter(e.name for e in profiler.events() if e.device_type == cuda)
     return found
 
 
@@ -38,24 +39,17 @@ def held_against(proof: Proof, ran: Counter[str]) -> Proof:
 
     A profiler that recorded none at all has not seen that one is missing.
     """
+
+    def computing(call: Evidence) -> list[str]:
+        return call.seen.computing if call.seen else []
+
+    def judged(call: Evidence) -> Evidence:
+        missing = next((name for name in computing(call) if ran[name] < needed[name]), None)
+        if missing is None or call.problem:
+            return call
+        return replace(call, problem=f"the replay lacks {kernel_word(missing)}")
+
     if not ran:
         return proof
-    needed = Counter(name for call in proof.calls for name in _of(call))
-    lacking = {name for name, number in needed.items() if ran[name] < number}
-    return replace(proof, calls=tuple(_judged(call, lacking) for call in proof.calls))
-
-
-def _of(call: Evidence) -> list[str]:
-    return call.seen.computing if call.seen else []
-
-
-def _judged(call: Evidence, lacking: set[str]) -> Evidence:
-    missing = next((name for name in _of(call) if name in lacking), None)
-    if missing is None or call.problem:
-        return call
-    return replace(call, problem=f"the replay lacks {kernel_word(missing)}")
-
-
-def _on_gpu(events: Iterable[object]) -> Iterable[str]:
-    cuda = torch.autograd.DeviceType.CUDA
-    return (str(e.name) for e in events if e.device_type == cuda)  # type: ignore[attr-defined]
+    needed = Counter(name for call in proof.calls for name in computing(call))
+    return replace(proof, calls=tuple(map(judged, proof.calls)))

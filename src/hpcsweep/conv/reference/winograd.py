@@ -59,7 +59,9 @@ class Winograd(AccountedFamily):
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Run block by block, so that what is transformed stays in the cache."""
         filters = _transform_filters(weight, shape)
-        blocks = _input_tiles(x, shape).split(self._rows(shape), dim=2)
+        size = OUTPUTS + shape.kernel_h - 1
+        every = tiles(x, shape, (size, size), (OUTPUTS, OUTPUTS))
+        blocks = every.split(self._rows(shape), dim=2)
         return join(cat([self._block(tile, filters, shape) for tile in blocks], 2), shape)
 
     def _block(self, tile: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
@@ -184,11 +186,6 @@ def _transform_filters(weight: Tensor, shape: ConvShape) -> Tensor:
     _, matrix, _ = _transforms(shape.kernel_h, weight.dtype, weight.device)
     transformed = matrix @ weight.reshape(-1, shape.taps).t()
     return transformed.view(-1, shape.group_out, shape.group_in)
-
-
-def _input_tiles(x: Tensor, shape: ConvShape) -> Tensor:
-    size = OUTPUTS + shape.kernel_h - 1
-    return tiles(x, shape, (size, size), (OUTPUTS, OUTPUTS))
 
 
 def _points(shape: ConvShape) -> int:

@@ -315,9 +315,7 @@ def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
 
 
 def _stream(device: torch.device) -> int:
-    if device.type != "cuda":
-        return 0
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
 def _framework_gradient(

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library as library_of
 from hpcsweep.conv.vendor.backend import VendorBackend
@@ -30,28 +31,19 @@ from hpcsweep.conv.vendor.cudnn_library import (
     version_text,
 )
 from hpcsweep.conv.vendor.cudnn_plans import FrontEnd
-from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu, no_handle
+from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu
 
 NAME: Final = "cudnn"
 
 # The counterpart of a layer's algorithm in a gradient; DIRECT and the explicit GEMM have none.
 # ALGO_0 and, for filters, ALGO_3 add in any order (cudnn_ops.h); what is here is deterministic.
+_DATA_GRADIENTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("implicit_gemm", "implicit_precomp_gemm"), "algo_1"),
+    **{name: name for name in ("fft", "fft_tiling", "winograd", "winograd_nonfused")},
+}
 _GRADIENTS: Final[Mapping[Way, Mapping[str, str]]] = {
-    Way.DATA: {
-        "implicit_gemm": "algo_1",
-        "implicit_precomp_gemm": "algo_1",
-        "fft": "fft",
-        "fft_tiling": "fft_tiling",
-        "winograd": "winograd",
-        "winograd_nonfused": "winograd_nonfused",
-    },
-    Way.FILTER: {
-        "implicit_gemm": "algo_1",
-        "implicit_precomp_gemm": "algo_1",
-        "fft": "fft",
-        "fft_tiling": "fft_tiling",
-        "winograd_nonfused": "winograd_nonfused",
-    },
+    Way.DATA: _DATA_GRADIENTS,
+    Way.FILTER: {name: own for name, own in _DATA_GRADIENTS.items() if name != "winograd"},
 }
 _NUMBERS: Final[Mapping[Way, Mapping[str, int]]] = {
     Way.FORWARD: library_of.FORWARD,
@@ -66,10 +58,8 @@ _FUNCTIONS: Final[Mapping[Way, str]] = {
 
 # Kernels of these have said so in every cuDNN; of the others names are compared where they tell.
 _TELLING: Final[Mapping[str, tuple[str, ...]]] = {
-    "fft": ("*fft*", "*FFT*"),
-    "fft_tiling": ("*fft*", "*FFT*"),
-    "winograd": ("*inograd*",),
-    "winograd_nonfused": ("*inograd*",),
+    **dict.fromkeys(("fft", "fft_tiling"), ("*fft*", "*FFT*")),
+    **dict.fromkeys(("winograd", "winograd_nonfused"), ("*inograd*",)),
 }
 
 
@@ -195,7 +185,7 @@ class Cudnn(Driver[CudnnLibrary]):
             self.library.call("cudnnCreate", made)
         except CudnnError as error:
             if error.status != library_of.NOT_INITIALIZED:
-                raise no_handle("cuDNN", error) from error
+                raise LibraryUnusable(f"cuDNN makes no handle here ({error})") from error
             raise no_gpu("cuDNN", "NVIDIA", error) from error
 
     def _workspace(

@@ -121,10 +121,6 @@ class CudnnBadParameter(CudnnError):
     """A parameter that cuDNN refuses."""
 
 
-class CudnnExecutionFailed(CudnnError):
-    """Work failed on the GPU, whose context may be unusable now."""
-
-
 class CudnnLibrary(ctypes_tools.Library):
     """A loaded libcudnn; a failed call raises the `CudnnError` of its kind."""
 
@@ -165,7 +161,6 @@ class CudnnLibrary(ctypes_tools.Library):
 _KINDS: Final[Mapping[int, type[CudnnError]]] = {
     _BAD_PARAM: CudnnBadParameter,
     _NOT_SUPPORTED: CudnnNotSupported,
-    5: CudnnExecutionFailed,
 }
 
 

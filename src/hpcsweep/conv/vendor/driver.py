@@ -142,11 +142,6 @@ class Driver(ABC, Generic[L]):
     def _create_handle(self, made: object) -> None: ...
 
 
-def no_handle(library: str, error: Exception) -> LibraryUnusable:
-    """Return the error of a library that does no layer at all, as it makes no handle."""
-    return LibraryUnusable(f"{library} makes no handle here ({error})")
-
-
 def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:
     """Return the error of a library that finds no GPU."""
     return LibraryUnusable(f"{vendor} finds no {gpu} GPU here ({error})")

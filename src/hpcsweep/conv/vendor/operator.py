@@ -11,13 +11,16 @@ that of the result of a gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+
+if TYPE_CHECKING:
+    from hpcsweep.conv.vendor.backend import VendorBackend
 
 NAMES: Final[Mapping[Way, str]] = {
     Way.FORWARD: "hpcsweep::convolution",
@@ -35,21 +38,7 @@ _OPERANDS: Final[Mapping[Way, str]] = {
 }
 
 
-class Engine(Protocol):
-    """Computes the three convolutions of a layer with a named algorithm."""
-
-    def compute(
-        self,
-        way: Way,
-        first: Tensor,
-        second: Tensor,
-        size: Sequence[int] | None,
-        *geometry: Any,  # noqa: ANN401
-    ) -> Tensor:
-        """Return the result of an operator; `size` is None for a forward one."""
-
-
-ENGINES: Final[dict[str, Engine]] = {}
+ENGINES: Final[dict[str, VendorBackend]] = {}  # by the name that an operator is given
 _library: Final = torch.library.Library("hpcsweep", "DEF")
 
 

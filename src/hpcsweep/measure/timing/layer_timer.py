@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from torch import nn
 
@@ -27,7 +27,6 @@ from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing.clocks import Stamps
 
 Forward = Callable[..., Any]
-_FORWARD: Final = "forward"
 
 
 @dataclass(frozen=True)
@@ -73,21 +72,11 @@ def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManag
 
     Hooks are no alternative: some modules run other kernels if they have any.
     """
-    numbers = count()
-
-    def mark(forward: Forward) -> Forward:
-        def ranged(*args: object, **kwargs: object) -> object:
-            opened = profiler_events.Range(profiler_events.LAYER, next(numbers), "")
-            opened.enter()
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                opened.leave()
-
-        return ranged
-
-    others = tuple(call for call in calls if call.conv is None)
-    return wrapped_forwards(shape_pass.layer_modules(model, others), mark)
+    numbers, others = count(), tuple(call for call in calls if call.conv is None)
+    return wrapped_forwards(
+        shape_pass.layer_modules(model, others),
+        lambda forward: profiler_events.ranged(forward, profiler_events.LAYER, numbers),
+    )
 
 
 class LayersChanged(RuntimeError):
