@@ -12,7 +12,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -28,6 +27,7 @@ from hpcsweep.analysis import layers as slowest
 from hpcsweep.analysis import report as reports
 from hpcsweep.collect import fresh
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.spec import configuration
 from hpcsweep.store import runs
 

@@ -19,7 +19,6 @@ import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any, Final
 
 from hpcsweep import search_path
 from hpcsweep.point import Point
+from hpcsweep.records import dataclass, field
 
 FACTORIES: Final = ("model", "dataset")  # axes whose values may be `package.module:factory`
 _FILES: Final = ("weights", "resume_from")

@@ -16,7 +16,7 @@ def test_each_kind_has_a_panel_and_each_part_its_error(tmp_path):
     check_chart.draw(left, tmp_path / "errors.svg")
     drawn = (tmp_path / "errors.svg").read_text()
     assert drawn.count(">predicted (ms)<") == 3
-    for text in (">a network left out: median error<", ">narrow: ", ">gemm: "):
+    for text in (">a whole network left out: median error, 90 % interval<", ">narrow: ", ">gemm: "):
         assert text in drawn
 
 

@@ -13,6 +13,7 @@ from hpcsweep import slurm
 from hpcsweep.cli import main
 from hpcsweep.errors import Refused, ResultsError, SchedulerError
 from hpcsweep.preflight import checks
+from hpcsweep.slurm import site
 from hpcsweep.spec import profile
 from labtools import arrays, job_numbers
 from localruns import Desk
@@ -201,7 +202,7 @@ def test_a_good_profile_is_sent_and_asked_about_once(
 ):
     """One round of questions per submit; none where there is nothing to send."""
     asked = []
-    describe = slurm.describe
+    describe = site.describe
     monkeypatch.setattr("hpcsweep.slurm.describe", lambda: asked.append(1) or describe())
     for _ in range(2):
         assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
@@ -252,11 +253,11 @@ def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, des
     (pid,) = (int(p.read_text()) for p in bare_cluster.directory.glob("run/slurmctld.pid"))
     os.kill(pid, signal.SIGSTOP)
     try:
-        hung = slurm.describe(timeout=0.5)
+        hung = site.describe(timeout=0.5)
     finally:
         os.kill(pid, signal.SIGCONT)
     bare_cluster.kill("slurmctld")
-    dead = slurm.describe()
+    dead = site.describe()
     for described, why in (
         (hung, slurm.Silence.NO_ANSWER),
         (dead, slurm.Silence.DOWN),

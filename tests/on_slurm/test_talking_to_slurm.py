@@ -20,6 +20,7 @@ from hpcsweep.slurm import (
     Rejected,
     Silence,
     Unanswered,
+    site,
 )
 from labtools import job_numbers, lab_here, requeue
 
@@ -341,7 +342,7 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
     questions = {
         "squeue": slurm.queue([job], timeout=0.5),
         "scontrol": slurm.config(timeout=0.5),
-        "sinfo": slurm.nodes(timeout=0.5),
+        "sinfo": site.nodes(timeout=0.5),
         "sbatch": slurm.would_accept(script, timeout=0.5),
     }
     for program, answer in questions.items():
@@ -363,7 +364,7 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     (unasked,) = survey.unanswered
     assert (unasked.program, unasked.why) == ("sacct", Silence.DISABLED)
     assert str(unasked) == "sacct: accounting is disabled"
-    for answer in (slurm.qos(), slurm.associations(), slurm.attempts([job], since)):
+    for answer in (site.qos(), site.associations(), slurm.attempts([job], since)):
         assert isinstance(answer, CouldNotAsk)
         assert answer.why is Silence.DISABLED
 
@@ -378,7 +379,7 @@ def test_slurmdbd_down_is_told_and_the_queue_still_answers(
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].source == "squeue"
     assert [answer.why for answer in survey.unanswered] == [Silence.DOWN]
-    assert isinstance(slurm.qos(), CouldNotAsk)
+    assert isinstance(site.qos(), CouldNotAsk)
 
 
 def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
@@ -402,7 +403,7 @@ def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
 
 def test_nodes_are_described_as_configured(cluster: Lab):
     """Feature, GPUs, CPUs, memory and partitions of each node; all of them usable."""
-    found = {node.name: node for node in slurm.nodes()}
+    found = {node.name: node for node in site.nodes()}
     assert set(found) == {"v100n1", "l40sn1", "mi250n1"}
     node = found["v100n1"]
     assert (node.features, node.cpus, node.memory_mb) == (("gpu2v100",), 16, 64000)
@@ -415,14 +416,14 @@ def test_nodes_are_described_as_configured(cluster: Lab):
 def test_a_drained_node_is_not_usable_and_says_why(cluster: Lab):
     """The administrator's reason is kept."""
     cluster.run("scontrol", "update", "nodename=mi250n1", "state=drain", "reason=fan, broken | x")
-    (node,) = (node for node in slurm.nodes() if node.name == "mi250n1")
+    (node,) = (node for node in site.nodes() if node.name == "mi250n1")
     assert (node.state, node.usable, node.reason) == ("drained", False, "fan, broken | x")
     cluster.run("scontrol", "update", "nodename=mi250n1", "state=resume")
 
 
 def test_partitions_are_described_with_their_limits(cluster: Lab):
     """Time limits in seconds, state, default, and None for no limit."""
-    found = {partition.name: partition for partition in slurm.partitions()}
+    found = {partition.name: partition for partition in site.partitions()}
     assert [name for name, partition in found.items() if partition.default] == ["all"]
     assert (found["gpu"].max_time_s, found["short"].max_time_s) == (86400, 1800)
     assert (found["gpu"].state, found["closed"].state) == ("UP", "DOWN")
@@ -442,9 +443,9 @@ def test_the_configuration_is_read_with_its_limits(cluster: Lab):
 
 def test_qos_and_accounts_are_read(cluster: Lab):
     """What this user may ask for, and the limits that come with it."""
-    qos = {one.name: one for one in slurm.qos()}
+    qos = {one.name: one for one in site.qos()}
     assert (qos["few"].max_wall_s, qos["brief"].max_wall_s) == (None, 600)
     assert qos["few"].flags == ("DenyOnLimit",)
-    mine = {one.account: one for one in slurm.associations(cluster="lab")}
+    mine = {one.account: one for one in site.associations(cluster="lab")}
     assert set(mine["lab"].qos) == {"normal", "few", "brief"}
     assert mine["lab"].default_qos == "normal"

@@ -8,7 +8,8 @@ import pytest
 
 from clusters import CLUSTER, mine, partition, qos
 from hpcsweep.preflight import checks
-from hpcsweep.slurm import Admission, CouldNotAsk, Silence
+from hpcsweep.slurm import CouldNotAsk, Silence
+from hpcsweep.slurm.site import Admission
 from hpcsweep.spec import profile
 
 PRIVATE = CouldNotAsk("sacctmgr", Silence.DENIED, "this user may not ask")

@@ -11,7 +11,8 @@ from clusters import CLUSTER, mine, node, partition, qos
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.preflight import discover
-from hpcsweep.slurm import Admission, CouldNotAsk, Gres, Silence
+from hpcsweep.slurm import CouldNotAsk, Silence
+from hpcsweep.slurm.site import Admission, Gres
 from hpcsweep.spec import profile
 
 SILENT = CouldNotAsk("sinfo", Silence.DOWN, "slurmctld cannot be reached")

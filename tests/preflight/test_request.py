@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.preflight import request
-from hpcsweep.slurm import Gres
+from hpcsweep.slurm.site import Gres
 from hpcsweep.spec import profile
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 from hpcsweep import slurm
 from hpcsweep.errors import MissingDependency, SchedulerError
-from hpcsweep.slurm import CouldNotAsk, Silence, Unanswered
+from hpcsweep.slurm import CouldNotAsk, Silence, Unanswered, site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +70,10 @@ def test_without_slurm_every_question_is_answered_at_once(
         slurm.queue(["1"]),
         slurm.attempts(["1"], SINCE),
         slurm.config(),
-        slurm.nodes(),
-        slurm.partitions(),
-        slurm.qos(),
-        slurm.associations(),
+        site.nodes(),
+        site.partitions(),
+        site.qos(),
+        site.associations(),
         slurm.hostnames("a[1-2]"),
         slurm.would_accept(tmp_path / "job.sh"),
     ]
@@ -133,7 +133,7 @@ def test_a_missing_slurm_conf_is_no_controller_that_is_down(
     for name in ("scontrol", "sbatch"):
         program(name, then)
     told = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
-    assert str(slurm.describe(timeout=0.5).unanswered["nodes"]) == f"scontrol: {told}"
+    assert str(site.describe(timeout=0.5).unanswered["nodes"]) == f"scontrol: {told}"
     if "exit 1" in then:
         with pytest.raises(slurm.Rejected, match=told):
             slurm.submit(tmp_path / "job.sh")
@@ -143,8 +143,8 @@ def test_any_other_failure_is_told_in_slurms_words(program: Callable[[str, str],
     """The last line of a program's errors is the reason; an exit code where there is none."""
     program("sinfo", "echo first >&2; echo 'sinfo: error: the moon is full' >&2; exit 3")
     program("scontrol", "exit 4")
-    assert str(slurm.nodes()) == "sinfo: the moon is full"
-    assert str(slurm.partitions()) == "scontrol: exit code 4"
+    assert str(site.nodes()) == "sinfo: the moon is full"
+    assert str(site.partitions()) == "scontrol: exit code 4"
 
 
 def test_what_changes_slurms_answers_is_taken_out_of_the_environment(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
+from hpcsweep.slurm import site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,6 @@ def test_generic_resources_are_read(
     """With and without type, sockets and units."""
     line = rf"n1\037gpu\037a,b\037{text}\03716\03764000\037idle\037none"
     program("sinfo", f"printf '{line}\\n'")
-    (node,) = slurm.nodes()
+    (node,) = site.nodes()
     assert [(g.name, g.type, g.count) for g in node.gres] == expected
     assert (node.features, node.cpus, node.memory_mb, node.reason) == (("a", "b"), 16, 64000, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hpcsweep.errors import UsageError
 from hpcsweep.forecast import groups, intervals, model, sweep, tables
 from hpcsweep.forecast.basis import Basis
 from hpcsweep.forecast.sweep import Predicted
+from hpcsweep.records import dataclass, replace
 from hpcsweep.store import rundir
 
 if TYPE_CHECKING:

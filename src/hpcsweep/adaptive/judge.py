@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from scipy.stats import mannwhitneyu
 from hpcsweep.forecast import groups, intervals
 from hpcsweep.forecast.basis import Basis
 from hpcsweep.forecast.intervals import Widths
+from hpcsweep.records import dataclass
 from hpcsweep.text import Word
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep.records import dataclass, field
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus
 

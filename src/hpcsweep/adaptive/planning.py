@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from hpcsweep.adaptive import choose
 from hpcsweep.adaptive.judge import Judged, Why, judge
+from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

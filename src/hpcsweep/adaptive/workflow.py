@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from hpcsweep.adaptive.measured import Known
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
 from hpcsweep.forecast import estimate, groups, sweep
+from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, rounds, shards
 from hpcsweep.store.rounds import Round, Until

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import Refused, UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.text import count
 
 if TYPE_CHECKING:

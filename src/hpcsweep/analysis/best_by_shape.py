@@ -8,7 +8,6 @@ has no spread, and was taken alone, not inside of the network.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -17,6 +16,7 @@ from hpcsweep import catalog
 from hpcsweep.analysis import best, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass, replace
 from hpcsweep.text import count
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ not the same one (`gpu`), is what is compared. `verdicts` judges.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.sources import FACTORIES
 from hpcsweep.text import count, tally
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from hpcsweep.analysis import merged, verdicts
 from hpcsweep.analysis.merged import KINDS, parse, select
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
+from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
 from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of

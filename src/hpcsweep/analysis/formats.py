@@ -7,11 +7,11 @@ says its unit, and whether more of it is better.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis import dataset, output
+from hpcsweep.records import dataclass, field
 from hpcsweep.text import fitted, folded
 
 if TYPE_CHECKING:

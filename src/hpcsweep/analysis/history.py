@@ -11,7 +11,6 @@ and of heavy-tailed noise, and of a run that is off as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from hpcsweep import catalog
 from hpcsweep.analysis import compare, dataset, formats, sides, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
+from hpcsweep.records import dataclass
 from hpcsweep.text import count
 
 if TYPE_CHECKING:

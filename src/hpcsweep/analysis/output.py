@@ -14,12 +14,12 @@ import os
 import stat
 import warnings
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.store import rundir
 from hpcsweep.text import harmless, printable
 

@@ -8,7 +8,6 @@ baseline is the row that is equal but for the columns that the baseline names.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -18,6 +17,7 @@ from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.merged import Condition, select
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass, replace
 from hpcsweep.spec import space
 from hpcsweep.text import aligned
 

@@ -17,7 +17,6 @@ they add up to a mean step, which differs from `step` where steps are noisy.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:

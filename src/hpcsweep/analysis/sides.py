@@ -8,7 +8,6 @@ runs (see `store.runs`); without it a side has the newest row of each point. Sev
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.analysis import dataset
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.store import rundir, runs
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count

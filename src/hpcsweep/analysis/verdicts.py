@@ -19,12 +19,13 @@ since times are not normal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 from scipy.special import fdtrc, polygamma, stdtr, stdtrit
+
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,9 @@ A new launcher is one file in `submit/launchers/` and one line in `LAUNCHERS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from hpcsweep.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, say, show
 from hpcsweep.cli.settings import ByHand, Names, flag
 from hpcsweep.errors import UsageError
+from hpcsweep.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import request_of
 from hpcsweep.cli.settings import flag
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
+from hpcsweep.records import replace
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ import click
 from hpcsweep.cli.answer import CommandResult
 from hpcsweep.cli.common import cluster_option, layers_option, request_of, sample_option
 from hpcsweep.cli.settings import flag
+from hpcsweep.records import asdict
 
 
 @click.command()

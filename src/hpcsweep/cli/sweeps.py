@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from hpcsweep.cli.common import (
 )
 from hpcsweep.cli.settings import ByHand, Names, flag
 from hpcsweep.errors import UsageError
+from hpcsweep.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

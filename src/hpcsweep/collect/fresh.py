@@ -11,12 +11,12 @@ import atexit
 import csv
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hpcsweep.collect import incremental, tables, workflow
 from hpcsweep.errors import Busy, MissingDependency, ResultsError
+from hpcsweep.records import replace
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 

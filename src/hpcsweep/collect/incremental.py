@@ -13,7 +13,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from hpcsweep.collect import merge, tables
 from hpcsweep.collect.merge import Origin, TableRow
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import ResultsError
+from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionOrder
 
 _TAIL: Final = 4096

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
 from math import isfinite, nan
@@ -19,6 +18,7 @@ from typing import Final
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
+from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.rundir import ShardPath, SubmissionOrder
 from hpcsweep.store.shards import Shard

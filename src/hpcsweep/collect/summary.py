@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.collect.merge import Mix
 from hpcsweep.errors import DamagedResults
+from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.text import count
 

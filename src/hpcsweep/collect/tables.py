@@ -12,7 +12,6 @@ import io
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -31,6 +30,7 @@ from hpcsweep.catalog.columns import (
 from hpcsweep.collect import merge
 from hpcsweep.collect.merge import Mix, Pool, TableRow, Versions
 from hpcsweep.errors import ResultsError, Unread
+from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Blocks, Heads, parse_block

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
@@ -26,6 +25,7 @@ from hpcsweep.collect.summary import CollectReport, mix_to_json
 from hpcsweep.collect.tables import Extras, Written
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
+from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally

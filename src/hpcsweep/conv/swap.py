@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
@@ -35,6 +34,7 @@ from hpcsweep.conv.shape import (
     needs_explicit_padding,
     padding_of,
 )
+from hpcsweep.records import dataclass, field, replace
 
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"

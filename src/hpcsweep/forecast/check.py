@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
 from hpcsweep.forecast import baselines, intervals, leaving_out
+from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcsweep.forecast.leaving_out import Left
     from hpcsweep.forecast.tables import Measured
 
-_WORDS: Final = {
+WORDS: Final = {
     "network": "a whole network",
     "size": "every fourth size",
     "algorithm": "an algorithm",
@@ -64,7 +64,7 @@ class Check:
 
 def check(measured: Measured) -> Check:
     """Leave out whatever there is more than one of, and compare with what was measured."""
-    tried = (leaving_out.leave_out(measured, kind, compare=True) for kind in _WORDS)
+    tried = (leaving_out.leave_out(measured, kind, compare=True) for kind in WORDS)
     left = [one for one in tried if one is not None]
     return Check(measured, [_part(one) for one in left], left)
 
@@ -147,7 +147,7 @@ def _table(part: Mapping[str, Any]) -> list[str]:
     ]
     holds = part["interval_holds"]
     return [
-        f"left out: {_WORDS[part['left_out']]} ({count(part['fits'], 'fit')}); absolute errors",
+        f"left out: {WORDS[part['left_out']]} ({count(part['fits'], 'fit')}); absolute errors",
         *aligned([heads, *body], left=1),
         (
             f"the 90 % interval holds {_percent(holds['totals'])} of the totals and "

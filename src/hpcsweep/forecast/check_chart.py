@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals
+from hpcsweep.forecast.check import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,14 +42,16 @@ def _panel(axes: Any, left: Left) -> None:  # noqa: ANN401 - Axes
         true, said = points["total_ms"], points[intervals.OWN]
         width = intervals.calibrate(left, without=fold).total
         error = 100 * float((said / true - 1).abs().median())
-        axes.errorbar(
-            true, said, yerr=[said - said / width, said * width - said], fmt="o", markersize=2,
-            linewidth=0.2, color=COLOURS[number % len(COLOURS)], label=f"{fold}: {error:.0f} %",
-        )  # fmt: skip
-    ends = [left.points["total_ms"].min(), left.points["total_ms"].max()]
-    axes.plot(ends, ends, color="0.2", linewidth=1)
+        colour = COLOURS[number % len(COLOURS)]
+        label = f"{fold}: {error:.0f} %"
+        axes.plot(true, said, "o", markersize=2, color=colour, label=label, zorder=2)
+        ends = said / width, said * width
+        axes.vlines(true, *ends, color=colour, linewidth=0.5, alpha=0.15, zorder=1)
+    equal = [left.points["total_ms"].min(), left.points["total_ms"].max()]
+    axes.plot(equal, equal, color="0.2", linewidth=1)
     axes.set(xscale="log", yscale="log", xlabel="measured (ms)", ylabel="predicted (ms)")
-    axes.set_title(f"a {left.kind} left out: median error", fontsize="small")
+    told = "median error, 90 % interval"
+    axes.set_title(f"{WORDS[left.kind]} left out: {told}", fontsize="small")
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)
     axes.legend(fontsize="x-small")

@@ -6,8 +6,9 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,6 @@ too few rows. Its interval is that of parts that were left out, with their predi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import pandas as pd
 
 from hpcsweep.forecast import intervals, physics, terms
 from hpcsweep.forecast.intervals import OWN
+from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

@@ -10,7 +10,6 @@ network and the peak of the device, corrected by what other networks and algorit
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.forecast import pass_times, passes, past_rows
 from hpcsweep.forecast.basis import Basis
+from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

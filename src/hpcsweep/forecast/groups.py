@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from scipy.interpolate import RBFInterpolator
 from hpcsweep.catalog import Role, axes_with
 from hpcsweep.forecast import curves
 from hpcsweep.point import LABEL, NO_MAPS, algorithm_name, canonical_json
+from hpcsweep.records import dataclass
 from hpcsweep.spec.expansion import SAMPLED
 
 if TYPE_CHECKING:

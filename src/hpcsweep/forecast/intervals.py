@@ -10,11 +10,12 @@ fewer than five networks it is a guess. It is a factor: a time between `said / w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import stdtrit
+
+from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -11,7 +11,6 @@ algorithms gain by other means than the table of peaks says, the other where siz
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ import numpy as np
 from hpcsweep.forecast import physics, relatives, residual, terms
 from hpcsweep.forecast.learner import MOST, Process, Shapes, Trees
 from hpcsweep.forecast.relatives import Relatives
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

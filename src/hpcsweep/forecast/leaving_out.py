@@ -6,13 +6,13 @@ at the next size is in the training data then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
 from hpcsweep.forecast import baselines, model
 from hpcsweep.forecast.intervals import KINDS, OWN
+from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,6 @@ other sizes, what the sum was wrong by there is taken off.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from hpcsweep.forecast import fallbacks, layers, physics, terms
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.forecast import curves
+from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from hpcsweep.catalog import AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
+from hpcsweep.records import dataclass, replace
 from hpcsweep.store import rundir, shards
 from hpcsweep.store.state import PointStatus
 

@@ -7,7 +7,6 @@ with work in units of the peaks of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from scipy.optimize import nnls
 
 from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
+from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,13 +8,13 @@ own times are, is the guess, and their differences are what its error is learnt 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from hpcsweep.forecast import terms
 from hpcsweep.forecast.learner import Shapes, Trees
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

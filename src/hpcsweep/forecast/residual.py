@@ -7,7 +7,6 @@ distance, with one more call of error zero in it: far from everything that was s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from hpcsweep.forecast import terms
 from hpcsweep.forecast.physics import KIND
+from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import energy, intervals, leaving_out, model, shapes, tables
 from hpcsweep.forecast.basis import Basis
+from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:

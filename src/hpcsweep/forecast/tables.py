@@ -7,7 +7,6 @@ another program measured (the flag `foreign`) does: its convolutions, as those o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from hpcsweep.analysis import dataset
 from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import shards
 from hpcsweep.text import count
 

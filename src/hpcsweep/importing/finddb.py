@@ -14,7 +14,6 @@ import bz2
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,6 +21,7 @@ from hpcsweep.catalog.columns import FOREIGN, LAYER_COLUMNS, Row, axis_cells, ce
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
+from hpcsweep.records import dataclass
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 

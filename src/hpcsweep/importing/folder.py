@@ -11,13 +11,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.files import cannot_write
+from hpcsweep.records import replace
 from hpcsweep.store import manifest, rundir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, SubmissionDir

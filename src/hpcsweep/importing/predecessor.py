@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -23,6 +22,7 @@ from hpcsweep.importing import layer_shapes, submission, tables
 from hpcsweep.importing.submission import ImportedRows
 from hpcsweep.importing.tables import Cells, Key, Table
 from hpcsweep.point import Point
+from hpcsweep.records import dataclass, field
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 

@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from hpcsweep import files
 from hpcsweep.catalog import ALGORITHMS, gpus
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.records import dataclass
 from hpcsweep.text import cut
 
 _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}

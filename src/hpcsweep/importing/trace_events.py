@@ -12,11 +12,12 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
+
+from hpcsweep.records import dataclass, field
 
 _OPERATOR: Final = re.compile(r"aten::\w*conv(?!ert)\w*")
 _BACKWARD: Final = re.compile(r"backward\w*$")

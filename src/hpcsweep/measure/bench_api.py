@@ -7,11 +7,11 @@ import platform
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.point import Point
+from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from hpcsweep.conv.proof.evidence import Proof

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.training import network
 from hpcsweep.measure.training.trainer import AUTOCAST
 from hpcsweep.point import Point
+from hpcsweep.records import replace
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -32,6 +31,7 @@ from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, tensors
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.point import Point
+from hpcsweep.records import replace
 
 # Types that hold the drawn or trained weights without rounding.
 _LOSSLESS: Final = frozenset({"float32", "float64"})

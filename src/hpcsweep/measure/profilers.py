@@ -24,7 +24,6 @@ import pstats
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from hpcsweep import environment
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.records import dataclass
 
 TORCH: Final = "torch"
 CPROFILE: Final = "cprofile"

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -43,6 +42,7 @@ from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.measure.shape_pass import Shapes
+from hpcsweep.records import dataclass
 
 _SIGMAS: Final = 6.0
 _DEPTH_GROWTH: Final = 4.0

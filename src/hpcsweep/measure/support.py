@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict
 from typing import Any
 
 from hpcsweep import search_path
@@ -19,6 +18,7 @@ from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.measure import inputs
 from hpcsweep.measure.data.loaders import words
+from hpcsweep.records import asdict
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ import socket
 import sys
 import threading
 import traceback
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
@@ -30,6 +29,7 @@ from hpcsweep.measure.bench_api import CannotMeasure, Noop, OutOfMemory
 from hpcsweep.measure.machine import remains
 from hpcsweep.node.protocol import Hello, Outcome, PointRequest
 from hpcsweep.processes import die_with_parent, end_without_search
+from hpcsweep.records import replace
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 

@@ -9,14 +9,14 @@ are checked as far as sacctmgr answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hpcsweep import slurm, units
 from hpcsweep.preflight import nodes, request
 from hpcsweep.preflight.nodes import Hostnames
 from hpcsweep.preflight.request import Finding, Wants, listed
-from hpcsweep.slurm import Association, Cluster, Partition
+from hpcsweep.records import dataclass, replace
+from hpcsweep.slurm.site import Association, Cluster, Partition
 from hpcsweep.spec.profile import Profile
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,9 @@ from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageErr
 from hpcsweep.preflight import checks
 from hpcsweep.preflight.checks import Rights, open_to
 from hpcsweep.preflight.request import Wants, listed
-from hpcsweep.slurm import Cluster, Node, Partition
+from hpcsweep.records import dataclass
+from hpcsweep.slurm import site
+from hpcsweep.slurm.site import Cluster, Node, Partition
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
@@ -71,7 +72,7 @@ def ask() -> list[Discovery]:
     """
     if not slurm.available():
         raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")
-    cluster = slurm.describe()
+    cluster = site.describe()
     discoveries = find(cluster)
     if not discoveries:
         raise Refused("no node of this cluster has `gpu` among its GRES (`sinfo -N -o '%N %G'`)")

@@ -23,6 +23,7 @@ from typing import Final
 from hpcsweep import extras, files, slurm
 from hpcsweep.preflight import checks, local_device, request
 from hpcsweep.preflight.request import Finding, Wants
+from hpcsweep.slurm import site
 from hpcsweep.spec.profile import Profile
 
 _MIN_FREE_GB: Final = 1.0
@@ -224,4 +225,4 @@ def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
         do = "run doctor on a login node of the cluster"
         yield Finding("fail", "slurm", "no sbatch on this machine's PATH", do)
         return
-    yield from checks.examine(profile, slurm.describe())
+    yield from checks.examine(profile, site.describe())

@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from hpcsweep.preflight.request import Finding, Wants, listed
-from hpcsweep.slurm import CouldNotAsk, Gres, Node
+from hpcsweep.records import dataclass, replace
+from hpcsweep.slurm import CouldNotAsk
+from hpcsweep.slurm.site import Gres, Node
 
 _COUNT: Final = re.compile(r"\*\d+")
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")

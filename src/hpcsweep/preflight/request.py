@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from hpcsweep import units
 from hpcsweep.errors import nearest, suggest
-from hpcsweep.slurm import Gres, amount, duration
+from hpcsweep.records import dataclass
+from hpcsweep.slurm import amount, duration
+from hpcsweep.slurm.site import Gres
 from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 

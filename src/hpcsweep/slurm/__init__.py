@@ -1,7 +1,8 @@
 """Runs Slurm's programs and parses their output; no other package runs them.
 
-`call` runs one program in bounded time, `ids` reads job ids, `sbatch` submits, `jobs` asks for the
-states of jobs and cancels them, `site` asks for configuration, nodes, partitions, QOS and accounts.
+`call` runs one program in bounded time, `ids` reads job ids, `here` says which cluster it is,
+`sbatch` submits, `jobs` asks for the states of jobs and cancels them. `site`, which is not imported
+here since `status` does not need it, asks for nodes, partitions, QOS and accounts.
 
 Questions return their answer or a `CouldNotAsk`, because `hpcsweep status` must work when the
 cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text with named fields is
@@ -17,6 +18,7 @@ from hpcsweep.slurm.call import (
     environment,
     number,
 )
+from hpcsweep.slurm.here import Here, config, here
 from hpcsweep.slurm.ids import JobId, parse_id, task_list
 from hpcsweep.slurm.jobs import (
     STATES,
@@ -42,21 +44,4 @@ from hpcsweep.slurm.sbatch import (
     refusal,
     submit,
     would_accept,
-)
-from hpcsweep.slurm.site import (
-    Admission,
-    Association,
-    Cluster,
-    Gres,
-    Here,
-    Node,
-    Partition,
-    Qos,
-    associations,
-    config,
-    describe,
-    here,
-    nodes,
-    partitions,
-    qos,
 )

@@ -14,13 +14,13 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 from hpcsweep import units
+from hpcsweep.records import dataclass
 from hpcsweep.slurm.ids import parse_id
 from hpcsweep.text import cut
 

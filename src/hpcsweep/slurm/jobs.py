@@ -17,13 +17,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
 from typing import Final
 
 from hpcsweep.errors import SchedulerError
+from hpcsweep.records import dataclass, replace
 from hpcsweep.slurm.call import (
     SEPARATOR,
     TIMEOUT,

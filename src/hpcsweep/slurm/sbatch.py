@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hpcsweep.errors import MissingDependency, SchedulerError
+from hpcsweep.records import dataclass
 from hpcsweep.slurm import call
 from hpcsweep.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Reply, Silence
 from hpcsweep.slurm.ids import JobId, parse_id

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import grp
 import os
-import pwd
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from hpcsweep.records import dataclass, field, fields
 from hpcsweep.slurm.call import (
     SEPARATOR,
     TIMEOUT,
@@ -26,6 +25,7 @@ from hpcsweep.slurm.call import (
     rows,
     run,
 )
+from hpcsweep.slurm.here import config, user_name
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
 # Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
@@ -121,39 +121,6 @@ class Association:
     max_wall_s: int | None
 
 
-def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
-    """Return `scontrol show config` by key; `number` reads a value such as ``1001``."""
-    answer = ask("scontrol", "show", "config", timeout=timeout)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    pairs = (line.partition("=") for line in answer.splitlines())
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Here:
-    """The cluster that this machine's commands reach, and this user; empty if unknown."""
-
-    cluster: str = ""
-    controller: str = ""
-    user: str = ""
-
-    def differs(self, other: Here) -> bool:
-        """Say whether the two are surely different clusters."""
-        pairs = ((self.cluster, other.cluster), (self.controller, other.controller))
-        return any(own and its and own != its for own, its in pairs)
-
-
-def here(*, timeout: float = TIMEOUT) -> Here:
-    """Return the cluster that commands reach by default, and this user."""
-    answer = config(timeout=timeout)
-    settings = {} if isinstance(answer, CouldNotAsk) else answer
-    host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
-    controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""
-    cluster = settings.get("ClusterName", "")
-    return Here(cluster=cluster, controller=controller, user=_user_name())
-
-
 def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
     """Return every node, in Slurm's order."""
     answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)
@@ -184,7 +151,7 @@ def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
 def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Association] | CouldNotAsk:
     """Return the accounts of this user, on one cluster or on all."""
     fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxWall")
-    chosen = [f"user={_user_name()}", *([f"cluster={cluster}"] if cluster else [])]
+    chosen = [f"user={user_name()}", *([f"cluster={cluster}"] if cluster else [])]
     answer = _sacctmgr("assoc", fields, *chosen, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
@@ -196,7 +163,7 @@ def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Associa
 
 def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
     """Return the default account of this user; empty if unknown."""
-    answer = _sacctmgr("user", ("User", "DefaultAccount"), _user_name(), timeout=timeout)
+    answer = _sacctmgr("user", ("User", "DefaultAccount"), user_name(), timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
     return answer[0][1] if answer else ""
@@ -270,13 +237,6 @@ def _sacctmgr(
         return answer
     split = (line.split("|") for line in answer.splitlines())
     return [row for row in split if len(row) == len(fields)]
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container without this user
-        return str(os.getuid())
 
 
 _SILENT: Final = (Silence.ABSENT, Silence.DOWN, Silence.NO_ANSWER, Silence.UNCONFIGURED)

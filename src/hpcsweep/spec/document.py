@@ -14,13 +14,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from hpcsweep.errors import BadInput
+from hpcsweep.records import dataclass
 
 Loc = Sequence[str | int]
 

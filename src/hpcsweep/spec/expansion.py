@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, product
 from operator import itemgetter
@@ -24,6 +23,7 @@ from hpcsweep.catalog import VISIT, axis_defaults, setting_defaults, sizes_of_in
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
+from hpcsweep.records import dataclass
 from hpcsweep.spec.grid import Dimension, Grid, joined
 from hpcsweep.spec.space import DeclaredRule, Sweep
 

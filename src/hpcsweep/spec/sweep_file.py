@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -29,6 +28,7 @@ from hpcsweep.catalog import (
 )
 from hpcsweep.errors import SpecError
 from hpcsweep.point import canonical_json
+from hpcsweep.records import replace
 from hpcsweep.spec import document, lookup
 from hpcsweep.spec.axis_values import LAYERS, axis_map, condition_on, named_of, value_of, values_of
 from hpcsweep.spec.constraints import Reader

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from hpcsweep import files, processes
 from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.processes import Identity
+from hpcsweep.records import dataclass, field
 from hpcsweep.store import manifest, typed_json
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import csv
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING
 from hpcsweep.point import NO_MAPS, Point
+from hpcsweep.records import dataclass, field
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
 from hpcsweep.text import count

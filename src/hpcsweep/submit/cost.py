@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.forecast import estimate
 from hpcsweep.forecast.basis import Basis
+from hpcsweep.records import dataclass, field
 from hpcsweep.store import rundir
 from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.time_limit import TimeLimit

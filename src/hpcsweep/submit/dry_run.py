@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.preflight import local_device
+from hpcsweep.records import replace
 from hpcsweep.store import rundir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import (

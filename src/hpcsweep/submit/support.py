@@ -13,7 +13,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ from hpcsweep.catalog import devices, gpus
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
 from hpcsweep.point import Point, canonical_json
+from hpcsweep.records import dataclass, field
 from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.submit import check_inputs

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
+from hpcsweep.records import replace
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.rundir import RunDir

@@ -9,12 +9,12 @@ only for later failures. Preemption is not a node's fault.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files, slurm
 from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import attempt, shards, typed_json
 from hpcsweep.store.state import AttemptState
 from hpcsweep.tracking import journal
@@ -109,7 +109,9 @@ def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
 
 def _gone(nodes: Sequence[BadNode]) -> set[str]:
     """Return the nodes that the cluster does not have any more: sbatch refuses their names."""
-    there = slurm.nodes() if nodes else []
+    from hpcsweep.slurm import site  # noqa: PLC0415 - `status` seldom asks
+
+    there = site.nodes() if nodes else []
     if isinstance(there, slurm.CouldNotAsk) or not there:
         return set()
     return {node.name for node in nodes} - {node.name for node in there}

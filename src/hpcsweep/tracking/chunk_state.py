@@ -12,11 +12,11 @@ it was sent, or since its attempt last gave a sign of life.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
+from hpcsweep.records import dataclass
 from hpcsweep.slurm import Meaning
 from hpcsweep.store import attempt
 from hpcsweep.store.jobs_file import CANCELLED, LOST

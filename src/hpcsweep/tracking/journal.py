@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
+from hpcsweep.records import asdict, dataclass, field, replace
 from hpcsweep.store import chunk_file
 from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
 from hpcsweep.tracking import chunk_state

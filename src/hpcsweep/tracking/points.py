@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import varying
+from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.outcomes import PointTally, doubts_of
 from hpcsweep.store.state import PointStatus

@@ -11,13 +11,13 @@ import shutil
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
+from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, ledger, outcomes, rounds, rundir, runs, shards
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best

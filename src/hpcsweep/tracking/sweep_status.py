@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store import runs
 from hpcsweep.store.outcomes import VALID, PointTally
 from hpcsweep.store.state import ChunkState, PointStatus

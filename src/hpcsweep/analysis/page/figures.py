@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis import formats
+from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

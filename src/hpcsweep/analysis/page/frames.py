@@ -6,7 +6,6 @@ page's controls show them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -15,6 +14,7 @@ from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, plot
 from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.text import count
 
 if TYPE_CHECKING:

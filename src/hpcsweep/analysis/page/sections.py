@@ -5,7 +5,6 @@ A figure is there if its columns hold numbers. Each GPU has figures of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
@@ -16,6 +15,7 @@ from hpcsweep.analysis.page.figures import Painter
 from hpcsweep.analysis.roofline import model as rooflines
 from hpcsweep.analysis.roofline import sweep as roofline_of_sweep
 from hpcsweep.errors import UsageError
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import astuple, dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from hpcsweep.analysis import dataset, formats, output, report
 from hpcsweep.analysis.page import frames, headline, sections
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import HpcsweepError
+from hpcsweep.records import astuple, dataclass
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.text import count, printable
 

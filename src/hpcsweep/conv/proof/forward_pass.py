@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from hpcsweep.conv.proof.evidence import Proof, completed, doubted
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.witness import Kept, Witness
+from hpcsweep.records import replace
 
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))

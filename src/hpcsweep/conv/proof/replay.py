@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Proof, kernel_word
+from hpcsweep.records import replace
 
 
 def kernels(run: Callable[[], object], device: torch.device, sessions: int = 3) -> Counter[str]:

@@ -15,7 +15,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,6 +25,7 @@ from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.records import dataclass, field
 
 Work = Counter[Operation]
 

@@ -11,7 +11,6 @@ a channels-last output.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from torch import Tensor
@@ -22,6 +21,7 @@ from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.reference import direct, fft, gemm, winograd
 from hpcsweep.conv.reference.family import Family
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.records import dataclass
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "gemm": gemm.Gemm(),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.conv import operators
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.operators import Operation, Patterns
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.records import dataclass
 
 Ways = tuple[Way, ...]
 

@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.conv.vendor import operator
 from hpcsweep.conv.vendor.driver import Driver, LibraryError, NotSupported, Plan, Problem
+from hpcsweep.records import replace
 
 _GRADIENT_OF: Final[Mapping[Way, str]] = {Way.DATA: "the input", Way.FILTER: "the filters"}
 _FRAMEWORK_CALLS: Final = (

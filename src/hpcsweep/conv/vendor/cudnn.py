@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -32,6 +31,7 @@ from hpcsweep.conv.vendor.cudnn_library import (
 )
 from hpcsweep.conv.vendor.cudnn_plans import FrontEnd
 from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu
+from hpcsweep.records import dataclass
 
 NAME: Final = "cudnn"
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import threading
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpcsweep import catalog, extras
@@ -21,6 +20,7 @@ from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.conv.vendor.ctypes_tools import strides
 from hpcsweep.conv.vendor.driver import NotSupported, Plan, Problem, no_gpu
+from hpcsweep.records import dataclass, field
 
 _CALL: Final = "cudnnGraphExecute"
 _FIRST, _SECOND, _RESULT = 1, 2, 3

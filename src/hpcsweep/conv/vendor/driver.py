@@ -6,13 +6,13 @@ import ctypes
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from hpcsweep.conv.backend import Expected, Way
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor.ctypes_tools import Descriptor, Library
+from hpcsweep.records import dataclass, field
 
 Size = tuple[int, int, int, int]
 L = TypeVar("L", bound="Library")

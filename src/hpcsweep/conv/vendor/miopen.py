@@ -19,7 +19,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -30,6 +29,7 @@ from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.ctypes_tools import Descriptor, strides
 from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu
 from hpcsweep.conv.vendor.miopen_library import MiopenError, MiopenLibrary, Solution
+from hpcsweep.records import dataclass, replace
 
 NAME: Final = "miopen"
 _MOST_SOLUTIONS: Final = 128

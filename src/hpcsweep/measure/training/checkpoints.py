@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.training.epochs import TrainingHistory
 from hpcsweep.measure.training.trainer import Result, Trainer
 from hpcsweep.point import Point
+from hpcsweep.records import asdict, dataclass, field
 
 FORMAT: Final = 1
 AUTOMATIC_SECONDS: Final = 60.0

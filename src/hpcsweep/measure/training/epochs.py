@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps
 from hpcsweep.measure.timing.compiling import Calm, CompileCount
 from hpcsweep.measure.training.phases import PhaseTimer, PhaseTimes, Ticker
 from hpcsweep.measure.training.trainer import Batch, Result, Score, Trainer
+from hpcsweep.records import dataclass, field
 
 
 @dataclass

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -29,6 +28,7 @@ from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.clocks import Stamps
 from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, LayerTimes
 from hpcsweep.measure.training.trainer import Batch, Trainer
+from hpcsweep.records import replace
 
 
 class StepTimer(LayerTimer):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.measure import models
 from hpcsweep.measure.training.phases import Phase, untimed
 from hpcsweep.point import Point
+from hpcsweep.records import dataclass, field
 
 # defaults of torch's examples, for an axis `lr` without value
 USUAL_LR: Final[Mapping[str, float]] = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -43,6 +42,7 @@ from hpcsweep.measure.training.epochs import TrainingPass, next_steps
 from hpcsweep.measure.training.trainer import Batch, Score, Trainer
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
 from hpcsweep.point import Point
+from hpcsweep.records import dataclass, replace
 
 # Messages of torch if an operator or a compiler is missing.
 _CANNOT: Final = (

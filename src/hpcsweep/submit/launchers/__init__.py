@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.records import dataclass, field
 from hpcsweep.store.outcomes import PointTally
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, processes
 from hpcsweep.errors import EXIT_REQUEUE
+from hpcsweep.records import dataclass
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit.launchers import LaunchResult
 from hpcsweep.text import duration

@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from types import FrameType
@@ -31,6 +30,7 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 
 from hpcsweep import processes, slurm
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
+from hpcsweep.records import dataclass
 from hpcsweep.submit.launchers import Preview
 
 if TYPE_CHECKING:
