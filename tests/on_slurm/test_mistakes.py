@@ -203,7 +203,7 @@ def test_a_good_profile_is_sent_and_asked_about_once(
     """One round of questions per submit; none where there is nothing to send."""
     asked = []
     describe = site.describe
-    monkeypatch.setattr("hpcsweep.slurm.describe", lambda: asked.append(1) or describe())
+    monkeypatch.setattr("hpcsweep.slurm.site.describe", lambda: asked.append(1) or describe())
     for _ in range(2):
         assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
     assert len(asked) == 1

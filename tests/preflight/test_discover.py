@@ -179,7 +179,7 @@ def test_what_cannot_be_discovered_is_told(monkeypatch):
         found(nodes=[], unanswered={"nodes": SILENT})
     monkeypatch.setattr("hpcsweep.slurm.available", lambda: True)
     bare = replace(CLUSTER, nodes=[replace(node("n1"), gres=())])
-    monkeypatch.setattr("hpcsweep.slurm.describe", lambda: bare)
+    monkeypatch.setattr("hpcsweep.slurm.site.describe", lambda: bare)
     with pytest.raises(Refused, match="GRES"):
         discover.ask()
     monkeypatch.setattr("hpcsweep.slurm.available", lambda: False)
