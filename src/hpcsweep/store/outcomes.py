@@ -10,7 +10,6 @@ import csv
 import math
 import re
 from collections import Counter
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
@@ -207,6 +206,8 @@ def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
 
 def _causes(rows: Sequence[Row]) -> list[str]:
     """Return the causes of disturbance: medians over rows above a threshold, and flags."""
+    from statistics import median  # noqa: PLC0415 - decimal and fractions come with it
+
     flags = {flag for row in rows for flag in doubts_of(row).split(";")}
     causes = []
     busy = [row for row in rows if _number(row, "load_avg_1min") >= 1 + _number(row, "threads", 1)]

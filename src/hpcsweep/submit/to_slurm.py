@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from hpcsweep import slurm
 from hpcsweep.errors import Refused
 from hpcsweep.preflight import checks, doctor, request
-from hpcsweep.slurm import Cluster
+from hpcsweep.slurm import site
+from hpcsweep.slurm.site import Cluster
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import attempt, ledger, locks, rundir
 from hpcsweep.store.rundir import RunDir, SubmissionDir
@@ -108,7 +109,7 @@ def _discarded_unless_sent(job: Submit) -> Iterator[None]:
 def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
     """Check the profiles of several requests; `Refused` for one that has something to send."""
     unchecked = [one for one in requests if one.options.doctor and one.profile.in_slurm]
-    cluster = slurm.describe() if unchecked and slurm.available() else None
+    cluster = site.describe() if unchecked and slurm.available() else None
     for asked in unchecked:
         try:
             precheck(asked.profile, results / asked.sweep.name, say, cluster)
@@ -172,7 +173,7 @@ def precheck(
     """
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
-    found = checks.examine(profile, cluster or slurm.describe())
+    found = checks.examine(profile, cluster or site.describe())
     found += doctor.logs(request.of(profile), submission)
     for finding in found:
         if finding.level == "warn":
