@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcsweep.adaptive import planning
-from hpcsweep.adaptive.measured import Known
 from hpcsweep.forecast import groups
 from hpcsweep.forecast.groups import Group
+from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
 

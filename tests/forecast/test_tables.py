@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import tables
+from hpcsweep.forecast import past_rows, tables
 from layeredsweep import SWEEP, layered
 
 
@@ -54,8 +54,8 @@ def test_controls_of_all_valid_rows_are_read_in_the_order_of_time(tmp_path):
     found = tables.read([run])
     assert found.controls_of({"cpu"}) == [1.0] * 4 + [2.0] * 4
     assert found.controls_of({"a100"}) == []
-    assert sorted(tables.controls(run, "cpu")) == [1.0] * 4 + [2.0] * 4
-    assert tables.controls(run, "a100") == []
+    assert sorted(past_rows.controls(run, "cpu")) == [1.0] * 4 + [2.0] * 4
+    assert past_rows.controls(run, "a100") == []
 
 
 def test_the_same_sweep_twice_is_the_same_sweep(run):

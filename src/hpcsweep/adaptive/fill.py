@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hpcsweep.adaptive.judge import Judged
-    from hpcsweep.adaptive.measured import Known
     from hpcsweep.forecast.intervals import Widths
+    from hpcsweep.forecast.past_rows import Known
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir

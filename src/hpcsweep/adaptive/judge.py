@@ -24,8 +24,8 @@ from hpcsweep.text import Word
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hpcsweep.adaptive.measured import Known
     from hpcsweep.forecast.groups import Group
+    from hpcsweep.forecast.past_rows import Known
 
     Floats = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.adaptive.choose import Chosen, Seconds
     from hpcsweep.adaptive.judge import Predictor
-    from hpcsweep.adaptive.measured import Known
     from hpcsweep.forecast.groups import Group
+    from hpcsweep.forecast.past_rows import Known
     from hpcsweep.store.rounds import Round
 
 _DIFFERENCES: Final = 16  # of points measured twice: more are not needed to know the noise

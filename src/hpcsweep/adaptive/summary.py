@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hpcsweep.adaptive.judge import Judged
-    from hpcsweep.adaptive.measured import Known
     from hpcsweep.adaptive.planning import NextRound
+    from hpcsweep.forecast.past_rows import Known
     from hpcsweep.store.rounds import Until
     from hpcsweep.store.rundir import RunDir
 

@@ -12,12 +12,12 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep.adaptive import fill, measured, planning, summary
+from hpcsweep.adaptive import fill, planning, summary
 from hpcsweep.adaptive.judge import Why
-from hpcsweep.adaptive.measured import Known
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.forecast import estimate, groups, sweep
+from hpcsweep.forecast import estimate, groups, past_rows, sweep
+from hpcsweep.forecast.past_rows import Known
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, rounds, shards
@@ -142,7 +142,7 @@ def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[NextRound
             before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
         )
         sent = until.rounds
-        known = measured.read(job.run, job.ids, {name for one in sent for name in one.points})
+        known = past_rows.known(job.run, job.ids, {name for one in sent for name in one.points})
         left = 0.0 if over or _is_over(before, until) else _seconds(until) - known.seconds
         plan = planning.plan(
             job.groups,
@@ -208,7 +208,7 @@ def _waited(job: _Job, until: Until, before: Known) -> bool:
         if time.monotonic() - asked_at >= _ASK_SECONDS:
             queue = journal.ask(job.run.submissions())
             if not wanted & ledger.read(job.run, queue.live_chunks).live.keys():
-                known = measured.read(job.run, job.ids, ())
+                known = past_rows.known(job.run, job.ids, ())
                 return sum(known.rows.values()) > sum(before.rows.values())
             asked_at = time.monotonic()
         time.sleep(_LOOK_SECONDS)
@@ -220,7 +220,7 @@ def _is_complete(job: _Job, last: Round) -> bool:
     seen = Known({}, Counter(key.point_id for key in keys))
     if planning.missing(last, job.groups, seen):
         return False
-    return not planning.missing(last, job.groups, measured.read(job.run, job.ids, ()))
+    return not planning.missing(last, job.groups, past_rows.known(job.run, job.ids, ()))
 
 
 def _left(job: _Job, until: Until, code: int) -> int:

@@ -365,8 +365,8 @@ def _drawing(out: Path) -> Callable[[Sequence[Left], Path], None]:
 
 
 def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> CommandResult:
+    from hpcsweep.forecast import past_rows, tables
     from hpcsweep.forecast import sweep as predicting
-    from hpcsweep.forecast import tables
     from hpcsweep.store import runs
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit import check_inputs
@@ -382,7 +382,7 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
             f"note: predicts {changed} as it was measured, with other own files than there are now"
         )
     run = RunDir(results / asked.sweep.name)
-    points, controls = list(asked.points()), tables.controls(run, asked.device)
+    points, controls = list(asked.points()), past_rows.controls(run, asked.device)
     found = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
     paths = found.write(run.path)
     return CommandResult(record=found.to_json, text=found.text, files=paths)

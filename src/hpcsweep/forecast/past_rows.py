@@ -1,14 +1,16 @@
-"""What rows tell of how long points took: seconds of a pass, and what a point takes beside them.
+"""What rows tell of how long points took: to an estimate, and to the next round of a sweep.
 
-Rows of the sweep itself come first, the newest first; then those of other sweeps of the same
-results folder; then what `hpcsweep predict` wrote for the sweep, which has times of passes only.
+For an estimate, rows of the sweep itself come first, the newest first; then those of other sweeps
+of the same results folder; then what `hpcsweep predict` wrote for the sweep: times of passes only.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,12 +18,12 @@ from hpcsweep.catalog import AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
-from hpcsweep.records import dataclass, replace
+from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import rundir, shards
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.store.rundir import RunDir, ShardPath
 
@@ -53,6 +55,33 @@ class PointTime:
     n: float = 0.0
     layer_factor: float | None = None
     width: float = 1.0  # of the interval of a predicted pass
+
+
+@dataclass(frozen=True)
+class Known:
+    """The rows of points, by id."""
+
+    times: Mapping[str, Sequence[float]]  # ms, the oldest first; only those that are valid
+    rows: Mapping[str, int]  # how many, of any status
+    failed: Collection[str] = frozenset()  # no row is ok
+    seconds: float = 0.0  # that all rows of the rounds took
+    doubtful: Mapping[str, Row] = field(default_factory=dict)  # no ok row is valid
+    controls: Sequence[float] = ()  # of valid rows, ms, the oldest first
+
+    @cached_property
+    def ms(self) -> Mapping[str, float]:
+        """The last time of each point that has one."""
+        return {name: times[-1] for name, times in self.times.items()}
+
+    @cached_property
+    def done(self) -> frozenset[str]:
+        """The points that need no prediction: they have a time, or failed."""
+        return frozenset({*self.ms, *self.failed})
+
+    @cached_property
+    def differences(self) -> list[float]:
+        """By what share two times of the same point differ, of those that have two."""
+        return [abs(t[-1] / t[0] - 1) for t in self.times.values() if len(t) > 1]
 
 
 def names_of_kind(workload: str) -> tuple[str, ...]:
@@ -93,6 +122,52 @@ def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
         for row in texts
         for found in _took(run.name, names, workload, row, "")
     ]
+
+
+def known(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known:
+    """Return what is known of some points, and what those of the rounds cost.
+
+    Raises:
+        ResultsError: a shard cannot be read.
+    """
+    rows = [
+        row
+        for row in _every(run)
+        if row["point_id"] in points and row["status"] != PointStatus.PROFILED
+    ]
+    ok = {row["point_id"]: row for row in rows if row["status"] == PointStatus.OK}
+    valid = [row for row in rows if row["status"] == PointStatus.OK and _is_valid(row)]
+    times: dict[str, list[float]] = {}
+    for row in valid:
+        times.setdefault(row["point_id"], []).append(float(row["median_ms"]))
+    counts = Counter(row["point_id"] for row in rows)
+    return Known(
+        times,
+        counts,
+        failed=counts.keys() - ok.keys(),
+        seconds=sum(float(row.get("wall_s") or 0) for row in rows if row["point_id"] in rounds),
+        doubtful={name: row for name, row in ok.items() if name not in times},
+        controls=_controls(valid),
+    )
+
+
+def controls(run: RunDir, gpu: str) -> list[float]:
+    """Return the times of the control at the valid points that a sweep has on a GPU so far."""
+    return _controls(row for row in _every(run) if row["gpu"] == gpu and row["valid"] == "true")
+
+
+def _every(run: RunDir) -> Iterator[Row]:
+    return (row for shard in run.shards() for row in shards.read(shard).rows)
+
+
+def _controls(rows: Iterable[Row]) -> list[float]:
+    """Return the times of the control, the oldest first."""
+    ms_of = ((row, float(row.get("control_ms") or 0)) for row in rows)
+    return [ms for _, ms in sorted((row["started_at"], ms) for row, ms in ms_of if ms)]
+
+
+def _is_valid(row: Row) -> bool:
+    return row.get("valid") != "false" and float(row.get("median_ms") or 0) > 0
 
 
 def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTime]:

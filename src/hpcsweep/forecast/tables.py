@@ -17,7 +17,6 @@ from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass, field, replace
-from hpcsweep.store import shards
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -280,10 +279,3 @@ def _layers(run: RunDir) -> pd.DataFrame:
     table = table.reindex(columns=list(names))
     table = table[table.pop("layer_timer") != "plans"]  # tried beside what the point ran
     return table.rename(columns={"median_ms": "ms"})
-
-
-def controls(run: RunDir, gpu: str) -> list[float]:
-    """Return the times of the control at the valid points that a sweep has on a GPU so far."""
-    rows = (row for shard in run.shards() for row in shards.read(shard).rows)
-    known = (row.get("control_ms") for row in rows if row["gpu"] == gpu and row["valid"] == "true")
-    return [float(ms) for ms in known if ms]
