@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pandas as pd
 import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import past_rows, tables
+from hpcsweep.store.rundir import RunDir
 from layeredsweep import SWEEP, layered
 
 
@@ -84,3 +87,30 @@ def test_a_sweep_without_layers_is_refused(tmp_path):
     all_doubtful = {name: {"valid": False} for name in ("auto", "gemm", "winograd")}
     with pytest.raises(UsageError, match="layers: true"):
         tables.read([layered(tmp_path, changes=all_doubtful)])
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("layers", b"\xff\xfegarbage,\n,,\n"),
+        ("layers", b"\0" * 100),
+        ("layers", b"point_id,median_ms\nabc,x.5\n"),
+        ("layers", b"a,b\n1,2\n"),
+        ("overall", b"\xff\xfegarbage,\n,,\n"),
+        ("overall", b""),
+        ("layers", None),
+    ],
+)
+def test_a_damaged_table_is_told_and_no_obstacle_to_what_other_sweeps_teach(tmp_path, name, cells):
+    """It was cut off or edited; the last is a folder in its place."""
+    run = layered(tmp_path)
+    other = RunDir(run.path.parent / "other")
+    shutil.copytree(run.path, other.path)
+    path = getattr(other, name)
+    path.unlink()
+    path.mkdir() if cells is None else path.write_bytes(cells)
+    with pytest.raises(UsageError, match="other"):
+        tables.read([other])
+    found = tables.read_all(run.path.parent, [run, other])
+    assert found.notes[0] == f"learnt from {run.name}"
+    assert len(found.points) == len(tables.read([run]).points)

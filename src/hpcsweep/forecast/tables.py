@@ -7,15 +7,16 @@ another program measured (the flag `foreign`) does: its convolutions, as those o
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import dataset, merged
 from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.records import dataclass, field, replace
 from hpcsweep.text import count
 
@@ -118,10 +119,9 @@ def read_all(results: Path, runs: Iterable[RunDir]) -> Measured:
 
 
 def _read_or_none(run: RunDir) -> Measured | None:
-    try:
+    with suppress(UsageError, ResultsError):  # another sweep need not be in order
         return _read(run)
-    except UsageError:
-        return None
+    return None
 
 
 def together(parts: Sequence[Measured]) -> Measured:
@@ -275,7 +275,15 @@ def _layers(run: RunDir) -> pd.DataFrame:
     kinds |= dict.fromkeys((*_TEXTS, "layer_timer"), "category")
     numbers: dict[str, Any] = dict.fromkeys((*WORK, "median_ms"), "float64")
     names = {*kinds, *numbers}
-    table = pd.read_csv(run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers})
+    try:
+        table = pd.read_csv(
+            run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers}
+        )
+    except (ValueError, TypeError, OSError) as error:  # pandas' parser errors are ValueErrors
+        merged.read(run.layers, run.name)  # says where
+        raise UsageError(
+            f"{run.layers}: {error}; run `hpcsweep collect {run.name}` again"
+        ) from None
     table = table.reindex(columns=list(names))
     table = table[table.pop("layer_timer") != "plans"]  # tried beside what the point ran
     return table.rename(columns={"median_ms": "ms"})
