@@ -35,6 +35,7 @@ _HELPERS: Final = (
     b"torch._inductor",
 )
 _adopts: list[bool] = []  # whether this process gets the orphans of those that it started
+_BLOCK: Final = 1 << 14
 _OBJECTS: Final = 100_000  # made between two searches for garbage; Python's own are 700
 
 
@@ -162,24 +163,31 @@ def _beside() -> list[int]:
 
 def _command(pid: int) -> bytes:
     """Return what a process runs: its name while it starts a program; nothing of a zombie."""
-    if command := _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").strip():
+    if command := read_proc(f"/proc/{pid}/cmdline").replace(b"\0", b" ").strip():
         return command
-    name, _, state = _read(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
+    name, _, state = read_proc(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
     return b"" if state[:1] in b"ZX" else name
 
 
 def _children(pid: int) -> list[int]:
     tasks = f"/proc/{pid}/task"
     with suppress(OSError):  # it has ended
-        found = [_read(f"{tasks}/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
+        found = [read_proc(f"{tasks}/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
         return [int(one) for of_task in found for one in of_task.split()]
     return []
 
 
-def _read(path: str) -> bytes:
-    """Return a file of a process; empty where that has ended."""
-    with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - after each point
-        return file.read()
+def read_proc(path: str) -> bytes:
+    """Return a file of /proc; empty where its process has ended.
+
+    File objects take up to ten times as long, and some of these are read after each point.
+    """
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            return b"".join(iter(lambda: os.read(fd, _BLOCK), b""))
+        finally:
+            os.close(fd)
     return b""
 
 

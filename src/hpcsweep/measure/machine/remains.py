@@ -8,6 +8,7 @@ imported.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # makes no enums, most of what `signal` costs
 import gc
 import locale
 import logging
@@ -30,6 +31,8 @@ from operator import itemgetter
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
+
+from hpcsweep.processes import read_proc
 
 # Names of torch's functions that return a switch and take no argument.
 _SWITCH: Final = re.compile(
@@ -125,11 +128,11 @@ def _of_process() -> Iterator[tuple[str, Any]]:
     for name, limit in _LIMITS:
         yield name, resource.getrlimit(limit)
     with suppress(OSError):
-        lines = _read("status").splitlines()
+        lines = read_proc("/proc/self/status").decode().splitlines()
         status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         yield from ((name, status.get(name)) for name in _STATUS)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        more = _read("oom_score_adj"), _read("timerslack_ns")
+        more = (read_proc(f"/proc/self/{n}").decode() for n in ("oom_score_adj", "timerslack_ns"))
         yield "scheduling", (os.sched_getscheduler(0), *more)
         yield "too many open files", len(os.listdir("/proc/self/fd")) > most / 2 > 0  # noqa: PTH208
     yield "priority", os.getpriority(os.PRIO_PROCESS, 0)
@@ -137,16 +140,11 @@ def _of_process() -> Iterator[tuple[str, Any]]:
         with suppress(OSError):
             yield f"file {fd}", (os.fstat(fd).st_dev, os.fstat(fd).st_ino)
     for number in _SIGNALS:
-        handler = signal.getsignal(number)
-        if not _INSTALLED.match(_file_of(handler)):
+        handler = _signal.getsignal(number)
+        if callable(handler) and not _INSTALLED.match(_file_of(handler)):
             yield f"signal {number}", handler
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         yield f"timer {timer}", any(signal.getitimer(timer))
-
-
-def _read(name: str) -> str:
-    with open(f"/proc/self/{name}") as file:  # noqa: PTH123 - after each point
-        return file.read()
 
 
 def _of_python() -> Iterator[tuple[str, Any]]:
