@@ -8,7 +8,7 @@ import pytest
 
 from hpcsweep import environment
 from hpcsweep.catalog import devices
-from hpcsweep.measure import support as program
+from hpcsweep.measure import inputs as program
 from hpcsweep.submit import check_inputs, support
 
 NETWORK = """\
@@ -40,7 +40,7 @@ def asked(desk, monkeypatch, tmp_path):
     (desk.folder / "mynets.py").write_text(NETWORK)
     questions = []
 
-    def ask(_name, question, _seconds=0.0):
+    def ask(question, _seconds=0.0):
         questions.append(question)
         return json.loads(json.dumps(program.answer(json.loads(json.dumps(question)))))
 

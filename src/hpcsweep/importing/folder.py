@@ -107,11 +107,7 @@ def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
     found = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
     if bad := [name for name in found if not name.isprintable()]:
         raise ResultsError(f"{folder}: has the name {bad[0]!r}; rename it")
-    return [name for name in found if not (files and _is_folder(folder / name))]
-
-
-def _is_folder(path: Path) -> bool:
-    return stat.S_ISDIR(path.lstat().st_mode)
+    return [n for n in found if not (files and stat.S_ISDIR((folder / n).lstat().st_mode))]
 
 
 def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:

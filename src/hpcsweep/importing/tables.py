@@ -124,7 +124,9 @@ def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]
         ResultsError: the file cannot be read.
         UsageError: no device, or an algorithm that hpcsweep does not know.
     """
-    named = _device_of_path(table.path)
+    around = (folder.name for folder in table.path.absolute().parents[:2])
+    parts = (part.lower() for part in (table.path.stem, *around))
+    named = next(filter(None, map(gpus.by_label, parts)), "")
     keys: dict[tuple[str, str, str], Key] = {}
     with _text_of(table.path) as file:
         for row in csv.DictReader(file):
@@ -151,14 +153,6 @@ def _device(text: str) -> str:
     """Return the short name of a device; empty for a text that names none."""
     plain = text.strip().lower()
     return "" if plain in _GENERIC else gpus.by_label(plain) or plain
-
-
-def _device_of_path(path: Path) -> str:
-    """Return the device that a file's name has, or that of a folder around it; empty for none."""
-    for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
-        if found := gpus.by_label(part.lower()):
-            return found
-    return ""
 
 
 def times(row: dict[str, str]) -> Cells:

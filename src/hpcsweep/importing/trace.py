@@ -98,7 +98,11 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
         )
     found = device or _device(document.head, trace.device)
     entry = gpus.by_device_name(found)
-    gpu = (entry.short if entry else "") or gpus.by_label(found) or _slug(found)
+    gpu = (
+        (entry.short if entry else "")
+        or gpus.by_label(found)
+        or (re.sub(r"\W+", "_", _MAKERS.sub("", found)).strip("_").lower() or UNKNOWN)
+    )
     outputs, steps = trace.output_dims(), sorted(trace.steps)
     by_step: dict[int, list[Row]] = defaultdict(list)
     for call in calls:
@@ -113,7 +117,10 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
                 "tf32": any("tf32" in name for call in calls for _, _, name, _ in call.kernels),
             })  # fmt: skip
             shared = {**axis_cells(point.axes), "point_id": point.point_id}
-            layers = [cells({**shared, **row}, LAYER_COLUMNS) for row in _shared(by_step[step])]
+            total = sum(row["kernel_ms"] for row in by_step[step])
+            for row in by_step[step]:
+                row["percentage"] = 100 * row["kernel_ms"] / total if total else None
+            layers = [cells({**shared, **row}, LAYER_COLUMNS) for row in by_step[step]]
             peak = entry or gpus.GPUS.get(gpu)
             about = {"device_name": found, "peak_source": peak.name if peak else None}
             file_.commit(point, about, layers, FOREIGN, valid=False)
@@ -144,21 +151,10 @@ def _device(head: Mapping[str, Any], number: int) -> str:
     return str(names[0]) if names and names[0] else UNKNOWN
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "_", _MAKERS.sub("", name)).strip("_").lower() or UNKNOWN
-
-
 def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
     """Return the value that all rows have."""
     values = {row.get(name) for row in rows}
     return values.pop() if len(values) == 1 else None
-
-
-def _shared(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows of a step, each with its share of their time."""
-    total = sum(row["kernel_ms"] for row in rows)
-    for row in rows:
-        yield row | {"percentage": 100 * row["kernel_ms"] / total if total else None}
 
 
 def _row(call: Call, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:

@@ -223,7 +223,10 @@ def choose(
         AlgorithmError: a call cannot, and the policy is `error`.
         UsageError: a pattern of a map matches no convolution.
     """
-    _refuse_idle_patterns(shapes, algorithm)
+    for pattern, hint in idle(algorithm, names_of(shapes)).items():  # nothing would measure it
+        raise UsageError(
+            f"algorithm: pattern '{pattern}' matches no convolution of the network{hint}"
+        )
     swap.restore(model)
     calls = shapes.convolutions
     if algorithm in choice.FRAMEWORK_CHOICES:
@@ -252,14 +255,6 @@ def idle(algorithm: Algorithm, names: Sequence[tuple[str, str]]) -> dict[str, st
     first = f"; layers are {', '.join(layers[:_SHOWN])} ..." if layers else ""
     patterns = choice.idle_patterns(algorithm, names)
     return {pattern: suggest(pattern, layers) or first for pattern in patterns}
-
-
-def _refuse_idle_patterns(shapes: Shapes, algorithm: Algorithm) -> None:
-    """Raise `UsageError` for a pattern that matches no layer, since nothing would measure it."""
-    for pattern, hint in idle(algorithm, names_of(shapes)).items():
-        raise UsageError(
-            f"algorithm: pattern '{pattern}' matches no convolution of the network{hint}"
-        )
 
 
 def _refuse_outside(shapes: Shapes, algorithm: Algorithm, policy: str) -> None:

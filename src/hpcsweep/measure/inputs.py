@@ -1,8 +1,9 @@
-"""Checks weights and maps of algorithms with torch, before `submit` sends anything.
+"""Tells with torch, before `submit` sends anything, of weights, maps of algorithms, and cuDNN.
 
 `hpcsweep.submit.check_inputs` runs this module as a program: a question comes in on stdin, the
 answer goes out on stdout, one JSON object each. Networks are built without their weights, if
-possible on the meta device, and only their shapes are used.
+possible on the meta device, and only their shapes are used. Which engines cuDNN has for them is
+told of GPUs that are not here; a crash of the library ends this process alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ import torch
 from torch import nn
 
 from hpcsweep import search_path
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
@@ -27,15 +31,23 @@ from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.training import network
 from hpcsweep.measure.training.trainer import AUTOCAST
 from hpcsweep.point import Point
-from hpcsweep.records import replace
+from hpcsweep.records import asdict, replace
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the problems of weights, and the patterns of maps that match no layer."""
+    """Return the problems of weights, and the patterns of maps that match no layer.
+
+    With `devices`, return what `engines` does; with `here`, the properties of that device of this
+    machine.
+    """
+    if "here" in question:
+        return cudnn_graph.properties_here(cudnn_graph.load(), question["here"])
     search_path.use(question["search_path"])
+    if "devices" in question:
+        return engines(question)
     return {
         "weights": [_weights_problems(**request) for request in question["weights"]],
         "maps": [_look(**request) for request in question["maps"]],
@@ -114,6 +126,42 @@ def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.M
         model = models.build_float32(axes["model"], enliven=False, channels=channels)
     model = model.to(dtype=getattr(torch, axes["dtype"]))
     return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+
+
+def engines(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the convolutions of the `cases`, and on each of the `devices` the engines of those.
+
+    `known` are, for each device, the keys of convolutions that need no answer.
+    """
+    cases = [_convolutions(question["workload"], axes) for axes in question["cases"]]
+    reply: dict[str, Any] = {"cases": cases, "cudnn": None, "engines": {}}
+    wanted = {**question["convolutions"]}
+    wanted |= {call["key"]: call["shape"] for case in cases for call in case.get("calls", ())}
+    try:
+        library = cudnn_graph.load()
+        for gpu, properties in question["devices"].items():
+            graphs, answered = cudnn_graph.Graphs.of(library, properties), question["known"][gpu]
+            reply["engines"][gpu] = {
+                key: graphs.ask(ConvShape(**shape))
+                for key, shape in wanted.items()
+                if key not in answered
+            }
+    except LibraryUnusable as error:
+        return {**reply, "lacking": str(error)}
+    return {**reply, "cudnn": library.version}
+
+
+def _convolutions(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the convolution calls of a case, or why they are unknown."""
+    try:
+        of_case = shapes(workload, json.dumps(axes)).convolutions
+    except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
+        return {"unchecked": words(error)}
+    calls = [
+        {"layer": layer, "key": shape.unique_key, "flops": shape.flops, "shape": asdict(shape)}
+        for layer, shape in of_case
+    ]
+    return {"calls": calls}
 
 
 if __name__ == "__main__":

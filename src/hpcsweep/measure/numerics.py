@@ -233,7 +233,12 @@ def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
     If weights are used without a call of their layer, types do not fit: then convert all at once.
     """
     linear = [part for part in network.modules() if type(part) is nn.Linear]
-    others = [part for part in network.modules() if type(part) is not nn.Linear and _has_own(part)]
+    others = [
+        part
+        for part in network.modules()
+        if type(part) is not nn.Linear
+        and (*part.parameters(recurse=False), *part.buffers(recurse=False))
+    ]
     by_rows = parts.wrapped_forwards(linear, _by_rows)
     in_turn = parts.wrapped_forwards(others, partial(_doubled, image.device))
     with suppress(RuntimeError), by_rows, in_turn:
@@ -277,8 +282,3 @@ def _doubled(device: torch.device, forward: Callable[..., object]) -> Callable[.
                 tensors.update(own)
 
     return run
-
-
-def _has_own(module: nn.Module) -> bool:
-    tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-    return bool(tensors)

@@ -112,11 +112,9 @@ def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[
 def _torch(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:
     """Profile some passes; drop the first one, since the start of a session loses kernels."""
     count = settings["profile_passes"]
-    activities = [ProfilerActivity.CPU]
-    if step.device_type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
+    of_gpu = [ProfilerActivity.CUDA] if step.device_type == "cuda" else []
     with profile(
-        activities=activities,
+        activities=[ProfilerActivity.CPU, *of_gpu],
         schedule=schedule(wait=0, warmup=1, active=count, repeat=1),
         record_shapes=True,
         profile_memory=True,
@@ -129,17 +127,14 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[s
             step.wait()
             profiler.step()
     operators = profiler.key_averages()
-    place.path("torch.txt").write_text(_table(operators, step.device_type), encoding="utf-8")
+    order = "self_cuda_time_total" if step.device_type == "cuda" else "self_cpu_time_total"
+    table = operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80)
+    place.path("torch.txt").write_text(str(table), encoding="utf-8")
     _write_operators(operators, place.path("torch.csv"))
     trace = place.path("trace.json.gz")
     profiler.export_chrome_trace(str(trace))
     kept = [place.path("torch.txt").name, place.path("torch.csv").name]
     return [*kept, *_keep_trace(trace, place)]
-
-
-def _table(operators: Any, device_type: str) -> str:  # noqa: ANN401 - torch's EventList
-    order = "self_cuda_time_total" if device_type == "cuda" else "self_cpu_time_total"
-    return str(operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80))
 
 
 def _write_operators(operators: Any, path: Path) -> None:  # noqa: ANN401
@@ -163,17 +158,13 @@ def _keep_trace(trace: Path, place: Place) -> list[str]:
         return [f"no trace ({size / 1e6:.0f} MB, artifact_mb is {place.most_bytes / 1e6:g})"]
     board = place.path("tensorboard")
     board.mkdir(exist_ok=True)
-    # the plugin looks for this ending
-    _link(trace, board / "worker.pt.trace.json.gz")
-    return [trace.name, board.name]
-
-
-def _link(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
+    shown = board / "worker.pt.trace.json.gz"  # the plugin looks for this ending
+    shown.unlink(missing_ok=True)
     try:
-        target.hardlink_to(source)
+        shown.hardlink_to(trace)
     except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
+        shutil.copyfile(trace, shown)
+    return [trace.name, board.name]
 
 
 def _cprofile(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:

@@ -84,28 +84,18 @@ def rate_cells(
     """Return the columns on the rates of a forward pass that takes `median_ms`.
 
     Without `tensor_cores`, TF32 and half types have the peak of float32, in which they multiply.
+    The shares of the dense peaks are empty for a device that is in no table.
     """
-    seconds = median_ms / 1000
+    seconds, dtype, tf32 = median_ms / 1000, axes["dtype"], axes["tf32"]
     flop_rate, byte_rate = shapes.flops / seconds, shapes.bytes_min / seconds
-    return {
-        "achieved_tflops": flop_rate / 1e12,
-        "achieved_gbs": byte_rate / 1e9,
-        **_peak_cells(flop_rate, byte_rate, axes if tensor_cores else _by_fma(axes), device),
-    }
-
-
-def _by_fma(axes: Mapping[str, Any]) -> dict[str, Any]:
-    dtype = axes["dtype"]
-    return {**axes, "tf32": False, "dtype": "float64" if dtype == "float64" else "float32"}
-
-
-def _peak_cells(flop_rate: float, byte_rate: float, axes: Mapping[str, Any], device: Device) -> Row:
-    """Return the shares of the dense peaks; empty for a device that is in no table."""
+    row: Row = {"achieved_tflops": flop_rate / 1e12, "achieved_gbs": byte_rate / 1e9}
     gpu = gpus.by_device_name(device.name, device.units)
     if gpu is None:
-        return {}
-    peak = gpu.peak(axes["dtype"], tf32=axes["tf32"])
-    return {
+        return row
+    if not tensor_cores:
+        dtype, tf32 = "float64" if dtype == "float64" else "float32", False
+    peak = gpu.peak(dtype, tf32=tf32)
+    return row | {
         "pct_peak_compute": 100 * flop_rate / (peak * 1e12) if peak else None,
         "pct_peak_bw": 100 * byte_rate / (gpu.bandwidth_gbs * 1e9),
         "peak_source": gpu.name,

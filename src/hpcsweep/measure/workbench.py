@@ -122,7 +122,9 @@ class Workbench:
                 give_back()
                 raise OutOfMemory(peak, limit, first_line(error)) from error
             if framework.is_missing_operator(error) or any(text in str(error) for text in cannot):
-                raise CannotMeasure(_telling_line(str(error), cannot)) from error
+                lines = str(error).splitlines()  # of which the first may be a mere heading
+                telling = (line for line in lines if any(words in line for words in cannot))
+                raise CannotMeasure(next(telling, lines[0])) from error
             raise
 
     def _refuse_early(self, point: Point) -> None:
@@ -262,9 +264,3 @@ class Workbench:
             "unchecked": findings.outputs is None,
         }
         return [name for name, raised in reasons.items() if raised]
-
-
-def _telling_line(text: str, telling: Sequence[str]) -> str:
-    """Return the line with one of the texts, else the first line, which may be a mere heading."""
-    lines = text.splitlines()
-    return next((line for line in lines if any(words in line for words in telling)), lines[0])

@@ -106,7 +106,7 @@ def _file_system(folder: Path) -> str:
 
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
 _DEEP: Final = "hpcsweep.measure.machine.fit"
-_PROPERTIES: Final = "hpcsweep.measure.support"
+_PROPERTIES: Final = "hpcsweep.measure.inputs"
 
 
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 
+_PROGRAM: Final = "hpcsweep.measure.inputs"
 _SECONDS: Final = 180.0  # a factory may wait for something
 # the axes that the shapes of a network, and the types of its calls, depend on
 SHAPES: Final = (
@@ -201,7 +202,7 @@ def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
 
 def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return a problem or "" of each weights, and what no layer matches or why that is unknown."""
-    found = ask("hpcsweep.measure.inputs", question)
+    found = ask(question)
     if why := found.get("failed"):
         told = f"nobody could tell whether they are there ({why})"
         return {
@@ -211,11 +212,11 @@ def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def ask(program: str, question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:
-    """Return what a module that needs torch answers in a process of its own, or why it `failed`."""
+def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:
+    """Return what `measure.inputs` answers in a process of its own, or why it `failed`."""
     try:
         done = subprocess.run(
-            processes.python(program),
+            processes.python(_PROGRAM),
             input=json.dumps(question),
             capture_output=True,
             text=True,

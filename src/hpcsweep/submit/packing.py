@@ -123,16 +123,14 @@ def arranged(chunk: Chunk) -> Chunk:
         for key in dice.sample(list(groups), len(groups)):
             yield from shuffled(groups[key], *levels[1:])
 
+    def network(point: Point) -> str:
+        return canonical_json([point.axes.get(name) for name in axes_with(Role.NETWORK)])
+
+    def configuration(point: Point) -> str:
+        return canonical_json({k: v for k, v in point.axes.items() if k not in _COMPARED})
+
     visits: dict[int, list[Point]] = {}
     for point in sorted(chunk.points, key=attrgetter("point_id")):
         visits.setdefault(point.axes.get(VISIT, 1), []).append(point)
-    order = (shuffled(visits[visit], _network, _configuration) for visit in sorted(visits))
+    order = (shuffled(visits[visit], network, configuration) for visit in sorted(visits))
     return replace(chunk, points=tuple(chain.from_iterable(order)))
-
-
-def _network(point: Point) -> str:
-    return canonical_json([point.axes.get(name) for name in axes_with(Role.NETWORK)])
-
-
-def _configuration(point: Point) -> str:
-    return canonical_json({k: v for k, v in point.axes.items() if k not in _COMPARED})

@@ -232,16 +232,11 @@ def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Led
         found.status = ledger.statuses(last.dir)
         sent = last.planned() & {point.point_id for point in request.points()}
         if sent and sent <= found.status.keys():
-            _refuse_live(run, request, found)
+            if ids := _holders(request, found):  # no run begins while an earlier one is on its way
+                told = f"{run.name}: points of {', '.join(sorted(ids))} are queued or running"
+                raise Refused(f"{told}: wait until they ended, or {run.command('cancel')}")
             found.again, found.status = last.number, {}
     return found
-
-
-def _refuse_live(run: RunDir, request: Request, known: ledger.Ledger) -> None:
-    """Let no run begin while points of an earlier one are on their way."""
-    if ids := _holders(request, known):
-        told = f"{run.name}: points of {', '.join(sorted(ids))} are queued or running"
-        raise Refused(f"{told}: wait until they ended, or {run.command('cancel')}")
 
 
 def _holders(request: Request, known: ledger.Ledger) -> set[str]:

@@ -54,7 +54,8 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     if not wanted:
         whys = {"was measured with other own files than now": changed, "is not valid": invalid}
         why = " or ".join(words for words, is_asked in whys.items() if is_asked)
-        told = f"no point {why or 'is ' + ' or '.join(statuses)} ({_tally(known)})"
+        there = tally(Counter(known.values()), PointStatus) or "no point has a row"
+        told = f"no point {why or 'is ' + ' or '.join(statuses)} ({there})"
         say(f"{run.name}: {told}; nothing to measure again")
         return 0
     requests = [
@@ -142,7 +143,3 @@ def _profile(name: str, manifest: Manifest) -> Profile:
         if before.stem != name or not before.is_file():
             raise
         return profile.load(before)
-
-
-def _tally(known: Mapping[str, str]) -> str:
-    return tally(Counter(known.values()), PointStatus) or "no point has a row"

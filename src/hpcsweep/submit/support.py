@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 UNKNOWN: Final = "unknown"
 ON_NODE: Final = "unknown until the node"
 SHEETS: Final = "data sheets"
-_PROGRAM: Final = "hpcsweep.measure.support"
 _SECONDS: Final = 600.0
 _QUICK: Final = 60.0  # for what a warning is worth
 _MOST_CASES: Final = 200  # of a network
@@ -292,7 +291,7 @@ def warn(requests: Sequence[Request], say: Say) -> None:
         gpu = Gpu.of(asked.device, asked.profile)
         if asked.sweep.workload == "noop" or gpu.properties is None:
             continue
-        told = [p for p in asked.points() if any(map(_may_lack, _names(p.axes["algorithm"])))]
+        told = [p for p in asked.points() if _may_lack(p.axes["algorithm"])]
         if told:
             named, folders = asked.sweep.named, asked.search_path
             found = of(told, [gpu], named, folders, most=_FEW, seconds=_QUICK)
@@ -300,9 +299,10 @@ def warn(requests: Sequence[Request], say: Say) -> None:
                 say(f"warning: {line}")
 
 
-def _may_lack(algorithm: str) -> bool:
-    """Say whether engines tell that there is no such algorithm."""
-    return algorithm in _NOTES or algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm)
+def _may_lack(algorithm: Algorithm) -> bool:
+    """Say whether engines tell that there is no such algorithm, or not one that a map names."""
+    names = [algorithm] if isinstance(algorithm, str) else algorithm.values()
+    return any(n in _NOTES or n == catalog.HEURISTIC or catalog.is_plan(n) for n in names)
 
 
 def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
@@ -311,10 +311,6 @@ def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
     if len(keys) > most:
         keys = [keys[round(at * (len(keys) - 1) / (most - 1))] for at in range(most)]
     return {key: cases[key] for key in keys}
-
-
-def _names(algorithm: Algorithm) -> Iterable[str]:
-    return [algorithm] if isinstance(algorithm, str) else algorithm.values()
 
 
 @dataclass
@@ -381,7 +377,7 @@ class _Asking:
             "devices": {one.name: one.properties for one in self.gpus},
             "known": {name: sorted(of) for name, of in engines.items()},
         }
-        return check_inputs.ask(_PROGRAM, question, self.seconds)
+        return check_inputs.ask(question, self.seconds)
 
 
 @dataclass

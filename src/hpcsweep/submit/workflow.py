@@ -50,10 +50,6 @@ def _follow(steps: Sequence[Step], job: Submit) -> int | None:
     return next((code for step in steps if (code := step(job)) is not None), None)
 
 
-def _fence_off_lost_attempts(job: Submit) -> None:
-    ledger.fence_off_dead(job.run)
-
-
 def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
     job.sweep_before = prepare.saved_sweep(job.run)
@@ -78,11 +74,6 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     ids = ", ".join(job.ready.live)
     job.say(f"{job.run.name}: nothing to measure{done}: {where} {ids}; {watch}")
     return 0 if job.asked.profile.in_slurm else _exit_code(job)
-
-
-def _announce(job: Submit) -> None:
-    """Record that this process runs the submission, so that nobody else submits its points."""
-    ledger.note_start(job.submission)
 
 
 def _run_here(job: Submit) -> int:
@@ -123,10 +114,10 @@ def _run_here(job: Submit) -> int:
 
 
 _LOCKED_HERE: Final[Sequence[Step]] = (
-    _fence_off_lost_attempts,
+    lambda job: ledger.fence_off_dead(job.run),
     _write_submission,
     _end_if_nothing_is_left,
-    _announce,
+    lambda job: ledger.note_start(job.submission),  # so that nobody else submits its points
 )
 _UNLOCKED: Final[Sequence[Step]] = (_run_here,)
 

@@ -142,15 +142,12 @@ def get_data(name: str, env: Mapping[str, str], say: Callable[[str], None]) -> N
         UsageError: no folder is named, or the download failed.
         Refused: this process is a job of a scheduler.
     """
-    from torchvision import datasets  # noqa: PLC0415
-
     if name not in _CIFAR:
         return
     _refuse_in_job("data")
     folder = _root(name, {**os.environ, **env})
-    source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
     try:
-        source(str(folder), download=True)
+        _published(name)(str(folder), download=True)
     except (OSError, RuntimeError) as error:
         reason = first_line(error)
         raise UsageError(f"data '{name}': cannot be downloaded to {folder}: {reason}") from error
@@ -186,10 +183,6 @@ class _ArrayType:
         pass  # bytes have no order
 
 
-def _begin(*_how: object) -> _Array:
-    return _Array()
-
-
 def _whole(raw: bytes, kind: _ArrayType, shape: tuple[int, ...], order: str) -> _Array:
     array = _Array()
     array.__setstate__((1, shape, kind, order == "F", bytes(raw)))
@@ -197,7 +190,7 @@ def _whole(raw: bytes, kind: _ArrayType, shape: tuple[int, ...], order: str) -> 
 
 
 _PLAIN: Final[Mapping[tuple[str, str], Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _begin,
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_how: _Array(),
     ("numpy.core.numeric", "_frombuffer"): _whole,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _ArrayType,
@@ -215,10 +208,14 @@ class _Plain(pickle.Unpickler):
         return stand_in
 
 
-def _is_published(name: str, file: Path, raw: bytes) -> bool:
+def _published(name: str) -> Any:  # noqa: ANN401 - torchvision's class
     from torchvision import datasets  # noqa: PLC0415
 
-    source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+    return {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+
+
+def _is_published(name: str, file: Path, raw: bytes) -> bool:
+    source = _published(name)
     checksums = dict(map(tuple, (*source.train_list, *source.test_list)))
     return bool(hashlib.md5(raw, usedforsecurity=False).hexdigest() == checksums[file.name])
 
@@ -330,20 +327,13 @@ def _download(url: str) -> str:
     file = models.cached_weights(url)
     file.parent.mkdir(parents=True, exist_ok=True)
     checksum = _HASH.search(file.name)
-    with _patience(_SECONDS):
-        torch.hub.download_url_to_file(url, str(file), checksum and checksum[1], progress=False)
-    return "were downloaded"
-
-
-@contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Limit the wait for a network that drops all packets."""
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
+    socket.setdefaulttimeout(_SECONDS)  # a network may drop all packets
     try:
-        yield
+        torch.hub.download_url_to_file(url, str(file), checksum and checksum[1], progress=False)
     finally:
         socket.setdefaulttimeout(before)
+    return "were downloaded"
 
 
 def problems(wanted: Iterable[tuple[str, str]]) -> list[dict[str, str]]:

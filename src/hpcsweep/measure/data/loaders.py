@@ -264,7 +264,13 @@ def loaders(
     axes = point.axes
     wanted = str(axes["dataset"])
     if ":" in wanted:
-        train, val = _looked_at(point, train, val, num_classes)
+        for part, images in (("training", train), ("validation", val)):
+            check(wanted, part, images, num_classes)
+        checked = (num_classes, axes["input_size"])
+        train, val = (
+            Own(wanted, "training", train, *checked),
+            Own(wanted, "validation", val, *checked),
+        )
     batch, size = axes["batch_size"], len(train)
     steps = axes["steps_per_epoch"] or size // batch
     if steps * batch > size or not steps:
@@ -281,7 +287,7 @@ def loaders(
         "num_workers": axes["num_workers"],
         "pin_memory": axes["pin_memory"],
         "persistent_workers": axes["num_workers"] > 0,
-        "worker_init_fn": _in_worker,
+        "worker_init_fn": _end_with_the_training,
     }
     sampler = EpochSampler(size, steps * batch, axes["seed"])
     return Data(
@@ -292,19 +298,6 @@ def loaders(
         ),
         DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
         num_classes,
-    )
-
-
-def _looked_at(
-    point: Point, train: Dataset[Any], val: Dataset[Any], num_classes: int
-) -> tuple[Dataset[Any], Dataset[Any]]:
-    """Wrap data sets in checks of every image."""
-    name, size = str(point.axes["dataset"]), point.axes["input_size"]
-    for part, images in (("training", train), ("validation", val)):
-        check(name, part, images, num_classes)
-    return (
-        Own(name, "training", train, num_classes, size),
-        Own(name, "validation", val, num_classes, size),
     )
 
 
@@ -343,8 +336,7 @@ def _from_factory(path: str, point: Point) -> Data:
     return data
 
 
-def _in_worker(_number: int) -> None:
-    """Make a loading process end with the training process, even if that is killed."""
+def _end_with_the_training(_number: int) -> None:
     die_with_parent()
 
 

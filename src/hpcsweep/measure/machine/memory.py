@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -41,12 +42,14 @@ class MemoryWatch:
             match = re.search(r"VmHWM:\s+(\d+) kB", status)
             if match:
                 return int(match[1]) << 10
-        return _max_rss()
+        unit = 1 if sys.platform == "darwin" else 1 << 10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
     def limit(self) -> int | None:
         """Return the least limit, in bytes, of memory, control group and address space."""
-        limits = [x for x in (_physical(), _cgroup(), _address_space()) if x]
-        return min(limits, default=None)
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        address_space = soft if soft != resource.RLIM_INFINITY else None
+        return min((x for x in (_physical(), _cgroup(), address_space) if x), default=None)
 
     def now(self) -> int | None:
         """Return the bytes in use; None if unknown (not on Linux)."""
@@ -102,15 +105,6 @@ def cells(memory: MemoryWatch) -> Row:
     }
 
 
-def _max_rss() -> int | None:
-    try:
-        import resource  # noqa: PLC0415 - not on every system
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1 << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def _physical() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -141,12 +135,3 @@ def _number(path: Path) -> int | None:
         return None
     value = int(text) if text.isdigit() else 0
     return value if 0 < value < 1 << 60 else None  # version 1 says "no limit" with a huge number
-
-
-def _address_space() -> int | None:
-    try:
-        import resource  # noqa: PLC0415
-    except ImportError:
-        return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return soft if soft != resource.RLIM_INFINITY else None

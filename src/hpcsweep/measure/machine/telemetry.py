@@ -169,13 +169,10 @@ class _Nvml(Telemetry):
         if len(capped) <= _OFTEN * len(working):
             return False
         clocks, free = [clock for clock in capped if clock], self._unlimited()
-        usual = stats.median(free) if free else self._free or self._wanted_mhz()
+        usual = stats.median(free) if free else self._free
+        for clock in ("ApplicationsClock", "MaxClockInfo"):  # the administrator's, else the highest
+            usual = usual or self._ask(f"nvmlDeviceGet{clock}", self._nvml.NVML_CLOCK_SM)
         return not (clocks and usual) or stats.median(clocks) < _LOWERED * usual
-
-    def _wanted_mhz(self) -> float | None:
-        """Return the clock that the administrator set, else the highest."""
-        wanted = self._ask("nvmlDeviceGetApplicationsClock", self._nvml.NVML_CLOCK_SM)
-        return wanted or self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
 
     def _slow_without_reasons(self) -> bool:
         """Say whether the clock is low against earlier points, if the driver gives no reasons."""

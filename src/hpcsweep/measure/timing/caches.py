@@ -77,7 +77,8 @@ def host_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
             except OSError:
                 continue
             if int(level) > 1:
-                sizes[level, shared] = _bytes(size)
+                unit = _UNITS.get(size[-1:])
+                sizes[level, shared] = int(size[:-1]) * unit if unit else int(size or 0)
     return sum(sizes.values())
 
 
@@ -85,7 +86,3 @@ def _allowed_cpus() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _bytes(text: str) -> int:
-    return int(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else int(text or 0)

@@ -43,17 +43,13 @@ class StoppingRule(Protocol):
         """Return the reason to stop, or None; `seconds` have passed since the loop began."""
 
 
-def _untouched(_count: int) -> AbstractContextManager[object]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
 class Lane:
     """One way to run a pass and its clock; `around(count)` is entered for `count` passes."""
 
     run: Callable[[], object]
     clock: Clock
-    around: Callable[[int], AbstractContextManager[object]] = _untouched
+    around: Callable[[int], AbstractContextManager[object]] = lambda _count: nullcontext()
     most: int = _BLOCK_MOST
 
 

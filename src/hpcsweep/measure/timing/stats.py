@@ -22,7 +22,11 @@ FEW: Final = 10
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of one list of times, in the unit of the times (`std` with n - 1)."""
+    """Statistics of one list of times, in the unit of the times (`std` with n - 1).
+
+    `ci95` are the order statistics that enclose the median with a probability of 95 % or more, for
+    any distribution; None with fewer than 6 values.
+    """
 
     n: int
     mean: float
@@ -93,7 +97,7 @@ class Summary:
 def summarise(times: Sequence[float]) -> Summary:
     """Return the statistics of at least one time."""
     ordered = sorted(times)
-    n = len(ordered)
+    n, rank = len(ordered), median_rank(len(ordered))
     mean = math.fsum(ordered) / n
     return Summary(
         n=n,
@@ -107,7 +111,7 @@ def summarise(times: Sequence[float]) -> Summary:
         p95=_quantile(ordered, 0.95) if n >= 20 else None,
         p99=_quantile(ordered, 0.99) if n >= 100 else None,
         max=ordered[-1],
-        ci95=_median_interval(ordered),
+        ci95=(ordered[rank - 1], ordered[-rank]) if rank else None,
     )
 
 
@@ -123,15 +127,6 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
     if not rest:
         return ordered[low]
     return ordered[low] + (ordered[low + 1] - ordered[low]) * rest
-
-
-def _median_interval(ordered: Sequence[float]) -> tuple[float, float] | None:
-    """Return the order statistics that enclose the median with a probability of 95 % or more.
-
-    Valid for any distribution. None with fewer than 6 values.
-    """
-    rank = median_rank(len(ordered))
-    return (ordered[rank - 1], ordered[-rank]) if rank else None
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -36,7 +36,11 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     weights = models.RANDOM if file else axes["weights"]
     model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
     called = _called(model, point, device) if ":" in axes["model"] else None
-    as_published = file is not None and _loads(model, file)
+    as_published = False  # else the file is of a training: with stem and last layer replaced
+    if file is not None:
+        with suppress(UsageError):
+            models.load_weights(model, file)
+            as_published = True
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(axes["seed"])
         if axes["stem"] == "cifar":
@@ -51,7 +55,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
                 f"with {num_classes} outputs a pass fails ({first_line(error)})"
             ) from error
     if file is not None and not as_published:
-        models.load_weights(model, file)  # of a training: with stem and last layer replaced
+        models.load_weights(model, file)
     for parameter in model.train().parameters():
         parameter.requires_grad = True
     return models.placed(model, device, axes["dtype"], axes["memory_format"])
@@ -65,15 +69,6 @@ def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
     with models.seeded(point):
         shapes = shape_pass(model, image.to(getattr(torch, axes["dtype"])))
     return [call.layer for call in shapes.calls]
-
-
-def _loads(model: nn.Module, file: Path) -> bool:
-    """Try to load weights of the published network; return False if they do not fit it."""
-    try:
-        models.load_weights(model, file)
-    except UsageError:
-        return False
-    return True
 
 
 def give_cifar_stem(model: nn.Module) -> None:

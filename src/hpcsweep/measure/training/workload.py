@@ -189,7 +189,9 @@ class Training(Workbench):
         cells |= phases.cells(clean.n, clean.median)
         cells["mem_avg_bytes"] = epochs.average_memory(trainer, data, self._memory)
         (table, layers_s), proof = self._layers(ready), self._prove_step(ready)
-        cells |= _both(checkpoints.cells(), self._profile_steps(ready))
+        kept, profiled = checkpoints.cells(), self._profile_steps(ready)
+        artifacts = filter(None, (kept["artifacts"], profiled.get("artifacts")))
+        cells |= {**kept, "artifacts": ";".join(artifacts)}
         timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
         outputs, compared = self._error(ready)
         findings = Findings(
@@ -264,9 +266,3 @@ class Training(Workbench):
 
         with torch.no_grad():
             return self._compare(ready, numerics.Float64Reference(trainer.device), run, None)
-
-
-def _both(kept: Row, profiled: Row) -> Row:
-    """Return the columns of checkpoints and profilers, with the artifacts of both."""
-    named = filter(None, (kept["artifacts"], profiled.get("artifacts")))
-    return {**kept, "artifacts": ";".join(named)}

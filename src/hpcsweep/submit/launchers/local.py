@@ -104,7 +104,10 @@ class _LocalRun:
                     self._progress.stopping()
                     self._heard = False
                 self._progress.tick()
-                self._watch_the_time()
+                if self._progress.time_is_over() and not self._stops:
+                    self._result.out_of_time = True
+                    self._on_signal(signal.SIGTERM, None)
+                    self._heard = False
                 if time.monotonic() > self._killed_at:
                     break
         finally:
@@ -113,12 +116,6 @@ class _LocalRun:
                 signal.signal(number, handler)
         self._result.interrupted = self._stops > self._result.out_of_time
         return self._result
-
-    def _watch_the_time(self) -> None:
-        if self._progress.time_is_over() and not self._stops:
-            self._result.out_of_time = True
-            self._on_signal(signal.SIGTERM, None)
-            self._heard = False
 
     def _start(self, chunk: int, vain: int) -> None:
         errors = self._errors_of(chunk).open("ab+")

@@ -78,7 +78,8 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
         except HpcsweepError as error:
             if not slurm.maybe_accepted(error):
                 journal.not_sent(submission, sent)
-            if isinstance(error, slurm.LimitReached) and _smaller_may_fit(error, size):
+            at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
+            if at_limit and size > 1:  # sbatch is slow to tell MaxJobCount
                 size //= 2
                 continue
             if not sent:
@@ -95,7 +96,3 @@ def max_size() -> int:
     asked = slurm.config()
     found = None if isinstance(asked, slurm.CouldNotAsk) else asked.get("MaxArraySize")
     return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
-
-
-def _smaller_may_fit(error: slurm.LimitReached, size: int) -> bool:
-    return size > 1 and error.limit != "MaxJobCount"  # sbatch is slow to tell that one
