@@ -50,6 +50,13 @@ def test_shapes_of_a_size_that_nobody_measured_come_from_a_shape_pass(tmp_path):
     assert (found.layers["median_ms"] > 0).all()
 
 
+def test_a_prediction_names_the_sweeps_that_it_was_learnt_from(tmp_path):
+    """In the rows of points and of layers."""
+    seen = dataclasses.replace(measured(sizes=(32, 64)), sources=("one", "other"))
+    found = sweep.predict("demo", points(tmp_path), seen, fill=False)
+    assert {row["source"] for row in found.rows} == {*found.layers["source"]} == {"one, other"}
+
+
 def test_times_lie_in_their_intervals_and_say_what_they_are(tmp_path):
     """The columns are those of the tables, and these four."""
     seen = measured(sizes=(32, 64), device=knownphysics.Device(noise=0.05))

@@ -134,7 +134,7 @@ def predict(
     table = table.assign(
         total_ms=learnt.totals(table, said),
         basis=_bases(table, measured),
-        source=PREDICTED,
+        source=", ".join(measured.sources) or PREDICTED,
         energy_j=np.nan,
     )
     known = _measured(table, measured) if fill else pd.DataFrame()
@@ -149,6 +149,7 @@ def predict(
     for basis, width in widths.items():
         chosen = of_layers == basis
         factor[chosen] = width.of_layers(said[chosen])
+    said = said.assign(source=table["source"].reindex(said["point_id"]).to_numpy())
     layers = _layers(said[of_layers != Basis.MEASURED], factor[of_layers != Basis.MEASURED])
     flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
     joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left, shift)
@@ -268,7 +269,7 @@ def _left_out(bases: set[Basis], measured: Measured, learnt: Forecast) -> dict[B
 def _layers(said: pd.DataFrame, factor: Any) -> pd.DataFrame:  # noqa: ANN401 - a column
     return said.assign(
         median_ms=said["ms"], device=said["gpu"], algorithm_used=said["ran"].where(
-            said["ran"] != "-"), status=PREDICTED, source=PREDICTED,
+            said["ran"] != "-"), status=PREDICTED,
         predicted_lo_ms=said["ms"] / factor, predicted_hi_ms=said["ms"] * factor,
     )  # fmt: skip
 
