@@ -32,19 +32,16 @@ def closed(module: nn.Module) -> str | None:
         return "in a TorchScript module"
     if getattr(module, "_compiled_call_impl", None) is not None:
         return COMPILES_ITSELF
-    return _COMPILED if _has_compiled(module) else None
+    if "torch._dynamo" not in sys.modules:
+        return None
+    # functions of `torch.compile` compile what they call
+    own = any(map(_is_compiled, vars(module).values()))
+    return _COMPILED if own or _of_class(type(module)) else None  # type: ignore[arg-type]
 
 
 def is_compiled_in_part(model: nn.Module) -> bool:
     """Say whether torch compiles a network, or a part of it."""
     return any(closed(module) in {COMPILES_ITSELF, _COMPILED} for module in model.modules())
-
-
-def _has_compiled(module: nn.Module) -> bool:
-    """Say whether a module has functions of `torch.compile`, which compile what they call."""
-    if "torch._dynamo" not in sys.modules:
-        return False
-    return any(map(_is_compiled, vars(module).values())) or _of_class(type(module))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1000)

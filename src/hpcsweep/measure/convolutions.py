@@ -236,8 +236,11 @@ def choose(
     swap.swap(model)
     try:
         most = settings["workspace_mib"] * MIB
-        policy = settings["unsupported"]
-        _refuse_outside(shapes, algorithm, policy)
+        policy, missed = settings["unsupported"], unmet(algorithm, shapes.outside)
+        if missed and policy != swap.FALLBACK:
+            refused = [(conv.layer, reason(conv)) for conv in missed]
+            kind = CannotRun if policy == swap.SKIP else AlgorithmError
+            raise kind(refused, len(calls) + len(shapes.outside))
         return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)
     except CannotRun as error:
         raise CannotMeasure(str(error)) from error
@@ -255,15 +258,6 @@ def idle(algorithm: Algorithm, names: Sequence[tuple[str, str]]) -> dict[str, st
     first = f"; layers are {', '.join(layers[:_SHOWN])} ..." if layers else ""
     patterns = choice.idle_patterns(algorithm, names)
     return {pattern: suggest(pattern, layers) or first for pattern in patterns}
-
-
-def _refuse_outside(shapes: Shapes, algorithm: Algorithm, policy: str) -> None:
-    """Apply the policy for unsupported calls to convolutions that cannot be swapped."""
-    missed = unmet(algorithm, shapes.outside)
-    if missed and policy != swap.FALLBACK:
-        refused = [(conv.layer, reason(conv)) for conv in missed]
-        kind = CannotRun if policy == swap.SKIP else AlgorithmError
-        raise kind(refused, len(shapes.convolutions) + len(shapes.outside))
 
 
 def ran(choice: Choice, proof: Evidence) -> str:

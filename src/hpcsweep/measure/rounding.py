@@ -197,7 +197,10 @@ def of_call(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     bound = (rounded + _SIGMAS * how.sums * math.sqrt(terms)) * size
     bound += (rounded + _SIGMAS * how.sums) * offset[..., None]
     bound += _SIGMAS * (how.sums * how.growth + how.operands) * filters[..., None] * norms
-    verdict = compared("", y, wanted.view(y.shape), bound + _smallest(output, terms))
+    # near zero: a step of the stored type, and products that underflow
+    stored, sums = torch.finfo(output.dtype), torch.finfo(torch.float32)
+    bound += stored.tiny * stored.eps + 2 * terms * min(sums.tiny, stored.tiny)
+    verdict = compared("", y, wanted.view(y.shape), bound)
     if largest is not None or not is_wrong(verdict):
         return verdict
     return of_call(layer, x, output, how, whole=True, largest=_partial_sums(layer, x))
@@ -240,12 +243,6 @@ def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
     sums = F.conv2d(x, ones, None, layer.stride, 0, layer.dilation, layer.groups)
     norms = scale * sums.clamp(min=0).sqrt()
     return (norms.amax((2, 3), keepdim=True).expand_as(norms) if spreads else norms).double()
-
-
-def _smallest(output: Tensor, terms: int) -> float:
-    """Return the error near zero: a step of the stored type, and products that underflow."""
-    stored, sums = torch.finfo(output.dtype), torch.finfo(torch.float32)
-    return stored.tiny * stored.eps + 2 * terms * min(sums.tiny, stored.tiny)
 
 
 def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf32: bool) -> float:

@@ -138,7 +138,11 @@ class _Recorder:
         def noted(*args: object, **kwargs: object) -> object:
             self.enter(_Frame(name, part, list(tensors_in([args, kwargs]))))
             output = forward(*args, **kwargs)
-            self._note_unseen(getattr(forward, "inlined_graph", ""))
+            # convolutions in a script's graph that call a library without the dispatcher
+            script = str(getattr(forward, "inlined_graph", ""))
+            for operator in re.findall(r"\bprim::\w*conv\w*", script):
+                unseen = Convolution.unknown(name, operator, part)
+                self.counter.convolutions.append(unseen)
             self.leave(module, output)
             return output
 
@@ -157,25 +161,16 @@ class _Recorder:
         if self.stack:
             self.stack[-1].flops_of_children += flops
         inside = self.calls[frame.calls_before :]
-        if frame.has_children and not self._is_one_layer(frame, inside, flops):
-            self.no_layers.add(frame.name)
-            return
+        if frame.has_children:  # one layer if it computes itself, without a convolution inside
+            computes = flops > frame.flops_of_children
+            if not (computes and self.stack and all(call.conv is None for call in inside)):
+                self.no_layers.add(frame.name)
+                return
         self.no_layers.update(call.layer for call in inside)
         if frame.part == parts.COMPILES_ITSELF:
             self.no_layers.add(frame.name)
         outputs = list(tensors_in(output))
         self.calls.append(_call(frame, module, outputs, flops, self))
-
-    def _note_unseen(self, script: object) -> None:
-        """Record convolutions in a script's graph that call a library without the dispatcher."""
-        for operator in re.findall(r"\bprim::\w*conv\w*", str(script)):
-            noted = Convolution.unknown(self.stack[-1].name, operator, self.stack[-1].part)
-            self.counter.convolutions.append(noted)
-
-    def _is_one_layer(self, frame: _Frame, inside: list[LayerCall], flops: int) -> bool:
-        """Say whether a block that called others computes itself, and has no convolution inside."""
-        computes = flops > frame.flops_of_children
-        return computes and bool(self.stack) and all(call.conv is None for call in inside)
 
 
 class _Elsewhere(RuntimeError):

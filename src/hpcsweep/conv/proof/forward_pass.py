@@ -93,13 +93,10 @@ def read(
         judge(item.layer, call, {Way.FORWARD: expected}, [report] if report else ())
         for item, call, expected, report in zip(picked, paired, claims, reports, strict=True)
     )
-    return Proof(tuple(calls), _outside(events), tuple(profiler_events.kernel_times(events)))
-
-
-def _outside(events: Iterable[Any]) -> tuple[str, ...]:
-    """Return the convolutions outside of every layer, such as `F.conv2d` in a model's code."""
-    names = (e.name for e in events if matches(e.name, _FUNCTIONAL) and not _within_range(e))
-    return tuple(dict.fromkeys(names))
+    # such as `F.conv2d` in a model's code
+    outside = (e.name for e in events if matches(e.name, _FUNCTIONAL) and not _within_range(e))
+    times = profiler_events.kernel_times(events)
+    return Proof(tuple(calls), tuple(dict.fromkeys(outside)), tuple(times))
 
 
 def _within_range(event: Any) -> bool:  # noqa: ANN401

@@ -152,7 +152,8 @@ def recognise(kernels: Iterable[str]) -> Recognition:
     tells where nothing else has one inside.
     """
     named = [(kernel, kind_of(kernel)) for kernel in kernels]
-    unknown = tuple(kernel for kernel, kind in named if kind is None and not _is_helper(kernel))
+    unnamed = (kernel for kernel, kind in named if kind is None)
+    unknown = tuple(k for k in unnamed if not (helps(k) or re.search(_HELPS, k)))
     known = [(kernel, kind) for kernel, kind in named if kind is not None]
     telling = [(kernel, kind) for kernel, kind in known if kind.decides]
     products = [(kernel, kind) for kernel, kind in known if kind.products and not kind.decides]
@@ -164,7 +165,3 @@ def recognise(kernels: Iterable[str]) -> Recognition:
         telling = known
     found = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
     return Recognition(tuple(found), unknown)
-
-
-def _is_helper(kernel: str) -> bool:
-    return helps(kernel) or re.search(_HELPS, kernel) is not None

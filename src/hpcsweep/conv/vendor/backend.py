@@ -159,16 +159,12 @@ class VendorBackend:
             x, weight = second.shape, size
         shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
         out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
-        name = algorithm if forward else self._gradient_name(way, algorithm, shape)
-        if name is None:
+        name = algorithm if forward else self._driver.backward_name(way, algorithm)
+        if name is None or (
+            not forward and isinstance(self._answer(_problem(way, name, shape)), str)
+        ):
             return _framework_gradient(way, first, second, out, shape)
         return self._run(_problem(way, name, shape), first, second, out)
-
-    def _gradient_name(self, way: Way, algorithm: str, shape: ConvShape) -> str | None:
-        name = self._driver.backward_name(way, algorithm)
-        if name is None or isinstance(self._answer(_problem(way, name, shape)), str):
-            return None
-        return name
 
     def _run(self, problem: Problem, first: Tensor, second: Tensor, out: Tensor) -> Tensor:
         """Run a plan; `out` is of the problem's layout already."""
@@ -310,12 +306,10 @@ def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
     """Run a plan on operands, result and workspace, on the current stream."""
     first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
     profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
+    device = tensors[0].device
+    stream = int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
     with record_function(plan.call) if profiled else _NO_RANGE:
-        plan.run(first, second, out, workspace, _stream(tensors[0].device))
-
-
-def _stream(device: torch.device) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
+        plan.run(first, second, out, workspace, stream)
 
 
 def _framework_gradient(

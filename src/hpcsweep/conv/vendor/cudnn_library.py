@@ -143,13 +143,10 @@ class CudnnLibrary(ctypes_tools.Library):
     def _error(self, function: str, status: int) -> CudnnError:
         name = self._library.cudnnGetErrorString(status) or b"unknown status"
         kind = _KINDS.get(status // 1000, CudnnError)
-        return kind(function, status, name.decode("ascii", "replace"), self._last_words())
-
-    def _last_words(self) -> str:
-        """Return cuDNN's own account of the last error of this thread, on one line."""
         buffer = ctypes.create_string_buffer(_WORDS)
-        self._library.cudnnGetLastErrorString(buffer, _WORDS)
-        return " ".join(buffer.value.decode("utf-8", "replace").split())
+        self._library.cudnnGetLastErrorString(buffer, _WORDS)  # of this thread
+        words = " ".join(buffer.value.decode("utf-8", "replace").split())
+        return kind(function, status, name.decode("ascii", "replace"), words)
 
     def _missing(self, name: str) -> str:
         return (

@@ -120,7 +120,11 @@ class Miopen(Driver[MiopenLibrary]):
         if asked == catalog.HEURISTIC:
             fitting = solutions[:1]
         if not fitting:
-            raise NotSupported(_nothing_fits(problem.algorithm, solutions))
+            there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
+            raise NotSupported(
+                f"MIOpen offers no {problem.algorithm} for this shape "
+                f"(but: {', '.join(there) or 'none'}); that may be its guess"
+            )
         first, *others = [
             MiopenPlan(
                 *(f"{function}Immediate", _NAMES[one.algorithm], device, described),
@@ -189,12 +193,6 @@ class Miopen(Driver[MiopenLibrary]):
 def _name(solution: Solution) -> str:
     """Return a solution's name; MIOpen's interface tells its number alone, which never changes."""
     return f"sol{solution.solution_id}"
-
-
-def _nothing_fits(algorithm: str, solutions: list[Solution]) -> str:
-    there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
-    offered = ", ".join(there) or "none"
-    return f"MIOpen offers no {algorithm} for this shape (but: {offered}); that may be its guess"
 
 
 def create(device_type: str) -> VendorBackend:

@@ -61,11 +61,6 @@ def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def scaler(axes: Mapping[str, Any], device_type: str) -> torch.amp.GradScaler:
-    """Return a gradient scaler, which is active only if the point trains in fp16."""
-    return torch.amp.GradScaler(device_type, enabled=axes["amp"] == "fp16")
-
-
 Batch = tuple[Tensor, Tensor]
 AUTOCAST: Final[Mapping[str, torch.dtype]] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # Weight of auxiliary heads (googlenet, inception_v3): Szegedy et al. 2014, section 5.
@@ -131,7 +126,7 @@ class Trainer:
         axes = self.point.axes
         self.optimizer = optimizer(axes, self.model.parameters())
         self.schedule = schedule(axes, self.optimizer, self.total_steps)
-        self.scaler = scaler(axes, self.device.type)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=axes["amp"] == "fp16")
         self._dtype = getattr(torch, axes["dtype"])
         self._layout = models.LAYOUTS[axes["memory_format"]]
         self._smoothing = axes["label_smoothing"]
