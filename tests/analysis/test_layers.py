@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import resultsfolder
-from hpcsweep.analysis import layers
+from hpcsweep.analysis import best, layers
 from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.inference import Inference
@@ -100,8 +100,18 @@ def test_unreliable_points_are_left_out_and_counted(tmp_path):
     assert "gemm" not in found.frame
     assert "2 unreliable points left out (very_noisy)" in found.written("table")
     assert "gemm" in layers.read(run, everything=True).frame
-    with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\); --unreliable"):
+    with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\)") as refused:
         layers.read(run, where="algorithm=gemm")
+    assert all(way in str(refused.value) for way in ("--unreliable", "=True", f"{run.name} --inv"))
+
+
+def test_imported_times_are_not_to_be_measured_again(tmp_path):
+    """Nobody here can: the message says only how to take them."""
+    foreign = {"valid": False, "flags": "foreign;very_noisy"}
+    run = layered(tmp_path, changes={"gemm": foreign, "auto": foreign, "winograd": foreign})
+    with pytest.raises(UsageError, match="every point is unreliable") as refused:
+        best.read(run)
+    assert "retry" not in str(refused.value)
 
 
 def test_only_configurations_that_every_algorithm_has_are_compared(tmp_path):

@@ -174,8 +174,11 @@ class Dataset:
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
         if kept.empty:
-            text = f"{self.run.overall}: every point is unreliable ({why}); --unreliable takes them"
-            raise UsageError(text)
+            again = f"; hpcsweep retry {self.run.name} --invalid measures again"
+            raise UsageError(
+                f"{self.run.overall}: every point is unreliable ({why}); --unreliable (in Python "
+                f"unreliable=True) takes them{'' if 'foreign' in why else again}"
+            )
         told = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
         return kept, [*self.of_earlier_files(), *([] if out.empty else [told])]
 
