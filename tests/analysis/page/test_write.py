@@ -202,6 +202,9 @@ def test_print_shows_whole_tables_on_white(small):
     style = "getComputedStyle(document.{}).{}"
     assert small.evaluate(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
     assert small.evaluate(style.format("querySelector('.wide')", "overflowY")) == "visible"
+    shown = "[...document.querySelectorAll('{}')].some((one) => one.checkVisibility())"
+    assert small.evaluate(shown.format("#controls select")), "paper says what is chosen"
+    assert not small.evaluate(shown.format("input, .hint, .save"))
     small.emulate_media(media="screen", color_scheme="light")
 
 
