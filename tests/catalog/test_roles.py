@@ -30,6 +30,19 @@ from hpcsweep.forecast.tables import SETTINGS
 from hpcsweep.submit import packing
 from hpcsweep.forecast import past_rows
 
+
+
+def measured_side_by_side(axes, name):
+    # Points of one value stay together, whatever else tells them apart.
+    points = tuple(
+        Point("inference", {**axes, "batch_size": size, name: value}, {}, f"{size:07}{value}")
+        for size in range(1, 9)
+        for value in (1, 2)
+    )
+    order = [point.axes[name] for point in packing.arranged(packing.Chunk(0, points, 1.0)).points]
+    return order == sorted(order) or order == sorted(order, reverse=True)
+
+
 facts = {}
 for role in sys.argv[1:]:
     axes = {**axis_defaults("inference"), "model": "resnet18"}
@@ -37,7 +50,7 @@ for role in sys.argv[1:]:
     known = supervisor.OutOfMemoryPoints([points[0].axes])
     facts[role] = {
         "network in memory": models.ModelKey.of(points[0]) != models.ModelKey.of(points[1]),
-        "network of the order": packing._network(points[0]) != packing._network(points[1]),
+        "network of the order": measured_side_by_side(axes, f"axis_of_{role}"),
         "float64 output": f"axis_of_{role}" in numerics._OUTPUT_AXES,
         "kind of an estimate": f"axis_of_{role}" in past_rows.names_of_kind("inference"),
         "setting of a prediction": f"axis_of_{role}" in SETTINGS,
