@@ -3,7 +3,7 @@
 What answers for the convolutions of a GPU depends on how many of its own were measured. Many teach
 trees, on a roofline and on plain physics. A few, where other GPUs have many, correct what these
 relatives say. Where there is nothing else, a few are told by physics, trees and a Gaussian process.
-Of few rows each way counts by how wrong it was at parts (networks, or shapes) that were left out.
+But of many rows, each way counts by how wrong it was at parts (networks, or shapes) left out.
 For a GPU without a row of its own physics and trees on a roofline count alike: one errs where
 algorithms gain by other means than the table of peaks says, the other where sizes are new.
 """
@@ -11,7 +11,7 @@ algorithms gain by other means than the table of peaks says, the other where siz
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -36,6 +36,7 @@ Logs = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutio
 _FEWEST: Final = 300  # convolutions from which anything but physics learns
 _FEWEST_OWN: Final = 20  # of a GPU that others help, or of a part that judges
 _FEW: Final = 1_500  # of a GPU: so many a process can hold
+_MANY: Final = 3_000  # of a GPU: of more the mean of trees does as well as weights
 _FOLDS: Final = 3
 _FOLDS_TRIED: Final = 2  # more take time, and tell little more
 _SHARPNESS: Final = 4.0  # a way that is wrong by twice as much counts a sixteenth
@@ -96,14 +97,14 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
     if quick or len(known) < _FEWEST:
         return law
     shapes, most = Shapes.of(known), _MOST_OF_PARTS if like else MOST
-    roof = _on(shapes.roofline, shapes, known, most)
-    ways: dict[str, dict[str, Way]] = {"": {"roofline": roof}}
+    roof = cache(lambda: _on(shapes.roofline, shapes, known, most))
+    ways: dict[str, dict[str, Way]] = {}
     weights: dict[str, Mapping[str, float]] = {"": _UNKNOWN}
     helped: dict[str, Mapping[str, Trees]] = {}
     rows = {gpu: known.iloc[places] for gpu, places in _by_gpu(known)}
     for gpu, own in rows.items():
-        if len(own) > _FEW:
-            ways[gpu] = {"roofline": roof, "terms": _on(_terms(own), shapes, own, most)}
+        if len(own) > _MANY:
+            ways[gpu] = {"roofline": roof(), "terms": _on(_terms(own), shapes, own, most)}
             weights[gpu] = {"physics": 0.0, "roofline": 0.5, "terms": 0.5}
             continue
         rich = _rich(gpu, rows)
@@ -117,13 +118,15 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
             }
             learn: Learner = partial(_by_relatives, shapes, helped[gpu])
         elif len(own) >= _FEWEST:
-            learn = partial(_alone, shapes, most)
+            learn = partial(_alone, shapes, most, few=len(own) <= _FEW)
         else:
             continue
         ways[gpu] = learn(own, like.ways.get(gpu, {}) if like else {})
         weighed = like.weights.get(gpu, {}) if like else {}
         same = {"physics", *ways[gpu]} == weighed.keys()
         weights[gpu] = weighed if same else _compared(own, learn, ways[gpu])
+    only = ways.get(gpu, {}) if len(rows) == 1 else {}
+    ways[""] = {"roofline": only.get("roofline") or roof()}
     return Law(law.physics, law.residual, ways, weights, helped)
 
 
@@ -136,7 +139,7 @@ def _rich(gpu: str, rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]
     """Return the rows of the GPUs that tell more of a GPU than its own rows do, by GPU."""
     own = len(rows[gpu])
     rich = {name: of for name, of in rows.items() if name != gpu and len(of) >= relatives.FEWEST}
-    enough = own >= _FEWEST_OWN and sum(map(len, rich.values())) >= _RELATIVES * own
+    enough = _FEWEST_OWN <= own <= _FEW and sum(map(len, rich.values())) >= _RELATIVES * own
     return rich if enough else {}
 
 
@@ -152,12 +155,17 @@ def _by_relatives(
     }
 
 
-def _alone(shapes: Shapes, most: int, own: pd.DataFrame, like: Mapping[str, Way]) -> dict[str, Way]:
-    return {
+def _alone(
+    shapes: Shapes, most: int, own: pd.DataFrame, like: Mapping[str, Way], *, few: bool
+) -> dict[str, Way]:
+    """Return trees on a roofline and on physics, and of few rows a process."""
+    ways = {
         "roofline": _on(shapes.roofline, shapes, own, most),
         "terms": _on(_terms(own), shapes, own, most),
-        "process": _process(shapes.roofline, shapes.places, own, like.get("process")),
     }
+    if few:
+        ways["process"] = _process(shapes.roofline, shapes.places, own, like.get("process"))
+    return ways
 
 
 def _terms(calls: pd.DataFrame) -> Logs:
