@@ -80,14 +80,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--against", default=_last_recorded() or "HEAD~1")
-    parser.add_argument("--minutes", type=float, default=9.0, help="time of the rounds")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all of it; two rounds run")
     parser.add_argument("--only", default="", help="only the cases whose name has this word")
     parser.add_argument("--record", action="store_true", help="keep the seconds of this revision")
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     cases = [case for case in CASES if options.only in case.name]
     with tempfile.TemporaryDirectory() as name, _checked_out(options.against, Path(name)) as other:
         trees = {"other": other, "this": ROOT, "again": other}
-        costs = _measured(cases, trees, Path(name), 60 * options.minutes)
+        costs = _measured(cases, trees, Path(name), end)
     print(f"This revision beside {options.against}, {_environment()['machine']}\n")
     print_head("case | s before | s now | wall | CPU | A/A wall | A/A CPU | rounds")
     for case, found in costs.items():
@@ -104,19 +105,20 @@ def main() -> int:
 
 
 def _measured(
-    cases: Sequence[Case], trees: Mapping[str, Path], folder: Path, seconds: float
+    cases: Sequence[Case], trees: Mapping[str, Path], folder: Path, end: float
 ) -> dict[str, Costs]:
-    """Run the cases in rounds until the time is over, three rounds at least."""
+    """Run the cases in rounds as long as one more is over by the end; two rounds at least."""
     prepared = {case.name: _prepared(case, trees, folder) for case in cases}
     ready = {name: runs for name, runs in prepared.items() if runs}
     costs: dict[str, Costs] = defaultdict(Costs)
-    end, number = time.monotonic() + seconds, 0
-    while number < 3 or time.monotonic() < end:
+    number, took = 0, 0.0
+    while number < 2 or time.monotonic() + took < end:
+        begin = time.monotonic()
         order = ARMS if number % 2 == 0 else ARMS[::-1]
         for case, runs in ready.items():
             costs[case].rounds.append({arm: _cost(runs[arm], number) for arm in order})
-        number += 1
-        print(f"round {number}", file=sys.stderr, flush=True)
+        number, took = number + 1, time.monotonic() - begin
+        print(f"round {number}: {took:.0f} s", file=sys.stderr, flush=True)
     return dict(costs)
 
 
