@@ -91,11 +91,11 @@ class ProcessState:
 
     def changes(self) -> list[str]:
         """Return messages on changed settings and functions, and on threads left running."""
-        now = dict(_settings())
+        old, now = self._settings, dict(_settings())
         changed = [
-            f"{name}: {self._settings.get(name)!s:.60} became {now.get(name)!s:.60}"
-            for name in {**self._settings, **now}
-            if self._settings.get(name) != now.get(name)
+            f"{name}: {old.get(name)!s:.60} became {now.get(name)!s:.60}"
+            for name in ({**old, **now} if old != now else ())
+            if old.get(name) != now.get(name)
         ]
         return [*changed, *filter(None, starmap(_replaced, self._functions)), *self._running()]
 
@@ -199,7 +199,7 @@ def _switches(core: ModuleType) -> tuple[str, ...]:
     return tuple(filter(_SWITCH.fullmatch, dir(core)))
 
 
-def _functions() -> Iterator[tuple[Any, Mapping[str, Any], Callable[[Any], object]]]:
+def _functions() -> Iterator[tuple[Any, Mapping[str, Any], Callable[[Any], object], object]]:
     """Yield modules and classes with their functions, which must not be replaced."""
     for name, module in [*sys.modules.items()]:
         if name in _CALLED or _TORCH.fullmatch(name):
@@ -208,14 +208,22 @@ def _functions() -> Iterator[tuple[Any, Mapping[str, Any], Callable[[Any], objec
             for owner in (module, *own):
                 functions = {k: v for k, v in vars(owner).items() if callable(v)}
                 if functions:
-                    yield owner, functions, itemgetter(*functions)
+                    take = itemgetter(*functions)
+                    yield owner, functions, take, take(functions)
 
 
-def _replaced(owner: Any, functions: Mapping[str, Any], take: Callable[[Any], object]) -> str:  # noqa: ANN401
+def _replaced(
+    owner: Any,  # noqa: ANN401
+    functions: Mapping[str, Any],
+    take: Callable[[Any], object],
+    taken: object,
+) -> str:
     """Return a message on replaced functions of a module or class; empty without any."""
-    with suppress(KeyError):
-        if take(vars(owner)) == take(functions):  # fast: a hundred functions in two microseconds
+    try:
+        if take(vars(owner)) == taken:  # fast: a hundred functions in a microsecond
             return ""
+    except KeyError:
+        pass
     changed = [name for name, old in functions.items() if _differs(old, vars(owner).get(name))]
     return f"replaced: {owner.__name__}.{', '.join(changed[:3])}" if changed else ""
 
