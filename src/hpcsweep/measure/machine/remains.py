@@ -23,11 +23,9 @@ import sysconfig
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import starmap
-from operator import itemgetter
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
@@ -85,7 +83,7 @@ class ProcessState:
         if torch := sys.modules.get("torch"):
             torch.ones(1 << 17).sum()  # lets OpenMP place its threads, this one among them
         self._settings = dict(_settings())
-        self._functions = [*_functions()]
+        self._namespaces = [*_namespaces()]
         self._threads = frozenset(sys._current_frames())  # noqa: SLF001 - sees all threads
         self._tasks = _tasks()
 
@@ -97,7 +95,8 @@ class ProcessState:
             for name in ({**old, **now} if old != now else ())
             if old.get(name) != now.get(name)
         ]
-        return [*changed, *filter(None, starmap(_replaced, self._functions)), *self._running()]
+        replaced = (namespace.replaced() for namespace in self._namespaces)
+        return [*changed, *filter(None, replaced), *self._running()]
 
     def _running(self) -> list[str]:
         """Return new threads that run the user's code, else whether others compute."""
@@ -199,33 +198,35 @@ def _switches(core: ModuleType) -> tuple[str, ...]:
     return tuple(filter(_SWITCH.fullmatch, dir(core)))
 
 
-def _functions() -> Iterator[tuple[Any, Mapping[str, Any], Callable[[Any], object], object]]:
-    """Yield modules and classes with their functions, which must not be replaced."""
+class _Namespace:
+    """A module or class, and what its names stand for."""
+
+    def __init__(self, owner: Any, functions: Mapping[str, Any]) -> None:  # noqa: ANN401
+        self._owner, self._functions, self._values = owner, functions, [*vars(owner).values()]
+
+    def replaced(self) -> str:
+        """Return a message on replaced functions; empty without any."""
+        values = [*vars(self._owner).values()]
+        with suppress(Exception):  # arrays cannot say whether they are equal
+            if values == self._values:  # fast: a hundred names in half a microsecond
+                return ""
+        names = vars(self._owner)
+        changed = [name for name, old in self._functions.items() if _differs(old, names.get(name))]
+        if changed:
+            return f"replaced: {self._owner.__name__}.{', '.join(changed[:3])}"
+        self._values = values  # others of its names are no functions
+        return ""
+
+
+def _namespaces() -> Iterator[_Namespace]:
+    """Yield modules and classes whose functions must not be replaced."""
     for name, module in [*sys.modules.items()]:
         if name in _CALLED or _TORCH.fullmatch(name):
             classes = [c for c in vars(module).values() if isinstance(c, type)]
             own = [c for c in classes if c.__module__ == name and name not in _CALLED]
             for owner in (module, *own):
-                functions = {k: v for k, v in vars(owner).items() if callable(v)}
-                if functions:
-                    take = itemgetter(*functions)
-                    yield owner, functions, take, take(functions)
-
-
-def _replaced(
-    owner: Any,  # noqa: ANN401
-    functions: Mapping[str, Any],
-    take: Callable[[Any], object],
-    taken: object,
-) -> str:
-    """Return a message on replaced functions of a module or class; empty without any."""
-    try:
-        if take(vars(owner)) == taken:  # fast: a hundred functions in a microsecond
-            return ""
-    except KeyError:
-        pass
-    changed = [name for name, old in functions.items() if _differs(old, vars(owner).get(name))]
-    return f"replaced: {owner.__name__}.{', '.join(changed[:3])}" if changed else ""
+                if functions := {k: v for k, v in vars(owner).items() if callable(v)}:
+                    yield _Namespace(owner, functions)
 
 
 def _differs(old: object, new: object) -> bool:
