@@ -68,13 +68,6 @@ class Rights:
         return what in settings or (what == "associations" and any_enforced)
 
 
-def _account(rights: Rights) -> Iterator[Finding]:
-    """Yield the findings about account, QOS and their time limits."""
-    yield _named(rights, "account", rights.account, rights.accounts, "associations")
-    yield _named(rights, "qos", rights.qos, rights.qualities, "qos")
-    yield from _time_of_account(rights)
-
-
 def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> Finding:
     """Check whether the user has an account or a QOS; some sites deny the question."""
     wants, enforced = rights.wants, rights.enforced(source)
@@ -134,7 +127,9 @@ def examine(
     chosen = _chosen(wants, cluster)
     return [
         *_partitions(rights, chosen),
-        *_account(rights),
+        _named(rights, "account", rights.account, rights.accounts, "associations"),
+        _named(rights, "qos", rights.qos, rights.qualities, "qos"),
+        *_time_of_account(rights),
         *nodes.examine(wants, [partition.name for partition in chosen], cluster.nodes, hostnames),
     ]
 
@@ -166,7 +161,8 @@ def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding
     if not wants.partitions and not chosen:
         do = f"write `partition:` with one of: {listed(names)}"
         yield wants.complaint("partition", "missing, and this cluster has no default", do)
-    wrong = {partition.name: list(_against(partition, rights)) for partition in chosen}
+    reasons = (_state, refused_by, _time, _sizes)  # why jobs would never run in a partition
+    wrong = {p.name: [finding for why in reasons for finding in why(p, rights)] for p in chosen}
     hopeless = all(wrong.values())
     for partition in chosen:
         if not wrong[partition.name]:
@@ -185,14 +181,6 @@ def open_to(partition: Partition, groups: frozenset[str]) -> bool:
     """Say whether a partition accepts jobs of these groups."""
     allowed = partition.settings.get("AllowGroups", "ALL")
     return allowed == "ALL" or bool(groups & {*allowed.split(",")})
-
-
-def _against(partition: Partition, rights: Rights) -> Iterator[Finding]:
-    """Yield the reasons why jobs would never run in this partition."""
-    yield from _state(partition, rights)
-    yield from refused_by(partition, rights)
-    yield from _time(partition, rights)
-    yield from _sizes(partition, rights)
 
 
 def _sizes(partition: Partition, rights: Rights) -> Iterator[Finding]:
@@ -226,8 +214,9 @@ def _state(partition: Partition, rights: Rights) -> Iterator[Finding]:
 
 def _time(partition: Partition, rights: Rights) -> Iterator[Finding]:
     limit, wanted = partition.max_time_s, rights.wants.time_s
-    if limit is None or wanted is None or wanted <= limit or _overrides(rights):
-        return
+    flags = {qos.name: qos.flags for qos in rights.cluster.qos}.get(rights.qos, ())
+    if limit is None or wanted is None or wanted <= limit or "PartitionTimeLimit" in flags:
+        return  # this flag of a QOS overrides the partition's limit
     most, beside = units.written(limit), _beside(partition, rights.cluster)
     longer = [
         other.name
@@ -246,12 +235,6 @@ def _beside(partition: Partition, cluster: Cluster) -> list[str]:
     return [
         other.name for other in cluster.partitions if other.name in names and other.state == "UP"
     ]
-
-
-def _overrides(rights: Rights) -> bool:
-    """Say whether the QOS overrides the partition's time limit."""
-    flags = {qos.name: qos.flags for qos in rights.cluster.qos}
-    return "PartitionTimeLimit" in flags.get(rights.qos, ())
 
 
 def _fine(partition: Partition, wants: Wants) -> Finding:

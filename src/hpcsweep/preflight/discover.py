@@ -106,10 +106,7 @@ def write(discoveries: Sequence[Discovery], folder: Path, *, force: bool) -> Ite
             with path.open("w" if force else "x", encoding="utf-8") as file:
                 file.write(discovery.text())
         except FileExistsError:
-            if (
-                path.is_file()
-                and path.read_text(encoding="utf-8", errors="replace") == discovery.text()
-            ):
+            if path.is_file() and path.read_bytes() == discovery.text().encode():
                 yield f"{path}: unchanged"
             else:
                 yield f"{path}: exists and was kept; --force overwrites it ({what})"
@@ -207,15 +204,8 @@ def _usable(partition: Partition, cluster: Cluster) -> bool:
     """Say whether this user may send jobs to a partition."""
     closed = "YES" in {partition.settings.get("RootOnly"), partition.settings.get("ReqResv")}
     long_enough = partition.max_time_s is None or partition.max_time_s >= _SHORTEST_S
-    if (
-        partition.state != "UP"
-        or closed
-        or not long_enough
-        or not open_to(partition, cluster.groups)
-    ):
-        return False
-    own = _accounts(partition, cluster)
-    return not (own.get("account") == [] or own.get("qos") == [])
+    is_open = partition.state == "UP" and not closed and open_to(partition, cluster.groups)
+    return is_open and long_enough and [] not in _accounts(partition, cluster).values()
 
 
 def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[str]]:

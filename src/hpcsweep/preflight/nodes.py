@@ -106,9 +106,8 @@ def examine(
     steps = [step for step in _steps(wants, lists) if step.key not in skipped]
     if partitions:
         label = f"partition {' or '.join(partitions)}"
-        steps.insert(
-            0, Narrowing("partition", label, lambda n: bool({*n.partitions} & {*partitions}))
-        )
+        inside = Narrowing("partition", label, lambda n: not {*n.partitions}.isdisjoint(partitions))
+        steps.insert(0, inside)
     left = list(nodes)
     for position, step in enumerate(steps):
         kept = [node for node in left if step.test(node)]

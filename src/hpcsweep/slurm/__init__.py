@@ -1,8 +1,8 @@
 """Runs Slurm's programs and parses their output; no other package runs them.
 
-`call` runs one program in bounded time, `ids` reads job ids, `here` says which cluster it is,
-`sbatch` submits, `jobs` asks for the states of jobs and cancels them. `site`, which is not imported
-here since `status` does not need it, asks for nodes, partitions, QOS and accounts.
+`call` runs one program in bounded time, and says which cluster it is, `ids` reads job ids, `sbatch`
+submits, `jobs` asks for the states of jobs and cancels them. `site`, which is not imported here
+since `status` does not need it, asks for nodes, partitions, QOS and accounts.
 
 Questions return their answer or a `CouldNotAsk`, because `hpcsweep status` must work when the
 cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text with named fields is
@@ -11,15 +11,18 @@ read: Slurm's JSON changes between releases. Standard library only.
 
 from hpcsweep.slurm.call import (
     CouldNotAsk,
+    Here,
     Silence,
     amount,
     available,
+    config,
     duration,
     environment,
+    here,
+    moment,
     number,
 )
-from hpcsweep.slurm.here import Here, config, here
-from hpcsweep.slurm.ids import JobId, parse_id, task_list
+from hpcsweep.slurm.ids import JobId, numbers, parse_id, task_list
 from hpcsweep.slurm.jobs import (
     STATES,
     JobState,

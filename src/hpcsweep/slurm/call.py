@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -24,6 +25,9 @@ from hpcsweep.records import dataclass
 from hpcsweep.slurm.ids import parse_id
 from hpcsweep.text import cut
 
+_LOGGER: Final = logging.getLogger(__name__)
+TIMEOUT: Final = 10.0  # seconds for a question
+_SHOWN: Final = 500  # characters of a program's message
 _DIGITS: Final = 18  # of the longest number that is plausible
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
@@ -70,11 +74,6 @@ def duration(text: str) -> int | None:
         return None
 
 
-_LOGGER: Final = logging.getLogger(__name__)
-TIMEOUT: Final = 10.0  # seconds for a question
-_SHOWN: Final = 500  # characters of a program's message
-
-
 class Silence(Enum):
     """Why a question was not answered."""
 
@@ -118,11 +117,7 @@ _CAUSES: Final = (
         Silence.DISABLED,
         "accounting is disabled",
     ),
-    (
-        "ersist_conn|Problem talking to the database",
-        Silence.DOWN,
-        "slurmdbd cannot be reached",
-    ),
+    ("ersist_conn|Problem talking to the database", Silence.DOWN, "slurmdbd cannot be reached"),
     ("Unable to contact slurm controller", Silence.DOWN, "slurmctld cannot be reached"),
     ("timed out|imeout", Silence.NO_ANSWER, "no answer; is slurmctld overloaded?"),
     ("denied|not permitted|not authorized", Silence.DENIED, "this user may not ask"),
@@ -257,3 +252,44 @@ def decoded(raw: bytes | str | None) -> str:
     """Decode output; names may have another encoding. NUL, which no argument can hold, goes."""
     text = raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+    """Return `scontrol show config` by key; `number` reads a value such as ``1001``."""
+    answer = ask("scontrol", "show", "config", timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    pairs = (line.partition("=") for line in answer.splitlines())
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """The cluster that this machine's commands reach, and this user; empty if unknown."""
+
+    cluster: str = ""
+    controller: str = ""
+    user: str = ""
+
+    def differs(self, other: Here) -> bool:
+        """Say whether the two are surely different clusters."""
+        pairs = ((self.cluster, other.cluster), (self.controller, other.controller))
+        return any(own and its and own != its for own, its in pairs)
+
+
+def here(*, timeout: float = TIMEOUT) -> Here:
+    """Return the cluster that commands reach by default, and this user."""
+    answer = config(timeout=timeout)
+    settings = {} if isinstance(answer, CouldNotAsk) else answer
+    host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
+    controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""
+    cluster = settings.get("ClusterName", "")
+    return Here(cluster=cluster, controller=controller, user=user_name())
+
+
+def user_name() -> str:
+    """Return the name of this user; the number where there is none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without this user
+        return str(os.getuid())

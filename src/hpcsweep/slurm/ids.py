@@ -73,13 +73,9 @@ def parse_id(text: str) -> JobId:
     match = _FORM.fullmatch(text)
     if not match:
         return JobId(text)
-    ranges = filter(None, map(_RANGE.fullmatch, (match["tasks"] or "").split(",")))
+    task = int(match["task"]) if match["task"] else None
     return JobId(
-        text,
-        int(match["job"]),
-        int(match["task"]) if match["task"] else None,
-        tuple(map(_range, ranges)),
-        match["cluster"] or "",
+        text, int(match["job"]), task, _ranges(match["tasks"] or ""), match["cluster"] or ""
     )
 
 
@@ -91,6 +87,11 @@ def task_list(tasks: Iterable[int]) -> str:
     return ",".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
 
 
-def _range(match: re.Match[str]) -> range:
-    first, last, step = match.groups()
-    return range(int(first), int(last or first) + 1, int(step or 1))
+def numbers(tasks: str) -> Iterator[int]:
+    """Yield the numbers of a list as `task_list` and Slurm write it; skip other text."""
+    return chain.from_iterable(_ranges(tasks))
+
+
+def _ranges(tasks: str) -> tuple[range, ...]:
+    found = (match.groups() for match in map(_RANGE.fullmatch, tasks.split(",")) if match)
+    return tuple(range(int(a), int(z or a) + 1, int(step or 1)) for a, z, step in found)

@@ -366,9 +366,7 @@ def _read(source: str, row: Sequence[str]) -> list[JobState]:
             nodes="" if nodes == "None assigned" else nodes,
             submitted=moment(submitted),
             started=None if waits else moment(started),  # before, squeue has a forecast
-            ended=moment(ended)
-            if meaning.over
-            else None,  # before, it is the end of the time limit
+            ended=moment(ended) if meaning.over else None,  # before, it is that of the limit
             exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
             folder=folder,
         )

@@ -20,21 +20,19 @@ from hpcsweep.slurm.call import (
     amount,
     ask,
     cause,
+    config,
     duration,
     number,
     rows,
     run,
+    user_name,
 )
-from hpcsweep.slurm.here import config, user_name
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
 # Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
 _SIGNS: Final = "*~#!%$@+^-"
-_USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"}) | {
-    "powered_down",
-    "powering_down",
-    "powering_up",  # Slurm powers them up when needed
-}
+_USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"})
+_SLEEPING: Final = frozenset({"powered_down", "powering_down", "powering_up"})  # Slurm wakes them
 _GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
 _LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
 
@@ -68,7 +66,7 @@ class Node:
     @property
     def usable(self) -> bool:
         """Whether a job can start on it, now or when it is free."""
-        return self.responds and self.state in _USABLE
+        return self.responds and self.state in _USABLE | _SLEEPING
 
 
 @dataclass(frozen=True)
@@ -164,9 +162,7 @@ def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Associa
 def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
     """Return the default account of this user; empty if unknown."""
     answer = _sacctmgr("user", ("User", "DefaultAccount"), user_name(), timeout=timeout)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    return answer[0][1] if answer else ""
+    return answer if isinstance(answer, CouldNotAsk) else next((row[1] for row in answer), "")
 
 
 def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:

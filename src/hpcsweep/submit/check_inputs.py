@@ -13,21 +13,19 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep import extras, processes, search_path, sources
 from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
+from hpcsweep.spec.space import Sweep
 from hpcsweep.store import shards, state
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.submit import factories
+from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from hpcsweep.spec.space import Sweep
-    from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.request import Request, Say
 
 _PROGRAM: Final = "hpcsweep.measure.inputs"
 _SECONDS: Final = 180.0  # a factory may wait for something
@@ -50,10 +48,9 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
 
     `SpecError` has file, line and key, and the nearest name; `MissingDependency` the extra.
     """
-    sweep = requests[0].sweep
     for asked in requests:
         _check_packages(asked)
-    if sweep.workload == "noop":
+    if requests[0].sweep.workload == "noop":
         return
     for asked in requests:
         _check_names(asked, say)
@@ -62,16 +59,12 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
     if not maps and not any(weights):
         return
     homes = [search_path.torch_home(asked.profile.env) for asked in requests]
-    answer = _ask_torch(
-        {
-            "search_path": requests[0].search_path,
-            "weights": [{"home": h, "wanted": w} for h, w in zip(homes, weights, strict=True)],
-            "maps": maps,
-        }
-    )
+    by_home = [{"home": h, "wanted": w} for h, w in zip(homes, weights, strict=True)]
+    question = {"search_path": requests[0].search_path, "weights": by_home, "maps": maps}
+    answer = _ask_torch(question)
     for asked, wanted, problems in zip(requests, weights, answer["weights"], strict=True):
         _check_weights(asked, wanted, problems, say)
-    _check_maps(sweep, maps, answer["maps"], say)
+    _check_maps(requests[0].sweep, maps, answer["maps"], say)
 
 
 def _check_packages(asked: Request) -> None:
@@ -114,14 +107,6 @@ def _check_sizes(asked: Request) -> None:
         what = f"{axes['model']} at input_size {axes['input_size']}"
         told = f"the input of {what} takes {need(axes) / 1e12:,.0f} TB, more than any machine has"
         raise _complaint(asked.sweep, "batch_size", axes["batch_size"], told)
-
-
-def has_own_files(sweep: Sweep) -> bool:
-    """Say whether a sweep names networks, data sets or files of the user's own."""
-    if sweep.workload == "noop":
-        return False
-    factories = (name for axis in sources.FACTORIES for name in named(sweep, axis))
-    return any(map(_is_factory, factories)) or any(_files(sweep).values())
 
 
 def named_weights(asked: Request) -> list[tuple[str, str]]:
@@ -304,7 +289,9 @@ def changed(run: RunDir, asked: Request) -> dict[str, str]:
 
     Nobody can tell of modules that only the job's Python has, nor of points that are not measured.
     """
-    if not has_own_files(asked.sweep):
+    factories = (name for axis in sources.FACTORIES for name in named(asked.sweep, axis))
+    has_own = any(map(_is_factory, factories)) or any(_files(asked.sweep).values())
+    if asked.sweep.workload == "noop" or not has_own:
         return {}
     made_of, now, found = _made_of(run), sources.Sources(asked.search_path), dict[str, str]()
     for point in asked.points():

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcsweep.forecast import estimate
 from hpcsweep.forecast.basis import Basis
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import rundir
 from hpcsweep.submit import packing, prepare
+from hpcsweep.submit.request import Request
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
 from hpcsweep.tracking import journal
-
-if TYPE_CHECKING:
-    from hpcsweep.submit.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)

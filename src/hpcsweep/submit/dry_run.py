@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import extras, slurm
 from hpcsweep.errors import PointsFailed
@@ -30,11 +30,9 @@ from hpcsweep.submit import (
     to_slurm,
 )
 from hpcsweep.submit.launchers import local, sbatch
+from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import duration
 from hpcsweep.tracking import bad_nodes, journal
-
-if TYPE_CHECKING:
-    from hpcsweep.submit.request import Request, Say
 
 _LONG: Final = 60.0  # seconds that are worth a warning
 

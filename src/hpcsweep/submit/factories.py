@@ -23,6 +23,7 @@ _MAKES_NAMES: Final = frozenset({"exec", "globals", "locals", "setattr", "vars"}
 _GIVEN: Final = {"model": 0, "dataset": 1}  # arguments: a data set gets the point
 _DEEPEST: Final = 8  # imports and base classes that are followed
 _Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Arguments = tuple[str, ast.arguments, int]  # where they are defined, and how many are bound
 
 
 class NoModule(Exception):
@@ -50,7 +51,7 @@ def problem(axis: str, name: str, folders: Sequence[str]) -> str | None:
     if attribute not in known:
         return f"{spec.origin} has no '{attribute}'{suggest(attribute, known)}"
     try:
-        return _wrong_call(spec, tree, attribute, folders, _GIVEN[axis])
+        return _wrong_call(_arguments(spec, attribute, folders, _DEEPEST), attribute, _GIVEN[axis])
     except (SyntaxError, ValueError):  # of a module that this one imports
         return None
 
@@ -92,11 +93,8 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
             yield from _outside_functions(child)
 
 
-def _wrong_call(
-    spec: ModuleSpec, tree: ast.Module, name: str, folders: Sequence[str], given: int
-) -> str | None:
+def _wrong_call(found: _Arguments | None, name: str, given: int) -> str | None:
     """Say which arguments a call with so many would lack, or have too many."""
-    found = _arguments(spec, tree, name, folders, _DEEPEST)
     if found is None:
         return None
     where, args, bound = found
@@ -118,13 +116,14 @@ def _wrong_call(
 
 
 def _arguments(
-    spec: ModuleSpec, tree: ast.Module | None, name: str, folders: Sequence[str], depth: int
-) -> tuple[str, ast.arguments, int] | None:
-    """Return where a function or class is defined, its arguments, and how many are bound.
+    spec: ModuleSpec, name: str, folders: Sequence[str], depth: int
+) -> _Arguments | None:
+    """Return the arguments of a function or class.
 
     None where the source does not tell: decorated, a value, defined twice, of a compiled module.
     """
-    nodes = [] if tree is None or not depth else list(_outside_functions(tree))
+    tree = _tree(spec) if depth else None
+    nodes = _outside_functions(tree) if tree else ()
     found = [(node, of) for node in nodes if (of := _defines(node, name))]
     if len(found) != 1:
         return None
@@ -134,7 +133,7 @@ def _arguments(
     if not isinstance(node, _Defined) or node.decorator_list:
         return None
     if isinstance(node, ast.ClassDef):
-        return _of_class(spec, tree, node, folders, depth - 1)
+        return _of_class(spec, node, folders, depth - 1)
     return f"{spec.origin}:{node.lineno}", node.args, 0
 
 
@@ -150,20 +149,16 @@ def _defines(node: ast.AST, name: str) -> str:
 
 def _imported(
     spec: ModuleSpec, node: ast.ImportFrom, name: str, folders: Sequence[str], depth: int
-) -> tuple[str, ast.arguments, int] | None:
+) -> _Arguments | None:
     relative = "." * node.level + (node.module or "")
     module = importlib.util.resolve_name(relative, spec.parent) if node.level else relative
     other = sources.Sources(folders).spec(module)
-    return _arguments(other, _tree(other), name, folders, depth) if other else None
+    return _arguments(other, name, folders, depth) if other else None
 
 
 def _of_class(
-    spec: ModuleSpec,
-    tree: ast.Module | None,
-    node: ast.ClassDef,
-    folders: Sequence[str],
-    depth: int,
-) -> tuple[str, ast.arguments, int] | None:
+    spec: ModuleSpec, node: ast.ClassDef, folders: Sequence[str], depth: int
+) -> _Arguments | None:
     """Return the arguments of a class, or of the one class that it derives from."""
     made = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef)}
     if node.keywords or "__new__" in made:
@@ -172,4 +167,4 @@ def _of_class(
         return f"{spec.origin}:{init.lineno}", init.args, 1
     if len(node.bases) != 1 or not isinstance(node.bases[0], ast.Name):
         return None
-    return _arguments(spec, tree, node.bases[0].id, folders, depth)
+    return _arguments(spec, node.bases[0].id, folders, depth)

@@ -39,12 +39,12 @@ class Limits:
 
 def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
     """Cut a stream of points where the configuration changes."""
-
-    def configuration(point: Point) -> list[Any]:
-        return [value for name, value in point.axes.items() if name not in _COMPARED]
-
-    for _, block in groupby(points, configuration):
+    for _, block in groupby(points, _configuration):
         yield list(block)
+
+
+def _configuration(point: Point) -> dict[str, Any]:
+    return {name: value for name, value in point.axes.items() if name not in _COMPARED}
 
 
 def pack(
@@ -127,7 +127,7 @@ def arranged(chunk: Chunk) -> Chunk:
         return canonical_json([point.axes.get(name) for name in axes_with(Role.NETWORK)])
 
     def configuration(point: Point) -> str:
-        return canonical_json({k: v for k, v in point.axes.items() if k not in _COMPARED})
+        return canonical_json(_configuration(point))
 
     visits: dict[int, list[Point]] = {}
     for point in sorted(chunk.points, key=attrgetter("point_id")):

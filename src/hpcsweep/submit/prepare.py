@@ -62,7 +62,6 @@ class PreparedSubmission:
     again: int = 0  # the run that it belongs to, from 0
 
 
-NOTHING: Final = PreparedSubmission()
 LIVE: Final = "queued or running"  # in `PreparedSubmission.settled`: points of another submission
 
 
@@ -85,7 +84,7 @@ def prepare(
     first = next(left, None)
     if first is None:
         if into is None and run.submissions_dir.is_dir():
-            _save_sweep(run, request)
+            save_sweep(run, request.sweep.text.encode())
         live = sorted(_holders(request, before))
         return PreparedSubmission(settled=settled, live=live, again=before.again)
     number, seconds_of = run.next_round(), estimate.estimator(run, request)
@@ -109,7 +108,7 @@ def prepare(
             **_provenance(request, submission),
         )
         submission.write_manifest(manifest)
-        _save_sweep(into or run, request)
+        save_sweep(into or run, request.sweep.text.encode())
     return PreparedSubmission(
         submission=submission,
         points=points,
@@ -134,10 +133,13 @@ def _discarded_on_failure(submission: SubmissionDir) -> Iterator[None]:
         raise
 
 
-def _save_sweep(run: RunDir, request: Request) -> None:
-    """Keep the sweep as it was last submitted: rows of other points are orphans."""
+def save_sweep(run: RunDir, text: bytes | None) -> None:
+    """Keep the sweep as it was last submitted, None for none: rows of other points are orphans."""
+    if text is None:
+        run.sweep_file.unlink(missing_ok=True)
+        return
     with files.replacing(run.sweep_file) as file:
-        file.write(request.sweep.text.encode())
+        file.write(text)
 
 
 def check_same_name(run: RunDir, request: Request) -> None:
@@ -170,23 +172,6 @@ def discard(submission: SubmissionDir) -> None:
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):  # others are there
             path.parent.rmdir()
-
-
-def saved_sweep(run: RunDir) -> bytes | None:
-    """Return the sweep as it was last submitted; None where none was."""
-    try:
-        return run.sweep_file.read_bytes()
-    except OSError:
-        return None
-
-
-def restore_sweep(run: RunDir, before: bytes | None) -> None:
-    """Bring back the sweep that was last submitted, since the newer one was refused."""
-    if before is None:
-        run.sweep_file.unlink(missing_ok=True)
-    else:
-        with files.replacing(run.sweep_file) as file:
-            file.write(before)
 
 
 def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
@@ -337,7 +322,6 @@ def _git(folder: Path | None) -> dict[str, Any]:
 
 
 LOCKED_BY: Final = "hpcsweep submit"
-Step = Callable[["Submit"], int | None]
 
 
 @dataclass
@@ -347,7 +331,7 @@ class Submit:
     run: RunDir
     asked: Request
     say: Say
-    ready: PreparedSubmission = field(default_factory=lambda: NOTHING)
+    ready: PreparedSubmission = field(default_factory=PreparedSubmission)
     answer: Answer | None = None  # what Slurm said of earlier submissions, if it was asked
     bad_nodes: Sequence[BadNode] = ()
     sweep_before: bytes | None = None  # the sweep file of the submission before

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import jinja2
 
@@ -21,16 +21,12 @@ from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup
-
-if TYPE_CHECKING:
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import SubmissionDir
-
-__all__ = ["encoded", "interpreter", "quote", "render", "setup"]
+from hpcsweep.spec.profile import Profile
+from hpcsweep.store.rundir import SubmissionDir
+from hpcsweep.submit.launchers import RESTARTS
 
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
-_RESTARTS: Final = 100  # requeues of one task at most
 _KEYS: Final = (  # of a profile; also options of sbatch
     *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
     *("nodelist", "exclude", "account", "qos"),
@@ -108,7 +104,7 @@ def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
         "wrapper_options": "".join(f" {quote(option)}" for option in profile.wrapper_options),
         "shards": str(submission.shards.absolute()),
         "submission": str(submission.path.absolute()),
-        "restarts": _RESTARTS,
+        "restarts": RESTARTS,
     }
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep import __version__, catalog, environment, files
 from hpcsweep.catalog import devices, gpus
@@ -28,11 +28,11 @@ from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.submit import check_inputs
 from hpcsweep.submit.check_inputs import SHAPES
+from hpcsweep.submit.request import Request, Say
 
-if TYPE_CHECKING:
-    from hpcsweep.submit.request import Request, Say
-
-    Algorithm = str | Mapping[str, str]
+Algorithm = str | Mapping[str, str]
+# the calls of each case, the engines by GPU and convolution, cuDNN's version, else what is lacking
+_Answers = tuple[dict[str, Any], dict[str, dict[str, Any]], int | None, str]
 
 UNKNOWN: Final = "unknown"
 ON_NODE: Final = "unknown until the node"
@@ -115,9 +115,7 @@ class Support:
 
     gpus: Sequence[Gpu]
     cases: Mapping[str, list[Mapping[str, Any]]]  # by network: of each case its convolution calls
-    algorithms: Sequence[
-        tuple[str, Algorithm]
-    ]  # as people are told of them, and as points have them
+    algorithms: Sequence[tuple[str, Algorithm]]  # as people are told of them, as points have them
     engines: Mapping[str, Mapping[str, Mapping[str, Any]]]  # by GPU and convolution
     cudnn: int | None = None
     lacking: str = ""
@@ -248,38 +246,31 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
     Of each network at most so many cases (sizes, types, layouts) are looked at. `say` is told when
     that will take a while.
     """
-    cases: dict[str, tuple[str, dict[str, Any]]] = {}
+    cases: dict[str, dict[str, Any]] = {}  # by network: of each case the axes, by their JSON
     algorithms: dict[str, Algorithm] = {}
     workload = ""
     for point in points:
         workload = point.workload
         axes = {name: point.axes[name] for name in SHAPES if name in point.axes}
-        cases.setdefault(canonical_json(axes), (axes["model"], axes))
+        cases.setdefault(axes["model"], {})[canonical_json(axes)] = axes
         algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
-    by_network: dict[str, dict[str, dict[str, Any]]] = {}
-    for key, (model, axes) in cases.items():
-        by_network.setdefault(model, {})[key] = axes
-    looked = {m: f"{most} of {len(c):,} cases" for m, c in by_network.items() if len(c) > most}
-    by_network = {model: _spread(each, most) for model, each in by_network.items()}
-    asking = _Asking(workload, [g for g in asked if g.properties], folders, seconds, say)
-    found = asking.answers(
-        {key: axes for each in by_network.values() for key, axes in each.items()}
-    )
-    told = {m: [found.cases.get(key, {}) for key in each] for m, each in by_network.items()}
-    calls = {
-        m: [call for case in each for call in case.get("calls", ())] for m, each in told.items()
-    }
-    whys = {
-        m: [case["unchecked"] for case in each if "unchecked" in case] for m, each in told.items()
-    }
+    looked = {m: f"{most} of {len(c):,} cases" for m, c in cases.items() if len(c) > most}
+    cases = {model: _spread(each, most) for model, each in cases.items()}
+    every = {key: axes for each in cases.values() for key, axes in each.items()}
+    question = {"search_path": folders, "workload": workload, "cases": every}
+    able = [gpu for gpu in asked if gpu.properties]
+    found, engines, cudnn, lacking = _answers(question, able, seconds, say)
+    told = {m: [found.get(key, {}) for key in each] for m, each in cases.items()}
+    calls = {m: [call for c in each for call in c.get("calls", ())] for m, each in told.items()}
+    whys = {m: [c["unchecked"] for c in each if "unchecked" in c] for m, each in told.items()}
     order = [*catalog.ALGORITHMS, *algorithms]
     return Support(
         gpus=asked,
         cases={model: each for model, each in calls.items() if each},
         algorithms=sorted(algorithms.items(), key=lambda item: order.index(item[0])),
-        engines=found.engines,
-        cudnn=found.cudnn,
-        lacking=found.lacking,
+        engines=engines,
+        cudnn=cudnn,
+        lacking=lacking,
         unchecked={model: why[0] for model, why in whys.items() if why},
         looked=looked,
     )
@@ -313,71 +304,37 @@ def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
     return {key: cases[key] for key in keys}
 
 
-@dataclass
-class _Answers:
-    """Calls by case, engines by GPU and convolution, and the version that said so."""
-
-    cases: dict[str, Any] = field(default_factory=dict)
-    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    cudnn: int | None = None
-    lacking: str = ""
-
-
-@dataclass
-class _Asking:
-    """A question, which the cache answers as far as it can, and libcudnn the rest of."""
-
-    workload: str
-    gpus: Sequence[Gpu]
-    folders: Sequence[str]
-    seconds: float
-    say: Say
-
-    def answers(self, cases: Mapping[str, Mapping[str, Any]]) -> _Answers:
-        """Return the answers for cases, which are axes by their canonical JSON."""
-        shapes, kept = (
-            _Kept("shapes", _software()),
-            {g.name: _Kept(g.key, _library()) for g in self.gpus},
-        )
-        known = {key: shapes.values[f"{self.workload} {key}"] for key in cases
-                 if f"{self.workload} {key}" in shapes.values}  # fmt: skip
-        wanted = {one["key"]: one["shape"] for case in known.values() for one in case["calls"]}
-        engines = {name: {**each.values} for name, each in kept.items()}
-        left = {name: sorted(wanted.keys() - of.keys()) for name, of in engines.items()}
-        version = {each.values.get("cudnn") for each in kept.values()}
-        if len(known) == len(cases) and not any(left.values()):
-            return _Answers(known, engines, next(iter(version), None))
-        rest = [axes for key, axes in cases.items() if key not in known]
-        if len(rest) > _FEW:
-            gpus = ", ".join(gpu.name for gpu in self.gpus)
-            self.say(f"asks cuDNN about {len(rest)} cases on {gpus}: minutes, but only once")
-        new = self._ask(rest, wanted, engines)
-        if "failed" in new:
-            return _Answers(known, engines, None, new["failed"])
-        told = dict(zip((key for key in cases if key not in known), new["cases"], strict=True))
-        shapes.add({f"{self.workload} {key}": case for key, case in told.items()
-                    if "calls" in case and ":" not in cases[key]["model"]})  # fmt: skip
-        for name, found in new["engines"].items():
-            kept[name].add({**found, "cudnn": new["cudnn"]})
-            engines[name] |= found
-        return _Answers({**known, **told}, engines, new["cudnn"], new.get("lacking", ""))
-
-    def _ask(
-        self,
-        cases: Sequence[Mapping[str, Any]],
-        convolutions: Mapping[str, Any],
-        engines: Mapping[str, Mapping[str, Any]],
-    ) -> dict[str, Any]:
-        """Ask libcudnn in another process; `failed` says why there is no answer."""
-        question = {
-            "search_path": self.folders,
-            "workload": self.workload,
-            "cases": cases,
-            "convolutions": convolutions,
-            "devices": {one.name: one.properties for one in self.gpus},
-            "known": {name: sorted(of) for name, of in engines.items()},
-        }
-        return check_inputs.ask(question, self.seconds)
+def _answers(
+    question: Mapping[str, Any], gpus: Sequence[Gpu], seconds: float, say: Say
+) -> _Answers:
+    """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
+    cases, begin = question["cases"], f"{question['workload']} "
+    shapes, kept = _Kept("shapes", _software()), {g.name: _Kept(g.key, _library()) for g in gpus}
+    known = {k: shapes.values[begin + k] for k in cases if begin + k in shapes.values}
+    wanted = {one["key"]: one["shape"] for case in known.values() for one in case["calls"]}
+    engines = {name: {**each.values} for name, each in kept.items()}
+    if len(known) == len(cases) and all(wanted.keys() <= of.keys() for of in engines.values()):
+        return known, engines, next((of.get("cudnn") for of in engines.values()), None), ""
+    rest = {key: axes for key, axes in cases.items() if key not in known}
+    if len(rest) > _FEW:
+        names = ", ".join(gpu.name for gpu in gpus)
+        say(f"asks cuDNN about {len(rest)} cases on {names}: minutes, but only once")
+    left = {
+        "cases": [*rest.values()],
+        "convolutions": wanted,
+        "devices": {gpu.name: gpu.properties for gpu in gpus},
+        "known": {name: sorted(of) for name, of in engines.items()},
+    }
+    new = check_inputs.ask({**question, **left}, seconds)
+    if "failed" in new:
+        return known, engines, None, new["failed"]
+    told = dict(zip(rest, new["cases"], strict=True))
+    builtin = [key for key, axes in rest.items() if ":" not in axes["model"]]
+    shapes.add({begin + key: told[key] for key in builtin if "calls" in told[key]})
+    for name, found in new["engines"].items():
+        kept[name].add({**found, "cudnn": new["cudnn"]})
+        engines[name] |= found
+    return {**known, **told}, engines, new["cudnn"], new.get("lacking", "")
 
 
 @dataclass

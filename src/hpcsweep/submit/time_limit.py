@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import units
+from hpcsweep.forecast.estimate import Estimates
 from hpcsweep.point import Point
+from hpcsweep.spec.profile import Profile
 from hpcsweep.store import chunk_file
 from hpcsweep.store.chunk_file import Chunk
-
-if TYPE_CHECKING:
-    from hpcsweep.forecast.estimate import Estimates
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.request import Request
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.submit.request import Request
 
 _MARGIN: Final = 1.5  # on top of what holds nine times in ten
 _START_SECONDS: Final = 300.0  # setup lines, and a cold import of torch
@@ -37,10 +35,7 @@ class TimeLimit:
         self._tried = _tried(run) if asked.profile.in_slurm else set()
 
     def watch(self, points: Iterator[Point]) -> Iterator[Point]:
-        """Return the points, and notice those that a job of a shorter limit had before."""
-        return self._watched(points) if self._tried else points
-
-    def _watched(self, points: Iterator[Point]) -> Iterator[Point]:
+        """Yield the points, and notice those that a job of a shorter limit had before."""
         for point in points:
             self._tried_again = self._tried_again or point.point_id in self._tried
             yield point

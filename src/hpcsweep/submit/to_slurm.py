@@ -5,10 +5,9 @@ A submission goes without the nodes that failed, and attempts that are lost are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hpcsweep import slurm
 from hpcsweep.errors import Refused
@@ -16,17 +15,15 @@ from hpcsweep.preflight import checks, doctor, request
 from hpcsweep.slurm import site
 from hpcsweep.slurm.site import Cluster
 from hpcsweep.spec.profile import Profile
+from hpcsweep.spec.space import Sweep
 from hpcsweep.store import attempt, ledger, locks, rundir
 from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.submit import cost, launchers, prepare, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
+from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
 from hpcsweep.tracking import bad_nodes, chunk_state, journal
 from hpcsweep.tracking.journal import Answer
-
-if TYPE_CHECKING:
-    from hpcsweep.spec.space import Sweep
-    from hpcsweep.submit.request import Request, Say
 
 
 def find_lost_arrays(job: Submit) -> None:
@@ -38,7 +35,7 @@ def find_lost_arrays(job: Submit) -> None:
 def ask_slurm(job: Submit) -> None:
     """Ask what became of what was sent before."""
     job.answer = journal.ask(job.run.submissions())
-    if job.answer.silent:
+    if job.answer.mute:
         missing = "; ".join(map(str, job.answer.unanswered))
         told = "every chunk that was sent and lacks rows counts as queued or running"
         job.say(f"{job.run.name}: {missing}; {told}")
@@ -102,7 +99,7 @@ def _discarded_unless_sent(job: Submit) -> Iterator[None]:
         known = journal.read(job.submission)
         if not known.arrays and not known.uncertain:
             prepare.discard(job.submission)
-            prepare.restore_sweep(job.run, job.sweep_before)
+            prepare.save_sweep(job.run, job.sweep_before)
         raise
 
 
@@ -138,10 +135,7 @@ def fence_off(run: RunDir, answer: Answer) -> None:
 
 
 def send(
-    submission: SubmissionDir,
-    profile: Profile,
-    bad: Sequence[bad_nodes.BadNode],
-    say: Callable[[str], None],
+    submission: SubmissionDir, profile: Profile, bad: Sequence[bad_nodes.BadNode], say: Say
 ) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
     name, told = submission.run.name, ", ".join(map(str, bad))
@@ -160,9 +154,7 @@ def send(
     return ids
 
 
-def precheck(
-    profile: Profile, submission: Path, say: Callable[[str], None], cluster: Cluster | None = None
-) -> None:
+def precheck(profile: Profile, submission: Path, say: Say, cluster: Cluster | None = None) -> None:
     """Ask the cluster once, print warnings, and refuse a profile that cannot work.
 
     `cluster` is its earlier answer, if there is one. A cluster that does not answer is a warning,

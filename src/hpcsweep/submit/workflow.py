@@ -1,16 +1,17 @@
-"""`hpcsweep submit` as a list of named steps, from a request to an exit code.
+"""`hpcsweep submit` in steps, from a request to an exit code.
 
-A step does one thing. One that returns a number ends the command with this exit code. Steps that
-change the run folder, or rely on nobody else changing it, hold its lock. Those of Slurm are in
-`to_slurm`, which a local run does not import.
+A step that returns a number ends the command with this exit code. Steps that change the run folder,
+or rely on nobody else changing it, hold its lock. Those of Slurm are in `to_slurm`, which a local
+run does not import.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.preflight import local_device
@@ -21,7 +22,7 @@ from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, launchers, prepare, request, support
 from hpcsweep.submit.launchers import local
-from hpcsweep.submit.prepare import LOCKED_BY, Step, Submit
+from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
 
@@ -39,20 +40,40 @@ def submit(results: Path, asked: Request, say: Say) -> int:
     prepare.check_same_name(job.run, asked)
     if not asked.only and not asked.options.again:
         check_inputs.tell_changed(job.run, asked, say)
-    locked, unlocked = (_in_slurm(), ()) if asked.profile.in_slurm else (_LOCKED_HERE, _UNLOCKED)
     with locks.held(job.run, LOCKED_BY):
-        code = _follow(locked, job)
-    return code if code is not None else _follow(unlocked, job) or 0
+        code = _send(job) if asked.profile.in_slurm else _reserve(job)
+    return _run_here(job) if code is None else code
 
 
-def _follow(steps: Sequence[Step], job: Submit) -> int | None:
-    """Take one step after the other, until one returns an exit code."""
-    return next((code for step in steps if (code := step(job)) is not None), None)
+def _reserve(job: Submit) -> int | None:
+    """Write the submission of this machine; return the exit code where nothing is left."""
+    ledger.fence_off_dead(job.run)
+    _write_submission(job)
+    code = _end_if_nothing_is_left(job)
+    if code is None:
+        ledger.note_start(job.submission)  # so that nobody else submits its points
+    return code
+
+
+def _send(job: Submit) -> int:
+    from hpcsweep.submit import to_slurm  # noqa: PLC0415 - a local run needs nothing of Slurm
+
+    to_slurm.find_lost_arrays(job)
+    to_slurm.ask_slurm(job)
+    to_slurm.fence_off_lost_attempts(job)
+    _write_submission(job)
+    to_slurm.fence_off_lost_attempts(job)  # those that began meanwhile
+    to_slurm.learn_from_slurm(job)
+    code = _end_if_nothing_is_left(job)
+    if code is None:
+        to_slurm.check_and_send(job)
+    return code or 0
 
 
 def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
-    job.sweep_before = prepare.saved_sweep(job.run)
+    with suppress(OSError):
+        job.sweep_before = job.run.sweep_file.read_bytes()
     job.ready = prepare.prepare(job.run, job.asked, queue)
 
 
@@ -101,9 +122,8 @@ def _run_here(job: Submit) -> int:
     if result.out_of_time:
         raise OutOfTime(f"{measured}; the time for it is over")
     if result.tally.statuses.keys() - outcomes.WELL:
-        for failure in outcomes.failures_of(
-            job.run.shards_of(job.submission.id), job.asked.sweep.maps
-        ):
+        shards = job.run.shards_of(job.submission.id)
+        for failure in outcomes.failures_of(shards, job.asked.sweep.maps):
             job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
     then = "" if job.asked.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
@@ -111,30 +131,6 @@ def _run_here(job: Submit) -> int:
     if result.tally.not_valid:
         _tell_disturbed(job, outcomes.rows_of(job.run.shards_of(job.submission.id)))
     return result.exit_code or _exit_code(job)
-
-
-_LOCKED_HERE: Final[Sequence[Step]] = (
-    lambda job: ledger.fence_off_dead(job.run),
-    _write_submission,
-    _end_if_nothing_is_left,
-    lambda job: ledger.note_start(job.submission),  # so that nobody else submits its points
-)
-_UNLOCKED: Final[Sequence[Step]] = (_run_here,)
-
-
-def _in_slurm() -> Sequence[Step]:
-    from hpcsweep.submit import to_slurm  # noqa: PLC0415 - a local run needs nothing of Slurm
-
-    return (
-        to_slurm.find_lost_arrays,
-        to_slurm.ask_slurm,
-        to_slurm.fence_off_lost_attempts,
-        _write_submission,
-        to_slurm.fence_off_lost_attempts,  # those that began meanwhile
-        to_slurm.learn_from_slurm,
-        _end_if_nothing_is_left,
-        to_slurm.check_and_send,
-    )
 
 
 def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:

@@ -48,6 +48,7 @@ ANSWER_LOST: Final = ChunkStatus(
 DOUBTFUL: Final = ChunkStatus(
     ChunkState.UNKNOWN, "a line of the journal is damaged; submit again to find out"
 )
+UNCERTAIN: Final = (ANSWER_LOST, DOUBTFUL)
 _UNSENT: Final = ChunkStatus(
     ChunkState.UNSENT, "a limit on submitted jobs was reached; submit again"
 )

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
 from hpcsweep.store import chunk_file, ledger, locks
 from hpcsweep.store.jobs_file import Cancelled
+from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.tracking import chunk_state, journal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hpcsweep.store.rundir import RunDir, SubmissionDir
 
 _POLL_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0  # between two questions to Slurm
@@ -139,9 +136,8 @@ def _cancel_in_slurm(
 
 def _not_ours(sent: journal.Journal, why: str, chunks: set[int]) -> str:
     text = f"{slurm.task_list(chunks)} (jobs {', '.join(sent.targets(chunks))})"
-    then = (
-        "cancel them there" if why.endswith("ask there") else "try again later, or as who sent them"
-    )
+    there = why.endswith("ask there")
+    then = "cancel them there" if there else "try again later, or as who sent them"
     return f"{sent.submission.id}: did not cancel chunks {text}: {why}; {then}"
 
 
@@ -195,9 +191,8 @@ def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
     last = _chunks(submission) - 1
     if number > last:
         has = f"chunks 0 to {last}" if last else "chunk 0 alone"
-        raise UsageError(
-            f"{submission.run.name}: {submission.id} has no chunk {number}, it has {has}"
-        )
+        name = submission.run.name
+        raise UsageError(f"{name}: {submission.id} has no chunk {number}, it has {has}")
     return submission, number
 
 

@@ -10,26 +10,23 @@ Those chunks count as live until `settle` has looked for their array in the queu
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import asdict, dataclass, field, replace
 from hpcsweep.store import chunk_file
 from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
+from hpcsweep.store.rundir import ShardPath, SubmissionDir
 from hpcsweep.tracking import chunk_state
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from hpcsweep.store.rundir import ShardPath, SubmissionDir
-
-    # job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
-    Task = tuple[int | None, int | None, str]
+# job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
+Task = tuple[int | None, int | None, str]
 
 _NOWHERE: Final = slurm.Here()
 _LONGEST: Final = timedelta(days=30)  # a job whose limit is not known, or that has none
@@ -129,7 +126,7 @@ def read(submission: SubmissionDir) -> Journal:
                 damaged = True
             case Sending():
                 unsure = range(entry.sending, entry.sending + entry.tasks)
-                origin, first = _origin(entry), min(first, _moment(entry.at) or first)
+                origin, first = _origin(entry), min(first, slurm.moment(entry.at) or first)
             case NotSent():
                 unsure = range(0)
                 damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
@@ -140,12 +137,12 @@ def read(submission: SubmissionDir) -> Journal:
                 tasks = ((job.job, index, job.cluster) for index in range(entry.tasks))
                 task_of |= dict(enumerate(tasks, begin))
                 origin = _origin(entry)
-                first = min(first, _moment(entry.submitted_at) or first)
+                first = min(first, slurm.moment(entry.submitted_at) or first)
             case Over():
                 for state, chunks in entry.over.items():
-                    over |= dict.fromkeys(_numbers(chunks), state)
-            case Cancelled() if at := _moment(entry.at):
-                cancelled_at |= dict.fromkeys(_numbers(entry.cancelled), at)
+                    over |= dict.fromkeys(slurm.numbers(chunks), state)
+            case Cancelled() if at := slurm.moment(entry.at):
+                cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
     doubtful = _chunks(submission) - task_of.keys() if damaged else set()
     doubtful -= {*unsure}
     return Journal(
@@ -176,11 +173,6 @@ class Answer:
     mute: frozenset[str] = frozenset()  # clusters whose squeue did not answer; empty: this one
     agreed: frozenset[Task] = frozenset()  # in no list, and the accounts agree
     denied: frozenset[Task] = frozenset()  # in no list, and slurmctld says that it has none
-
-    @property
-    def silent(self) -> bool:
-        """Whether squeue of a cluster gave no answer, so that its live tasks are unknown."""
-        return bool(self.mute)
 
     def live_chunks(self, submission: SubmissionDir) -> set[int]:
         """Return the chunks of a submission that may still write rows."""
@@ -292,11 +284,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     for journal in unclear:
         submission = journal.submission
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
-        jobs = [
-            job
-            for job, folder in listed.items()
-            if job not in recorded and submission.is_at(folder)
-        ]
+        listed_here = (job for job, folder in listed.items() if submission.is_at(folder))
+        jobs = [job for job in listed_here if job not in recorded]
         if journal.doubtful:
             yield _settle_damage(journal, jobs)
             continue
@@ -342,18 +331,3 @@ def record(submission: SubmissionDir, answer: Answer) -> None:
 def now() -> str:
     """Return the time as journals keep it."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _numbers(text: str) -> Iterator[int]:
-    """Yield the chunks of a list such as ``0-2,5``."""
-    for item in filter(None, text.split(",")):
-        first, _, last = item.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep.errors import SpecError, UsageError, suggest
-from hpcsweep.point import varying
+from hpcsweep.point import Point, varying
 from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.outcomes import PointTally, doubts_of
+from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned, cut, folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hpcsweep.point import Point
-    from hpcsweep.store.rundir import RunDir, ShardPath
 
 WAITING: Final = "waiting"  # no row yet
 _DIGITS: Final = 8  # of an id, in the table
@@ -130,18 +126,14 @@ def table(
         counts.add(point.status, doubts_of(point.row))
     if not points:
         return f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
-    rows = [("point", "status", "what", "median ms", "node", "why")]
+    rows: list[tuple[str, ...]] = [("point", "status", "what", "median ms", "node", "why")]
     for point in points:
-        time, node = point.row.get("median_ms"), str(point.row.get("node") or "")
-        rows.append(
-            (point.point_id[:_DIGITS], point.status, point.label, _rounded(time), node, point.why)
-        )
+        time, node = _rounded(point.row.get("median_ms")), str(point.row.get("node") or "")
+        rows.append((point.point_id[:_DIGITS], point.status, point.label, time, node, point.why))
     one_node = len({row[_NODE] for row in rows[1:]}) < 2
     if width and one_node:  # more room for the reason
-        cells = [[*row[:_NODE], *row[_NODE + 1 :]] for row in rows]
-    else:
-        cells = [[*row] for row in rows]
-    return "\n".join([f"{name}: {counts}", "", *_fitted(cells, width)])
+        rows = [(*row[:_NODE], *row[_NODE + 1 :]) for row in rows]
+    return "\n".join([f"{name}: {counts}", "", *_fitted(rows, width)])
 
 
 def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:

@@ -10,30 +10,27 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, ledger, outcomes, rounds, rundir, runs, shards
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rounds import Until
+from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
+from hpcsweep.tracking.chunk_state import ChunkStatus
+from hpcsweep.tracking.journal import Answer, Journal
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rounds import Until
-    from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
-    from hpcsweep.tracking.chunk_state import ChunkStatus
-    from hpcsweep.tracking.journal import Answer, Journal
 
 _WATCH_SECONDS: Final = 2.0
 _WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
@@ -138,13 +135,12 @@ def _sweep(
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
         groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
     profiles = [_profile(run, label, group, answer) for label, group in groups.items()]
+    avoided, until = list[bad_nodes.BadNode](), list[Until]()
     try:
-        avoided = bad_nodes.current(
-            run, answer, [shard for s in submissions for shard in s.rowless]
-        )
+        rowless = [shard for submission in submissions for shard in submission.rowless]
+        avoided = bad_nodes.current(run, answer, rowless)
     except ResultsError as error:
-        avoided, problems = [], [*problems, str(error)]
-    until: list[Until] = []
+        problems = [*problems, str(error)]
     try:
         until = [*rounds.read(run).values()]
     except ResultsError as error:
@@ -216,11 +212,7 @@ def _add(profile: ProfileStatus, submission: _Submission, answer: Answer, newer:
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             troubles.setdefault((chunk.state, words), []).append(index)
-        elif (
-            chunk.unseen
-            or (missing and not chunk.state.live)
-            or chunk in {chunk_state.ANSWER_LOST, chunk_state.DOUBTFUL}
-        ):
+        elif chunk.unseen or (missing and not chunk.state.live) or chunk in chunk_state.UNCERTAIN:
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))

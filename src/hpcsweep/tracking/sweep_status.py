@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store import runs
-from hpcsweep.store.outcomes import VALID, PointTally
+from hpcsweep.store.outcomes import VALID, FailureGroup, PointTally
+from hpcsweep.store.rounds import Until
+from hpcsweep.store.runs import Listed
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.text import aligned, count, cut, duration, folded, tally
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from hpcsweep.store.outcomes import FailureGroup
-    from hpcsweep.store.rounds import Until
-    from hpcsweep.store.runs import Listed
-    from hpcsweep.tracking.bad_nodes import BadNode
+from hpcsweep.tracking.bad_nodes import BadNode
 
 _TROUBLES: Final = 10  # lines
 _CHUNKS: Final = 10
@@ -158,11 +154,8 @@ class SweepStatus:
 
     def words(self) -> list[str]:
         """Return the lines below the table."""
-        lines = [
-            *runs.lines(self.runs),
-            *self.problems,
-            *(line for p in self.profiles for line in p.words()),
-        ]
+        lines = [*runs.lines(self.runs), *self.problems]
+        lines += [line for profile in self.profiles for line in profile.words()]
         lines += [f"{rounds.device}: {rounds.text()}" for rounds in self.until]
         if self.avoided:
             shown = ", ".join(map(str, self.avoided))

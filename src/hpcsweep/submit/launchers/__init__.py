@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.records import dataclass, field
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
     from hpcsweep.submit.launchers.local import Counts
+
+
+RESTARTS: Final = 100  # requeues of one task at most
 
 
 @dataclass

@@ -22,18 +22,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from hpcsweep import environment, processes
 from hpcsweep.errors import EXIT_REQUEUE
 from hpcsweep.records import dataclass
+from hpcsweep.spec.profile import Profile
+from hpcsweep.store.rundir import SubmissionDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit.launchers import LaunchResult
 from hpcsweep.text import duration
-
-if TYPE_CHECKING:
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import SubmissionDir
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -54,6 +52,8 @@ class _Running:
 
     chunk: int
     process: subprocess.Popen[bytes]
+    stdin: IO[bytes]
+    stdout: IO[bytes]
     errors: IO[bytes]
     vain: int
     buffer: bytes = b""
@@ -118,7 +118,7 @@ class _LocalRun:
         return self._result
 
     def _start(self, chunk: int, vain: int) -> None:
-        errors = self._errors_of(chunk).open("ab+")
+        errors = (self._submission.logs / f"{chunk}.supervisor.log").open("ab+")
         _LOGGER.debug("starts the supervisor of chunk %s of %s", chunk, self._submission.path)
         child = subprocess.Popen(
             processes.python("hpcsweep.node.supervisor", self._submission.path, chunk),
@@ -128,17 +128,13 @@ class _LocalRun:
             env=self._env,
             start_new_session=True,  # a terminal's Ctrl-C reaches this process only
         )
-        running = _Running(chunk, child, errors, vain)
+        assert child.stdin and child.stdout  # noqa: S101, PT018 - for the type checker
+        running = _Running(chunk, child, child.stdin, child.stdout, errors, vain)
         self._live[chunk] = running
-        assert child.stdout  # noqa: S101 - for the type checker
         self._selector.register(child.stdout, selectors.EVENT_READ, running)
 
-    def _errors_of(self, chunk: int) -> Path:
-        return self._submission.logs / f"{chunk}.supervisor.log"
-
     def _read(self, running: _Running) -> None:
-        assert running.process.stdout  # noqa: S101 - for the type checker
-        data = os.read(running.process.stdout.fileno(), 1 << 16)
+        data = os.read(running.stdout.fileno(), 1 << 16)
         if not data:
             self._finished(running)
             return
@@ -171,24 +167,19 @@ class _LocalRun:
     def _drop(self, *dropped: _Running) -> None:
         """Close the stdin of supervisors, which ends them and their workers, and see to that."""
         for running in dropped:
-            assert running.process.stdin  # noqa: S101 - for the type checker
-            running.process.stdin.close()
+            running.stdin.close()
         until = min(time.monotonic() + _END_SECONDS, self._killed_at)
         for running in dropped:
             if not _ends(running.process, until - time.monotonic()):
                 with suppress(ProcessLookupError):  # its worker dies with it
                     os.killpg(running.process.pid, signal.SIGKILL)
                 _ends(running.process, _END_SECONDS)  # a file system that hangs holds it for longer
-            self._forget(running)
-
-    def _forget(self, running: _Running) -> None:
-        del self._live[running.chunk]
-        assert running.process.stdout  # noqa: S101 - for the type checker
-        self._selector.unregister(running.process.stdout)
-        running.process.stdout.close()
-        if not os.fstat(running.errors.fileno()).st_size:
-            self._errors_of(running.chunk).unlink(missing_ok=True)
-        running.errors.close()
+            del self._live[running.chunk]
+            self._selector.unregister(running.stdout)
+            running.stdout.close()
+            if not os.fstat(running.errors.fileno()).st_size:
+                Path(running.errors.name).unlink(missing_ok=True)
+            running.errors.close()
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stops += 1
@@ -199,8 +190,8 @@ class _LocalRun:
         for running in self._live.values():
             if self._stops == 1:
                 running.process.terminate()
-            elif running.process.stdin and not running.process.stdin.closed:
-                running.process.stdin.close()
+            else:
+                running.stdin.close()
 
 
 def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -236,7 +227,7 @@ class Counts:
         self._total, self._failed, self._label, self._expected = total, 0, "", expected
         self._took: list[float] = []
         self._clock = clock
-        self._began = self._last = clock()
+        self._began = self._last = self._told = clock()
         self._first: float | None = None
         self.stop_after = math.inf  # seconds since the first point began
 
@@ -274,12 +265,6 @@ class Counts:
 
 class Lines(Counts):
     """Prints a line at most every ten seconds."""
-
-    def __init__(
-        self, total: int, expected: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(total, expected, clock)
-        self._told = clock()
 
     def tick(self) -> None:
         """Print a line if the last one is long ago."""

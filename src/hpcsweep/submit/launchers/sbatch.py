@@ -11,17 +11,15 @@ go in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep import files, slurm
 from hpcsweep.errors import HpcsweepError, PartlySubmitted
+from hpcsweep.spec.profile import Profile
+from hpcsweep.store.rundir import SubmissionDir
 from hpcsweep.submit import script
 from hpcsweep.submit.launchers import Preview
 from hpcsweep.tracking import journal
-
-if TYPE_CHECKING:
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import SubmissionDir
 
 SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
 _MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
@@ -58,11 +56,8 @@ def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
 def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
     """Return sbatch's options for one array: its folder and its range."""
     throttle = f"%{profile.array_throttle}" if profile.array_throttle else ""
-    return [
-        f"--chdir={submission.path.absolute()}",
-        "--requeue",
-        f"--array=0-{tasks - 1}{throttle}",
-    ]
+    array = f"--array=0-{tasks - 1}{throttle}"
+    return [f"--chdir={submission.path.absolute()}", "--requeue", array]
 
 
 def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:

@@ -31,13 +31,12 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 from hpcsweep import processes, slurm
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
 from hpcsweep.records import dataclass
-from hpcsweep.submit.launchers import Preview
+from hpcsweep.submit.launchers import RESTARTS, Preview
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import SubmissionDir
 
-RESTARTS: Final = 100  # requeues of one task at most
 _CHECKPOINT: Final = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
 _STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _CHECKPOINT})
 _PATIENCE: Final = 5.0  # seconds between SIGTERM and the signal that asks for a checkpoint
@@ -169,11 +168,7 @@ def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict
         "slurm_signal_delay_s": profile.signal_lead,
         "slurm_array_parallelism": profile.array_throttle or _NO_THROTTLE,
         # One supervisor per chunk; and srun has not taken sbatch's --cpus-per-task since 22.05.
-        "slurm_srun_args": [
-            "--nodes=1",
-            "--ntasks=1",
-            *([f"--cpus-per-task={cpus}"] if cpus else []),
-        ],
+        "slurm_srun_args": ["--nodes=1", "--ntasks=1", *([f"--cpus-per-task={cpus}"] * bool(cpus))],
         "slurm_additional_parameters": {
             "chdir": str(submission.path.absolute()),
             "requeue": True,
