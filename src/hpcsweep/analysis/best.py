@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -19,17 +20,12 @@ from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import Refused, UsageError
+from hpcsweep.point import Point
 from hpcsweep.records import dataclass
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.point import Point
-    from hpcsweep.store.rundir import RunDir
-
-    Interval = tuple[float, float, float]
+Interval = tuple[float, float, float]
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
 _TIMES: Final = ("median_ms", "mean_ms")
@@ -207,7 +203,7 @@ def _times(points: pd.DataFrame) -> pd.Series[float]:
     return dataset.first_known(points, *_TIMES).groupby(points["config"]).median()
 
 
-def _sums(data: Dataset, points: pd.DataFrame) -> pd.Series[float]:
+def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
     """Return what the layers of a forward pass sum to, by configuration."""
     rows = data.of_layers(points)
     rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
@@ -247,7 +243,7 @@ def predicted(
     })  # fmt: skip
 
 
-def _off(data: Dataset, points: pd.DataFrame, over: str) -> pd.Series[float]:
+def _off(data: dataset.Dataset, points: pd.DataFrame, over: str) -> pd.Series[float]:
     """Return how far gains by the layers' sums are from those of whole networks, by configuration.
 
     Every algorithm was measured both ways. It is the root of the mean square of the relative

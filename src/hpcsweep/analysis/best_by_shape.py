@@ -8,22 +8,19 @@ has no spread, and was taken alone, not inside of the network.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import best, dataset
 from hpcsweep.analysis.formats import View
+from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass, replace
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hpcsweep.conv.shape import ConvShape
-    from hpcsweep.store.rundir import RunDir
 
 _TIMES: Final = ("median_ms", "mean_ms", "min_ms")
 _BIAS: Final = re.compile(r"_(?:no)?bias(?=_)")  # is added apart, and find-db has none

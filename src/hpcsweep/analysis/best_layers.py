@@ -11,7 +11,8 @@ the same work under every algorithm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,20 +22,16 @@ from hpcsweep import catalog
 from hpcsweep.analysis import dataset, verdicts
 from hpcsweep.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.verdicts import Floats
-
-    Pair = tuple[int, str]  # configuration and algorithm
+Pair = tuple[int, str]  # configuration and algorithm
 
 _CALL: Final = ["config", "call_index"]
 _PAIR: Final = ["config", "algorithm"]
 _GAP: Final = [*_CALL, "algorithm", "gap", "own", "shared", "chance", "visit", "by_visit"]
 
 
-def per_layer(data: Dataset, points: pd.DataFrame, default: str = catalog.AUTO) -> pd.DataFrame:
+def per_layer(
+    data: dataset.Dataset, points: pd.DataFrame, default: str = catalog.AUTO
+) -> pd.DataFrame:
     """Return a row per configuration and convolution call, in call order.
 
     `config` is the number of the configuration and `default_ms` the time under the default.
@@ -82,10 +79,10 @@ class _Gaps(NamedTuple):
     `within` is the variance of each call's gap in a visit.
     """
 
-    calls: Floats
-    visits: Floats
-    logs: Floats
-    within: Floats
+    calls: verdicts.Floats
+    visits: verdicts.Floats
+    logs: verdicts.Floats
+    within: verdicts.Floats
 
 
 def _paired(rows: pd.DataFrame, default: str) -> Iterator[tuple[Pair, _Gaps]]:

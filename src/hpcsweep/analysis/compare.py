@@ -7,7 +7,8 @@ not the same one (`gpu`), is what is compared. `verdicts` judges.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -15,17 +16,12 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.sides import Side
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
 from hpcsweep.sources import FACTORIES
 from hpcsweep.text import count, tally
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from hpcsweep.analysis.sides import Side
-    from hpcsweep.analysis.verdicts import JudgedRatios
 
 FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
 _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
@@ -47,7 +43,7 @@ class Comparison:
     metric: str
     table: pd.DataFrame
     keys: tuple[str, ...]
-    judged: JudgedRatios | None
+    judged: verdicts.JudgedRatios | None
     notes: tuple[str, ...]
 
     @property
@@ -249,7 +245,7 @@ def _set(values: set[object]) -> str:
 
 def _judged(
     sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
-) -> tuple[pd.DataFrame, JudgedRatios | None]:
+) -> tuple[pd.DataFrame, verdicts.JudgedRatios | None]:
     """Return a row per configuration with ratio and verdict."""
     sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([

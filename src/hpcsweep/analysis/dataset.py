@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import merged, verdicts
-from hpcsweep.analysis.merged import KINDS, parse, select
+from hpcsweep.analysis.merged import KINDS, Condition, parse, select
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
 from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from hpcsweep.analysis.merged import Condition
-    from hpcsweep.store.rundir import RunDir
-
-    Row = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 _REASONS: Final = 6  # lines of reasons why points were not measured
 _DOUBT: Final = DOUBTFUL | {

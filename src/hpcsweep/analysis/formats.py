@@ -7,6 +7,7 @@ says its unit, and whether more of it is better.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +16,6 @@ from hpcsweep.records import dataclass, field
 from hpcsweep.text import fitted, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pandas as pd
 
 _SHOWN: Final = 60  # rows in a notebook

@@ -11,7 +11,9 @@ and of heavy-tailed noise, and of a run that is off as a whole.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -19,17 +21,11 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import compare, dataset, formats, sides, verdicts
 from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.sides import Side
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.records import dataclass
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from hpcsweep.analysis.sides import Side
-    from hpcsweep.analysis.verdicts import Floats
-    from hpcsweep.store.rundir import RunDir
 
 FEWEST: Final = 3  # runs
 _HOLDS: Final = 3  # runs of a level
@@ -147,7 +143,7 @@ def _versions(rows: pd.DataFrame, name: str) -> str:
     return ", ".join(values) or "unknown"
 
 
-def _levels(logs: Floats) -> Floats:
+def _levels(logs: verdicts.Floats) -> verdicts.Floats:
     """Return the level of each row (configurations) in each run (columns); NaN where missing."""
     levels = np.full(logs.shape, np.nan)
     found = [np.flatnonzero(~np.isnan(row)) for row in logs]
@@ -172,7 +168,7 @@ def _levels(logs: Floats) -> Floats:
 class _Fit:
     """The best segmentations of one row, and its variance within levels."""
 
-    def __init__(self, logs: Floats) -> None:
+    def __init__(self, logs: verdicts.Floats) -> None:
         from ruptures import KernelCPD  # noqa: PLC0415 - it takes a second, only for a history
 
         self._logs = logs

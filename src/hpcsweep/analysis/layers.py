@@ -11,7 +11,8 @@ and a note says how much of a pass that is.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -20,12 +21,8 @@ from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpcsweep.store.rundir import RunDir
 
 # what tells layers apart, by the name of the option's value
 BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}

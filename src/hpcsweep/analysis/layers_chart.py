@@ -6,24 +6,22 @@ another algorithm than requested.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib import rcParams
 from matplotlib.lines import Line2D
 
 from hpcsweep.analysis import formats, layers, output
+from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.output import COLOURS, LOOK, WIDE, Look, caption, picture, plain_numbers
 from hpcsweep.analysis.roofline.work import labels
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from hpcsweep.analysis.formats import View
 
 _LETTERS: Final = 60  # of a name, per inch of width, in text of one point
 _ABOVE: Final = 1.7  # inches for all but the rows

@@ -12,7 +12,9 @@ import csv
 import operator
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,10 +22,6 @@ import pandas as pd
 from hpcsweep.catalog.columns import COLLECTED, LAYERS, OVERALL, SAMPLES
 from hpcsweep.errors import UsageError
 from hpcsweep.store.state import PointStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
 KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
 _NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}

@@ -13,9 +13,10 @@ import io
 import os
 import stat
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
@@ -24,9 +25,6 @@ from hpcsweep.store import rundir
 from hpcsweep.text import harmless, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import IO
-
     from matplotlib.figure import Figure
 
 _MARK: Final = "drawn by hpcsweep"

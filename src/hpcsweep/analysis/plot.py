@@ -8,7 +8,8 @@ baseline is the row that is equal but for the columns that the baseline names.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 import pandas as pd
 
@@ -19,13 +20,8 @@ from hpcsweep.analysis.merged import Condition, select
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec import space
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import aligned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.store.rundir import RunDir
 
 _MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _WIDEST: Final = 140
@@ -66,7 +62,7 @@ class Line:
 class Plot:
     """Lines of y over x; `against` is the baseline, as `column=value`."""
 
-    data: Dataset
+    data: dataset.Dataset
     rows: pd.DataFrame
     x: str
     y: str
@@ -228,7 +224,7 @@ def read(  # noqa: PLR0913 - one argument per option
     return Plot(data, rows, x, y, telling, lines, tuple(notes), baseline, where)
 
 
-def _needed(data: Dataset, named: Sequence[str], more: Sequence[str]) -> pd.DataFrame:
+def _needed(data: dataset.Dataset, named: Sequence[str], more: Sequence[str]) -> pd.DataFrame:
     """Return the rows with the columns that are named, and those that every plot needs."""
     data.check(named)
     needed = {*catalog.AXES, *named, *more, "flags", _COVERAGE, *dataset.HARDWARE}
@@ -236,7 +232,7 @@ def _needed(data: Dataset, named: Sequence[str], more: Sequence[str]) -> pd.Data
 
 
 def _parts(
-    data: Dataset, rows: pd.DataFrame, parts: Sequence[str]
+    data: dataset.Dataset, rows: pd.DataFrame, parts: Sequence[str]
 ) -> tuple[pd.DataFrame, str, tuple[str]]:
     """Return the points that have all of several columns, with a row per column; name and `by`."""
     units = {name.rpartition("_")[2] for name in parts}

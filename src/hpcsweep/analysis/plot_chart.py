@@ -8,7 +8,9 @@ are the stored 95 % intervals.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -17,15 +19,10 @@ from matplotlib.patches import Patch
 
 from hpcsweep.analysis import dataset, formats, output
 from hpcsweep.analysis.output import LOOK, MARKERS, WIDE, Look, caption, picture, plain_numbers
+from hpcsweep.analysis.plot import Dot, Line, Plot
 from hpcsweep.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from hpcsweep.analysis.plot import Dot, Line, Plot
-
-    Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
+Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
 
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
 _TICKS: Final = 12  # so many places have a tick each

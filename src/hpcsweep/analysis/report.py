@@ -17,7 +17,8 @@ they add up to a mean step, which differs from `step` where steps are noisy.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -28,14 +29,8 @@ from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.verdicts import Fastest
-    from hpcsweep.store.rundir import RunDir
 
 _COVERAGE: Final = "algorithm_coverage_pct"
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
@@ -55,7 +50,7 @@ _HERE: Final = "'  fastest here, by {} %, not repeated: `measure: {{repeats: 3}}
 class Report:
     """The medians of one sweep, or another `metric`; `keys` tell the rows apart."""
 
-    data: Dataset
+    data: dataset.Dataset
     table: pd.DataFrame
     keys: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
@@ -113,7 +108,7 @@ def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | Training
     return make(dataset.read(run, where), metric)
 
 
-def make(data: Dataset, metric: str = "") -> Report | TrainingReport:
+def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
     """Return the report of measured points; `UsageError` where none has a number."""
     if data.trains and not metric:
         return _of_training(data)
@@ -162,7 +157,7 @@ def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return found[found["valid"] | ~any_valid]
 
 
-def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, Fastest]:
+def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, verdicts.Fastest]:
     """Return the fastest of each configuration, of the algorithms that did a part of the work."""
     took_part = table.get("algorithm_coverage_pct", pd.Series(100.0, table.index)) != 0
     times = pd.DataFrame({
@@ -205,7 +200,7 @@ def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
     return found
 
 
-def _compared(cells: Sequence[Any], metric: str, ahead: Fastest | None) -> dict[str, Any]:
+def _compared(cells: Sequence[Any], metric: str, ahead: verdicts.Fastest | None) -> dict[str, Any]:
     """Return values and coverage of one configuration by algorithm, and which is the fastest."""
     unsure = [str(cell.algorithm) for cell in cells if cell.doubtful]
     known = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
@@ -264,7 +259,7 @@ _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
 class TrainingReport:
     """The figures of one training sweep: a row per configuration, which `keys` tell apart."""
 
-    data: Dataset
+    data: dataset.Dataset
     keys: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
 
@@ -296,7 +291,7 @@ class TrainingReport:
         return pd.DataFrame({**keys, **cells})
 
 
-def _of_training(data: Dataset) -> TrainingReport:
+def _of_training(data: dataset.Dataset) -> TrainingReport:
     """Return the report of measured training points."""
     every = pd.concat([data.rows, data.failed]) if len(data.failed) else data.rows
     varying = dataset.varying_axes(every)

@@ -8,8 +8,9 @@ runs (see `store.runs`); without it a side has the newest row of each point. Sev
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pandas as pd
 
@@ -20,9 +21,6 @@ from hpcsweep.records import dataclass
 from hpcsweep.store import rundir, runs
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # a colon and two digits behind the run belong to its time
 _SIDE: Final = re.compile(r"(.*?)(?:@([^:@/]*(?::\d\d)*))?(?::(.*))?", re.DOTALL)

@@ -6,22 +6,18 @@ page's controls show them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, plot
+from hpcsweep.analysis.history import RunHistory
 from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.history import RunHistory
 
 MOST_POINTS: Final = 2000  # in figures and table; more are thinned
 _MOST_PLACES: Final = 12  # values of x for which layers are shown
@@ -113,7 +109,7 @@ def at_some_places(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     return layers[layers[seen.x].isin(_spread(places, _MOST_PLACES))]
 
 
-def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+def best(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the fastest algorithm of each convolution; nothing without times of the default."""
     rows = rows[dataset.valid(rows, noise=True)]
     default = baseline(rows, seen)
@@ -148,7 +144,7 @@ def phases(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     return found.assign(phase=found["phase"].str.removeprefix("phase_").str.removesuffix("_ms"))
 
 
-def with_axes(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+def with_axes(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the layer rows of these points, with the axes of their points."""
     table = data.of_layers(rows)
     axes = rows[["point_id", *seen.axes]]

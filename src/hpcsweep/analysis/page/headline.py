@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.report import Report, TrainingReport
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count, tally
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hpcsweep.analysis.dataset import Dataset
-
-    Row = dict[str, Any]
+Row = dict[str, Any]
 
 _FEW: Final = 3  # values of an axis that are named
 
 
-def lines(data: Dataset, found: Report | TrainingReport) -> list[str]:
+def lines(data: dataset.Dataset, found: Report | TrainingReport) -> list[str]:
     """Return the sentences, the most important first."""
     told = [*_failures(data)]
     told += _training(found) if isinstance(found, TrainingReport) else _algorithms(found)
     return [*told, _on(data)]
 
 
-def _failures(data: Dataset) -> Iterator[str]:
+def _failures(data: dataset.Dataset) -> Iterator[str]:
     if failed := len(data.failed):
         groups = tally(Counter(map(str, data.failed["status"])), PointStatus)
         points = count(failed + len(data.rows), "point")
@@ -96,7 +92,7 @@ def _where(rows: Sequence[Row], found: Report) -> str:
     return f" ({'; '.join(told)})" if told else ""
 
 
-def _on(data: Dataset) -> str:
+def _on(data: dataset.Dataset) -> str:
     """Say what was measured on what."""
     rows = data.rows
     models = dataset.ordered(rows, "model")

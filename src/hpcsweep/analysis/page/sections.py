@@ -1,33 +1,43 @@
 """Chooses what the page of a sweep shows: sections with figures, and the data that they draw.
 
-A figure is there if its columns hold numbers. Each GPU has figures of its own.
+A figure is there if its columns hold numbers, and each GPU has figures of its own. Here is said
+what a figure is: kind, data and columns; `figures.js` draws it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep.analysis import dataset, formats
+from hpcsweep.analysis.history import RunHistory
 from hpcsweep.analysis.page import frames
-from hpcsweep.analysis.page.figures import Painter
+from hpcsweep.analysis.page.frames import Layout
 from hpcsweep.analysis.roofline import model as rooflines
 from hpcsweep.analysis.roofline import sweep as roofline_of_sweep
+from hpcsweep.analysis.roofline.work import Roofs
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.history import RunHistory
-    from hpcsweep.analysis.page.figures import Figure
-    from hpcsweep.analysis.page.frames import Layout
-
-    Each = Callable[[Callable[[Painter], Figure]], list[Figure]]  # a figure per GPU
-
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
+_FEW: Final = 2  # marks that say nothing if they have one value
+_INTERVAL: Final = {"low": "ci95_lo_ms", "high": "ci95_hi_ms"}  # of the median
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: what it is called, what it shows, on which GPU, and how it is drawn."""
+
+    name: str
+    title: str
+    spec: dict[str, Any]
+    gpu: str = ""
+
+    @property
+    def ident(self) -> str:
+        return "-".join(filter(None, ("figure", self.name, self.gpu))).replace(" ", "_")
 
 
 @dataclass(frozen=True)
@@ -51,56 +61,110 @@ class Drawn:
     places: list[str]  # values of x at which layers are shown
 
 
-def make(data: Dataset, seen: Layout, history: RunHistory | None = None) -> Drawn:
+@dataclass(frozen=True)
+class Painter:
+    """Describes figures; `values` are those of colour, `data` the tables that figures draw."""
+
+    seen: Layout
+    values: list[str]
+    data: dict[str, pd.DataFrame]
+
+    def figures(self, kind: str, name: str, title: str, **more: Any) -> list[Figure]:  # noqa: ANN401
+        """Return a figure for each GPU that has something to tell; `more` is for its kind.
+
+        Its data is the table `name`, or that of `data`.
+        """
+        every = (self.figure(kind, name, title, gpu, **more) for gpu in self.seen.gpus or ("",))
+        return [figure for figure in every if not self._says_nothing(figure)]
+
+    def figure(self, kind: str, name: str, title: str, gpu: str, **more: Any) -> Figure:  # noqa: ANN401
+        """Return the figure of one GPU."""
+        where = f" on {gpu}" if gpu else ""
+        spec = {
+            "kind": kind,
+            "data": name,
+            "gpu": gpu,
+            "colour": self.seen.colour,
+            "values": self.values,
+            "filters": [*self.seen.filters],
+            "about": f"{title}{where}; the table of all points has the values",
+            "x": self.seen.x,
+            **more,
+        }
+        return Figure(name, title, {**spec, "xTitle": formats.label(str(spec["x"]))}, gpu)
+
+    def over(self, name: str, title: str, ys: dict[str, str]) -> list[Figure]:
+        """Draw one of several columns over x, each with its label, a line per colour."""
+        labelled = {
+            y: {"label": label, **(_INTERVAL if y == "median_ms" else {})}
+            for y, label in ys.items()
+        }
+        return self.figures("lines", name, title, data="points", ys=labelled)
+
+    def _says_nothing(self, figure: Figure) -> bool:
+        """Tell whether a figure has one value alone, or one of everything."""
+        spec, rows = figure.spec, self.data[figure.spec["data"]]
+        if figure.gpu and "gpu" in rows:
+            rows = rows[rows["gpu"] == figure.gpu]
+        if spec["kind"] == "lines":
+            return all(_is_one(rows, y) for y in spec["ys"])
+        varying = {"bars": spec.get("part"), "ticks": spec["x"], "map": "algorithm"}
+        if spec["kind"] in varying:
+            return bool(rows[varying[spec["kind"]]].nunique() < _FEW)
+        return spec["kind"] == "dots" and len(rows) <= _FEW
+
+
+def _is_one(rows: pd.DataFrame, y: str) -> bool:
+    known = rows[y].dropna() if y in rows else rows.iloc[:0, 0]
+    return len(known) <= 1 or (len(known) <= _FEW and len({*known}) == 1)
+
+
+def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None) -> Drawn:
     """Return the sections that this sweep has something for."""
     rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
     points = frames.points(rows, seen)
-    values, found = dataset.ordered(rows, seen.colour), {"points": points}
-    painters = [Painter(seen, values, gpu, found) for gpu in seen.gpus or ("",)]
-
-    def each(paint: Callable[[Painter], Figure]) -> list[Figure]:
-        figures = ((one, paint(one)) for one in painters)
-        return [figure for one, figure in figures if not one.says_nothing(figure)]
-
+    painter = Painter(seen, dataset.ordered(rows, seen.colour), {"points": points})
     base, ys = frames.baseline(rows, seen), {"median_ms": "median (ms)"}
     ys |= {"speedup": f"speed-up over {base}"} if base else {}
     ys |= {name: formats.label(name) for name in frames.RATES if name in points}
     told = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
     told += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
-    figures = each(lambda one: one.over("time", f"Over {formats.label(seen.x)}", ys))
+    figures = painter.over("time", f"Over {formats.label(seen.x)}", ys)
     sections = [Section("time", "Time", f"{told}{_HOLLOW}", figures)]
     if history:
-        found["history"] = frames.history(history, seen)
+        painter.data["history"] = frames.history(history, seen)
         told = "; ".join((history.summary(), *history.changes))
         note_ = f"Each configuration over the first of its runs; {told}."
-        figures = each(lambda one: one.history("Time over the runs"))
+        figures = painter.figures("runs", "history", "Time over the runs", x="run")
         sections.append(Section("history", "Over the runs", note_, figures))
-    layers, shown = _of_layers(data, rows, seen, found, each)
+    layers, shown = _of_layers(data, rows, painter)
     sections += layers
     if "algorithm_coverage_pct" in points:
         sections.append(Section(
             "coverage", "Coverage", "The share of the convolution FLOPs that ran the requested "
             "algorithm; the default of the framework did the rest. One mark per point.",
-            each(lambda one: one.coverage("Coverage")),
+            painter.figures(
+                "ticks", "coverage", "Coverage", data="points", x="algorithm_coverage_pct"
+            ),
         ))  # fmt: skip
-    sections += _rooflines(data, seen, painters, found)
-    sections += _more(points, seen, each, found)
+    sections += [*_rooflines(data, painter), *_more(points, painter)]
     drawn = [section for section in sections if section.figures]
-    return Drawn(drawn, found, ys, [note] if note else [], shown)
+    return Drawn(drawn, painter.data, ys, [note] if note else [], shown)
 
 
 def _of_layers(
-    data: Dataset, rows: pd.DataFrame, seen: Layout, found: dict[str, pd.DataFrame], each: Each
+    data: dataset.Dataset, rows: pd.DataFrame, painter: Painter
 ) -> tuple[list[Section], list[str]]:
     """Draw where the time goes; also return the values of x at which that is shown."""
+    seen, found = painter.seen, painter.data
     layers = frames.with_axes(data, rows, seen) if data.run.layers.exists() else pd.DataFrame()
     if layers.empty:
         return [], []
     some = frames.at_some_places(layers, seen)
     found["kinds"], found["slowest"] = frames.kinds(some, seen), frames.slowest(some, seen)
     at = "" if seen.x == seen.colour else f", at the {formats.label(seen.x)} chosen above"
-    kinds = each(lambda one: one.stacked("kinds", "op", "Time by kind of layer"))
-    slowest = each(lambda one: one.slowest("The slowest layers"))
+    kinds = painter.figures("bars", "kinds", "Time by kind of layer", part="op", at=True)
+    slowest = painter.figures("dots", "slowest", "The slowest layers", row="layer", at=True)
     note = f"Means of the layer pass{at}."
     sections = [Section("layers", "Where the time goes", note, [*kinds, *slowest])]
     best = frames.best(data, rows, seen)
@@ -110,57 +174,57 @@ def _of_layers(
             "A layer keeps the default unless another algorithm is faster beyond the noise. "
             "Calls that fell back do not count. hpcsweep best predicts what that would gain."
         )
-        figures = each(lambda one: one.best(f"Fastest algorithm by {formats.label(seen.x)}"))
+        figures = painter.figures("map", "best", f"Fastest algorithm by {formats.label(seen.x)}")
         sections.append(Section("best", "Fastest algorithm of each convolution", note, figures))
     return sections, dataset.ordered(some, seen.x)
 
 
-def _rooflines(
-    data: Dataset, seen: Layout, painters: Iterable[Painter], found: dict[str, pd.DataFrame]
-) -> list[Section]:
+def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
     """Draw a roofline per GPU; where no table has its peaks, without roofs."""
     pieces, figures, unknown = [], [], []
-    for one in painters:
+    for gpu in painter.seen.gpus or ("",):
         try:
-            export = roofline_of_sweep.make(data, one.gpu or None)
+            export = roofline_of_sweep.make(data, gpu or None)
         except UsageError:  # this workload has no work columns
             continue
         try:
-            line = rooflines.under_roofs(export, one.gpu)
+            line = rooflines.under_roofs(export, gpu)
         except UsageError:
             line = None
-            unknown.append(one.gpu)
+            unknown.append(gpu)
         for piece in export.work:
             share = 100 * line.roofs.share(piece) if line else None
             pieces.append((piece.ident, piece.intensity, piece.rate / 1e12, share))
-        roofs, units = (line.roofs, line.units) if line else (None, ())
-        figures.append(one.roofline("Roofline", roofs, units))
+        roofs = [_roof(line.roofs, unit) for unit in line.units] if line else []
+        figures.append(
+            painter.figure("roofline", "roofline", "Roofline", gpu, x="flop_per_byte", roofs=roofs)
+        )
     if not figures:
-        return []
+        return
     names = ["point_id", "flop_per_byte", "tflops", "pct_of_roof"]
-    found["roofline"] = found["points"][["point_id", *seen.axes]].merge(
+    painter.data["roofline"] = painter.data["points"][["point_id", *painter.seen.axes]].merge(
         pd.DataFrame(pieces, columns=names)
     )
     note = "FLOPs and bytes are those of the shapes, each tensor moved once; time is the median. "
     note += f"No peaks are known for {', '.join(unknown)}." if unknown else ""
-    return [Section("roofline", "Roofline", note, figures)]
+    yield Section("roofline", "Roofline", note, figures)
 
 
-def _more(
-    points: pd.DataFrame, seen: Layout, each: Each, found: dict[str, pd.DataFrame]
-) -> list[Section]:
-    heads = {"mem_peak_bytes": "Memory", "energy_j": "Energy of a pass"}
+def _roof(roofs: Roofs, unit: str) -> dict[str, Any]:
+    """Return three places of a roof: below its ridge, the ridge, above it."""
+    peak, slope = roofs.peak(unit) / 1e12, roofs.bandwidth / 1e12
+    name = f"{unit} {peak:.4g} TFLOP/s, {1000 * slope:.4g} GB/s"
+    places = (peak / slope * factor for factor in (0.003, 1, 30))
+    return {"name": name, "points": [(place, min(peak, place * slope)) for place in places]}
 
-    def section(name: str) -> Section:
-        figures = each(lambda one: one.over(name, heads[name], {name: formats.label(name)}))
-        return Section(name, heads[name], "", figures)
 
-    sections = [section(name) for name in frames.MORE if name in points]
-    split = frames.phases(points, seen)
+def _more(points: pd.DataFrame, painter: Painter) -> Iterable[Section]:
+    for name, head in (("mem_peak_bytes", "Memory"), ("energy_j", "Energy of a pass")):
+        if name in points:
+            yield Section(name, head, "", painter.over(name, head, {name: formats.label(name)}))
+    split = frames.phases(points, painter.seen)
     if not split.empty:
-        found["phases"] = split
-        figures = each(lambda one: one.stacked("phases", "phase", "Phases of a step"))
-        sections.append(
-            Section("phases", "Phases of a training step", "Means of the phase pass.", figures)
-        )
-    return sections
+        painter.data["phases"] = split
+        figures = painter.figures("bars", "phases", "Phases of a step", part="phase", at=True)
+        heading = "Phases of a training step"
+        yield Section("phases", heading, "Means of the phase pass.", figures)

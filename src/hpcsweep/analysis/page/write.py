@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import jinja2
 import numpy as np
@@ -14,23 +16,17 @@ import pandas as pd
 
 from hpcsweep import __version__
 from hpcsweep.analysis import dataset, formats, output, report
+from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.history import RunHistory
 from hpcsweep.analysis.page import frames, headline, sections
+from hpcsweep.analysis.page.frames import Layout
+from hpcsweep.analysis.page.sections import Drawn
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.records import astuple, dataclass
 from hpcsweep.spec import space, sweep_file
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from hpcsweep.analysis.dataset import Dataset
-    from hpcsweep.analysis.formats import View
-    from hpcsweep.analysis.history import RunHistory
-    from hpcsweep.analysis.page.frames import Layout
-    from hpcsweep.analysis.page.sections import Drawn
-    from hpcsweep.store.rundir import RunDir
 
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
@@ -59,7 +55,7 @@ def _is_page(text: bytes) -> bool:
     return text.startswith(begin) and b" - hpcsweep</title>" in text[:1000]
 
 
-def _render(data: Dataset, seen: Layout, drawn: Drawn) -> str:
+def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     everything = pd.concat([data.rows, data.failed])
     shown, _ = frames.thinned(everything, seen.x)
     figures = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
@@ -206,7 +202,7 @@ def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
     return PageTable(heads, [*_cells(rows, names)], doubtful=doubtful)
 
 
-def _failures(data: Dataset) -> PageTable:
+def _failures(data: dataset.Dataset) -> PageTable:
     heads = [(name, name) for name in ("status", "reason", "points", "first")]
     rows = [[(str(cell), cell) for cell in astuple(one)] for one in data.failures()]
     return PageTable(heads, rows)

@@ -15,7 +15,6 @@ from typing import Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset
-from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.merged import select
 from hpcsweep.analysis.roofline.work import Export, Work
 from hpcsweep.catalog.axes import AXES, may_use_tensor_cores
@@ -40,7 +39,9 @@ def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: st
     return make(dataset.read(run), gpu, layers=layers, where=where)
 
 
-def make(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
+def make(
+    data: dataset.Dataset, gpu: str | None, *, layers: bool = False, where: str = ""
+) -> Export:
     """Return pieces of work of the points, or layer calls, of tables that were read already."""
     run = data.run
     rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
@@ -77,7 +78,7 @@ def _of_forward_passes(rows: pd.DataFrame, trained: pd.Series[bool]) -> pd.DataF
     return rows.assign(median_ms=rows["median_ms"].where(~trained, forward))
 
 
-def _of_one_gpu(data: Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
+def _of_one_gpu(data: dataset.Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
     names = sorted(rows["gpu"].dropna().unique())
     if len(names) < 2:
         return rows
