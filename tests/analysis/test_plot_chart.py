@@ -1,4 +1,4 @@
-"""Pictures of plots: lines, bars, legends, logarithmic axes."""
+"""Pictures of plots: lines, bars, legends, logarithmic axes; and of the slowest layers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
-from hpcsweep.analysis import output, plot, plot_chart
+from hpcsweep.analysis import layers, output, plot, plot_chart
 from hpcsweep.errors import UsageError
+from layeredsweep import layered
 
 
 def test_a_picture_holds_twelve_lines(tmp_path):
@@ -273,3 +274,66 @@ def test_any_name_can_stand_in_a_picture(tmp_path):
     run = collected(tmp_path, LONG, lambda axes: {**paper_cells(axes), "device_name": name})
     plot_chart.draw(plot.read(run, "input_size"), tmp_path / "x.svg")
     assert "H100 $x^ 名前 &lt;script&gt;" in (tmp_path / "x.svg").read_text()
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Return the layers of two sizes with three algorithms."""
+    return layers.read(layered(tmp_path_factory.mktemp("layered")), metric="median_ms")
+
+
+@pytest.fixture(scope="module")
+def rows(table):
+    """Return the axes of their picture."""
+    figure = Figure(figsize=(8.5, 4), layout="constrained")
+    plot_chart._fill_layers(figure, table, log=False)
+    figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+def test_each_layer_has_a_row_and_each_algorithm_a_mark_of_its_own(table, rows):
+    """The slowest layer is the first row; a mark stands at the time that the table has."""
+    names = [label.get_text() for label in rows.get_yticklabels()]
+    assert names[0].split()[0] == table.frame["layer"][0]
+    assert names[0].endswith(f"{table.frame['share_pct'][0]:.1f} %")
+    assert rows.yaxis_inverted()
+    marks = [line for line in rows.lines if len(line.get_xdata())]
+    assert {line.get_marker() for line in marks} == {"o", "s", "^"}
+    auto = [x for line in marks if line.get_marker() == "o" for x in line.get_xdata()]
+    assert auto == table.frame["auto"].tolist()
+
+
+def test_a_call_that_fell_back_is_half_filled_and_told(table, rows):
+    """Winograd cannot do the first convolution."""
+    half = [line for line in rows.lines if line.get_fillstyle() == "left" and len(line.get_xdata())]
+    (place,) = half[0].get_ydata()
+    assert table.frame["layer"][round(place)] == "conv1"
+    (legend,) = rows.figure.legends
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words == ["auto", "gemm", "winograd", "some calls ran another algorithm"]
+
+
+def test_times_have_their_intervals_where_these_are_known(table, rows):
+    """From the quartiles of median times; of other columns none are known."""
+    frame = table.frame
+    assert ((frame["gemm_lo"] < frame["gemm"]) & (frame["gemm"] < frame["gemm_hi"])).all()
+    ends = rows.collections[0].get_segments()[0][:, 0].tolist()
+    assert ends == [frame["auto_lo"][0], frame["auto_hi"][0]]
+
+
+def test_labels_do_not_overlap_and_the_smallest_picture_is_refused(table, tmp_path):
+    """Rows are as high as their text; a picture without room is refused."""
+    for look in (output.LOOK, output.Look(3.4, None, 8), output.Look(5, None, 18)):
+        plot_chart.draw_layers(table, tmp_path / "x.svg", look=look)
+    with pytest.raises(UsageError, match="leave no room"):
+        plot_chart.draw_layers(table, tmp_path / "y.svg", look=output.Look(1, 1))
+    assert "<text" in (tmp_path / "x.svg").read_text()
+
+
+def test_more_algorithms_than_colours_are_refused(table, tmp_path):
+    """Nobody could tell them apart."""
+    many = layers.View(
+        "x", table.frame, table.texts, 1, record={**table.record, "algorithms": ["a"] * 13}
+    )
+    with pytest.raises(UsageError, match="13 algorithms are too many"):
+        plot_chart.draw_layers(many, tmp_path / "x.png")

@@ -63,7 +63,7 @@ class BestByShape:
         )  # fmt: skip
 
     def chart(self) -> View:
-        """Return a row per shape and a column per algorithm, as `layers_chart` draws them."""
+        """Return a row per shape and a column per algorithm, as `plot_chart` draws them."""
         shapes = self.calls.groupby("key", sort=False).agg(
             layer=("layer", "first"), calls=("layer", "size"), fastest=("ms", "first")
         )

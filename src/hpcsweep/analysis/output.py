@@ -193,10 +193,12 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
             ) from warning
 
 
-def caption(figure: Figure, text: str) -> None:
-    """Write a line of small text below a picture."""
-    if text:
-        figure.supxlabel(text, fontsize="x-small", color="0.35", wrap=True)
+def head(figure: Figure, axes: Any, look: Look, title: str, machine: str) -> None:  # noqa: ANN401
+    """Write the title above a picture and the machine below it, where `look` wants them."""
+    if look.titled:
+        axes.set_title(title, wrap=True)
+        if machine:
+            figure.supxlabel(machine, fontsize="x-small", color="0.35", wrap=True)
 
 
 def legend(

@@ -1,8 +1,8 @@
-"""Draws the lines of a plot, and below them how they compare with the baseline.
+"""Draws the lines of a plot, and below them how they compare with the baseline; or slow layers.
 
 Quantities on x become lines, names become groups of bars. An unreliable value is hollow. A bar is
 hatched, and a mark half filled, if the algorithm did not run in all convolutions. Bars of errors
-are the stored 95 % intervals.
+are the stored 95 % intervals. Of the slowest layers each has a row, and in it a mark per algorithm.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from matplotlib import rcParams
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcsweep.analysis import dataset, formats, output
-from hpcsweep.analysis.output import LOOK, MARKERS, WIDE, Look, caption, picture, plain_numbers
+from hpcsweep.analysis import dataset, formats, layers, output
+from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, WIDE, Look, picture, plain_numbers
 from hpcsweep.analysis.plot import Dot, Line, Plot
+from hpcsweep.analysis.roofline.work import labels
 from hpcsweep.errors import UsageError
 
+Axes = Any  # matplotlib's: mypy does not know what `subplots` returns
 Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
 
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
@@ -29,6 +33,8 @@ _TICKS: Final = 12  # so many places have a tick each
 _HEIGHT: Final = 4.8
 _HATCH: Final = "////"
 _DASHES: Final = ("-", "--", ":", "-.")
+_LETTERS: Final = 60  # of a layer's name, per inch of width, in text of one point
+_ABOVE: Final = 1.7  # inches for all but the rows of layers
 
 
 class Picture(Figure):
@@ -90,9 +96,8 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     top, bottom = panels[0], panels[-1]
     styles = _styles(plot)
     _panel(top, plot, styles, lambda dot: (dot.y, dot.doubtful))
-    if look.titled:
-        top.set_title(f"{plot.data.run.name}: {formats.label(plot.y)}", wrap=True)
-        caption(figure, dataset.hardware(plot.rows))
+    title = f"{plot.data.run.name}: {formats.label(plot.y)}"
+    output.head(figure, top, look, title, dataset.hardware(plot.rows))
     top.set_ylabel(formats.label(plot.y))
     if plot.against:
         _panel(bottom, plot, styles, lambda dot: (dot.speedup, dot.unsure))
@@ -113,7 +118,7 @@ def _check_logs(plot: Plot, *, log_x: bool, log_y: bool) -> None:
             raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
 
 
-def _panel(axes: Any, plot: Plot, styles: Sequence[_Style], height: Height) -> None:  # noqa: ANN401 - Axes
+def _panel(axes: Axes, plot: Plot, styles: Sequence[_Style], height: Height) -> None:
     for index, (line, style) in enumerate(zip(plot.lines, styles, strict=True)):
         if plot.numeric:
             _line(axes, line, style, height)
@@ -123,7 +128,7 @@ def _panel(axes: Any, plot: Plot, styles: Sequence[_Style], height: Height) -> N
     axes.set_axisbelow(True)
 
 
-def _line(axes: Any, line: Line, style: _Style, height: Height) -> None:  # noqa: ANN401 - Axes
+def _line(axes: Axes, line: Line, style: _Style, height: Height) -> None:
     colour = style.colour
     dots = [(dot, *height(dot)) for dot in line.dots]
     known = [(dot, y, doubt) for dot, y, doubt in dots if y is not None]
@@ -135,13 +140,13 @@ def _line(axes: Any, line: Line, style: _Style, height: Height) -> None:  # noqa
         _interval(axes, dot, y, dot.x, colour)
 
 
-def _interval(axes: Any, dot: Dot, y: float, x: float, colour: str) -> None:  # noqa: ANN401 - Axes
+def _interval(axes: Axes, dot: Dot, y: float, x: float, colour: str) -> None:
     """Draw the interval of a value, but not of its speed-up."""
     if dot.low is not None and dot.high is not None and y == dot.y:
         axes.vlines(x, dot.low, dot.high, color=colour, linewidth=1.2)
 
 
-def _bars(axes: Any, plot: Plot, index: int, colour: str, height: Height) -> None:  # noqa: ANN401 - Axes
+def _bars(axes: Axes, plot: Plot, index: int, colour: str, height: Height) -> None:
     places = plot.places
     width = 0.8 if plot.stacked else 0.8 / len(plot.lines)
     below = [dot for line in plot.lines[:index] for dot in line.dots] if plot.stacked else []
@@ -164,7 +169,7 @@ def _ink(colour: str) -> str:
     return "white" if 0.2 * red + 0.7 * green + 0.1 * blue < 0.35 else "black"
 
 
-def _scales(panels: Any, plot: Plot, *, log_x: bool, log_y: bool) -> None:  # noqa: ANN401 - Axes
+def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     top = panels[0]
     dots = [dot for line in plot.lines for dot in line.dots]
     sure = [dot.high for dot in dots if not dot.doubtful and dot.high is not None]
@@ -191,53 +196,37 @@ def _scales(panels: Any, plot: Plot, *, log_x: bool, log_y: bool) -> None:  # no
         panels[-1].set_xticks([], minor=True)
 
 
-def _legend(
-    figure: Figure,
-    axes: Any,  # noqa: ANN401 - Axes
-    plot: Plot,
-    styles: Sequence[_Style],
-    look: Look,
-) -> None:
+def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[_Style], look: Look) -> None:
     """Say what the lines are: inside where they are few, else beside the picture."""
-    handles: list[Any] = []
+    handles, bar = [], not plot.numeric
     if len(plot.lines) > 1 or plot.by:
-        handles = [_handle(plot, *pair) for pair in zip(plot.lines, styles, strict=True)]
+        handles = [
+            _entry(line.label, colour, "full", bar=bar, marker=marker, linestyle=dash)
+            for line, (colour, marker, dash) in zip(plot.lines, styles, strict=True)
+        ]
     if doubts := dataset.doubts(plot.rows):
         why = ":\n" + ",\n".join(doubts) if look.width >= WIDE else ""
-        handles.append(_hollow(plot, f"unreliable{why}"))
+        handles.append(_entry(f"unreliable{why}", "0.4", "none", bar=bar))
     if any(dot.partial for line in plot.lines for dot in line.dots):
-        handles.append(_partial(plot))
-    if not handles:
-        return
-    title = plot.by[0].replace("_", " ") if len(plot.by) == 1 else None
+        handles.append(_entry("in a part of\nthe convolutions", "0.4", "left", bar=bar))
+    title = plot.by[0].replace("_", " ") if handles and len(plot.by) == 1 else None
     few = len(handles) <= _INSIDE and plot.numeric
     auto = "inside" if few or look.width < WIDE else "right"
     output.legend(figure, axes, handles, look, title=title, ncols=2, auto=auto)
 
 
-def _handle(plot: Plot, line: Line, style: _Style) -> Line2D | Patch:
-    if not plot.numeric:
-        return Patch(color=style.colour, label=line.label)
-    marker: Any = {"marker": style.marker, "markersize": 5}
-    return Line2D([], [], color=style.colour, ls=style.dash, label=line.label, **marker)
+def _entry(
+    label: str, colour: str, fill: str, *, bar: bool = False, **style: str
+) -> Line2D | Patch:
+    """Return what explains a mark, or a bar: one that is not full is white, or hatched."""
+    if bar:
+        face, hatch = colour if fill == "full" else "white", _HATCH if fill == "left" else None
+        return Patch(facecolor=face, edgecolor=colour, hatch=hatch, label=label)
+    mark: Any = {"marker": "o", "linestyle": "none", "markersize": 5, **style}
+    return Line2D([], [], color=colour, fillstyle=fill, label=label, **mark)
 
 
-def _hollow(plot: Plot, label: str) -> Line2D | Patch:
-    if not plot.numeric:
-        return Patch(facecolor="white", edgecolor="0.4", label=label)
-    style: Any = {"marker": "o", "color": "0.4", "fillstyle": "none", "linestyle": "none"}
-    return Line2D([], [], label=label, **style)
-
-
-def _partial(plot: Plot) -> Line2D | Patch:
-    label = "in a part of\nthe convolutions"
-    if not plot.numeric:
-        return Patch(facecolor="white", edgecolor="0.25", hatch=_HATCH, label=label)
-    style: Any = {"marker": "o", "color": "0.4", "fillstyle": "left", "linestyle": "none"}
-    return Line2D([], [], label=label, **style)
-
-
-def _without_overlap(figure: Figure, axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis
+def _without_overlap(figure: Figure, axis: Axes) -> None:
     """Turn labels that overlap, and then leave out those that still do."""
     for degrees in (0, 30):
         if degrees:
@@ -265,3 +254,66 @@ def _overlapping(labels: Sequence[Any]) -> list[Any]:
         else:
             end = box.x1
     return found
+
+
+def draw_layers(slowest: View, path: Path, *, log: bool = False, look: Look = LOOK) -> None:
+    """Write a picture of the table that `layers.read` returns.
+
+    `UsageError` where there are more algorithms than a picture holds, or the file cannot be
+    written.
+    """
+    names = slowest.record["algorithms"]
+    if len(names) > len(COLOURS):
+        raise UsageError(
+            f"{len(names)} algorithms are too many for a picture, which holds {len(COLOURS)}: "
+            "choose with --where algorithm=..."
+        )
+    row = look.font / 72 * max(1.7, 0.6 * len(names))
+    with picture(path, look, _ABOVE + row * len(slowest.frame)) as figure:
+        _fill_layers(figure, slowest, look, log=log)
+
+
+def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool) -> None:
+    table, record = slowest.frame, slowest.record
+    axes = figure.add_subplot()
+    styles = output.styles(record["algorithms"])
+    for index, (name, style) in enumerate(styles.items()):
+        height = (index + 0.5) / len(styles) * 0.8 - 0.4  # above and below the middle of the row
+        _marks(axes, slowest, name, height, style)
+    for place in range(0, len(table), 2):
+        axes.axhspan(place - 0.5, place + 0.5, color="0.5", alpha=0.1, linewidth=0)
+    short = labels(
+        table[record["by"]], int(_LETTERS * figure.get_figwidth() / rcParams["font.size"])
+    )
+    told = zip(table[record["by"]], table["share_pct"], strict=True)
+    axes.set_yticks(range(len(table)), [f"{short[name]}  {share:.1f} %" for name, share in told])
+    axes.set_ylim(len(table) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0, labelsize="small")
+    if log:
+        axes.set_xscale("log")
+        plain_numbers(axes.xaxis)
+    else:
+        axes.set_xlim(left=0)
+    output.head(figure, axes, look, slowest.title, record["hardware"])
+    axes.set_xlabel(formats.label(record["metric"]))
+    axes.grid(which="major", axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    handles = [
+        _entry(name, colour, "full", marker=marker) for name, (colour, marker) in styles.items()
+    ]
+    if table["fallbacks"].any():
+        handles.append(_entry("some calls ran another algorithm", "0.4", "left"))
+    columns = min(4 if look.width >= WIDE else 2, len(handles))
+    output.legend(figure, axes, handles, look, ncols=columns)
+
+
+def _marks(axes: Axes, table: View, name: str, height: float, style: tuple[str, str]) -> None:
+    """Draw the times of an algorithm, so high above or below the middles of the rows."""
+    rows, (colour, marker) = table.frame, style
+    if f"{name}_lo" in rows:
+        ends = rows[f"{name}_lo"], rows[f"{name}_hi"]
+        axes.hlines(rows.index + height, *ends, color=colour, linewidth=1.2)
+    fell = layers.fell(rows, name)
+    for fill, some in (("left", rows[fell]), ("full", rows[~fell])):
+        looks: Any = {"color": colour, "fillstyle": fill, "markersize": 6, "linestyle": "none"}
+        axes.plot(some[name], some.index + height, marker, **looks)

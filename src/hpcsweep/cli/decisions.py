@@ -149,9 +149,9 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
         by_shape = _by_shape(results, source, axes, where)
         if out and out.suffix.lower() in output.PICTURES:
             extras.need("plot", "--out")
-            from hpcsweep.analysis import layers_chart
+            from hpcsweep.analysis import plot_chart
 
-            layers_chart.draw(by_shape.chart(), out, log=True)
+            plot_chart.draw_layers(by_shape.chart(), out, log=True)
         elif out:
             output.write_sweep(out, by_shape.sweep_file())
         return tables([by_shape.view()], format, (out,))

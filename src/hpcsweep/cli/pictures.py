@@ -145,9 +145,9 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=unreliable)
         views, machine = [table], table.record["hardware"]
         for path in drawn:
-            from hpcsweep.analysis import layers_chart
+            from hpcsweep.analysis import plot_chart
 
-            layers_chart.draw(table, path, log=log_x, look=output.Look(**look))
+            plot_chart.draw_layers(table, path, log=log_x, look=output.Look(**look))
     else:
         from hpcsweep.analysis.plot import read
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.transforms import offset_copy
 
-from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, caption, picture, plain_numbers
+from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, head, picture, plain_numbers
 from hpcsweep.analysis.roofline.model import Roofline
 from hpcsweep.analysis.roofline.work import Work, labels
 
@@ -40,9 +40,7 @@ def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work], look: Look 
     _points(axes, roofline, drawn)
     _roofs(axes, roofline, drawn)
     axes.set(xscale="log", yscale="log")
-    if look.titled:
-        axes.set_title(roofline.label, wrap=True)
-        caption(figure, roofline.export.hardware)
+    head(figure, axes, look, roofline.label, roofline.export.hardware)
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)
