@@ -110,7 +110,7 @@ def test_packing_starts_a_chunk_only_where_the_next_point_does_not_fit(
 def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) -> None:
     """At most one chunk per worker, none empty, in order."""
     made = points(costs)
-    chunks = packing.share(single(made), cost, workers)
+    chunks = list(packing.spread(single(made), cost, packing.Limits(), workers))
     assert [point for chunk in chunks for point in chunk.points] == made
     assert len(chunks) <= workers
     assert all(chunk.points for chunk in chunks)
@@ -119,7 +119,7 @@ def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) ->
 
 def test_equal_points_are_shared_equally() -> None:
     """Two workers, half each."""
-    chunks = packing.share(single(points([1.0] * 10)), cost, 2)
+    chunks = packing.spread(single(points([1.0] * 10)), cost, packing.Limits(), 2)
     assert [len(chunk.points) for chunk in chunks] == [5, 5]
 
 

@@ -232,9 +232,8 @@ def _beside(partition: Partition, cluster: Cluster) -> list[str]:
     """Return the other open partitions that share nodes with a partition."""
     inside = [node for node in cluster.nodes if partition.name in node.partitions]
     names = {name for node in inside for name in node.partitions} - {partition.name}
-    return [
-        other.name for other in cluster.partitions if other.name in names and other.state == "UP"
-    ]
+    open_ones = (other for other in cluster.partitions if other.state == "UP")
+    return [other.name for other in open_ones if other.name in names]
 
 
 def _fine(partition: Partition, wants: Wants) -> Finding:

@@ -155,10 +155,8 @@ def _packages(jobs_have_own: bool) -> Iterator[Finding]:  # noqa: FBT001 - of th
 
 def _pairing(torch: str, vision: str) -> Finding:
     """Check torch against the release that torchvision requires."""
-    wanted = [
-        _TORCH_PIN.fullmatch(line) for line in importlib.metadata.requires("torchvision") or ()
-    ]
-    pins = [match[1] for match in wanted if match]
+    wanted = importlib.metadata.requires("torchvision") or ()
+    pins = [match[1] for match in map(_TORCH_PIN.fullmatch, wanted) if match]
     detail = f"torch {torch}, torchvision {vision}"
     if pins and torch.split("+", maxsplit=1)[0] != pins[0].split("+")[0]:
         do = f"install the two together: torchvision {vision} goes with torch {pins[0]}"
@@ -182,7 +180,6 @@ def _device() -> Finding:
 
 
 def _torch() -> Iterator[Finding]:
-    """Import torch in another process, and report its threads and GPU."""
     if lack := extras.lacking("measure"):
         yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
         return
@@ -211,7 +208,6 @@ def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
 
 
 def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
-    """Check a profile against this machine, or against its cluster."""
     yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
     if not profile.own_python and (lack := extras.lacking("measure")):
         do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"

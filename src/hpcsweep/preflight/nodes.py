@@ -28,12 +28,10 @@ _CLOSED_BY: Final = {"(": ")", "[": "]"}
 
 
 def _feature_names(expression: str) -> tuple[str, ...]:
-    """Return the distinct features in an expression, in order."""
     return tuple(dict.fromkeys(_NAME.findall(_COUNT.sub("", expression))))
 
 
 def _renamed(expression: str, name: str, new: str) -> str:
-    """Return the expression with one feature renamed."""
     return _NAME.sub(lambda match: new if match[0] == name else match[0], expression)
 
 
@@ -162,9 +160,8 @@ def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
 
 def _count(node: Node, wish: Gres) -> int:
     """Return a node's count of a generic resource, of any type if none is wanted."""
-    return sum(
-        gres.count for gres in node.gres if gres.name == wish.name and wish.type in {"", gres.type}
-    )
+    named = (gres for gres in node.gres if gres.name == wish.name)
+    return sum(gres.count for gres in named if wish.type in {"", gres.type})
 
 
 def _node_names(

@@ -98,9 +98,8 @@ class Wants:
         detail = f"no {kind or key} '{name}' on this cluster{suggest(name, existing)}"
         if not near:
             return self.complaint(key, detail, have)
-        return self.complaint(
-            key, f"{detail} ({have})", f"write `{key}: {text.replace('{}', near)}`"
-        )
+        do = f"write `{key}: {text.replace('{}', near)}`"
+        return self.complaint(key, f"{detail} ({have})", do)
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ A slurmctld that is down blocks its clients for about 19 seconds each; our time 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pwd
 import re
@@ -13,8 +14,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -129,45 +129,48 @@ def available() -> bool:
     return shutil.which("sbatch") is not None
 
 
-def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
-    """Run a program, and kill it after `timeout` seconds."""
-    try:
-        with running(command) as process:
-            return wait(process, timeout)
-    except OSError as error:
-        return not_started(command[0], error)
+def run(
+    command: Sequence[str],
+    timeout: float,
+    patience: float = math.inf,
+    hopeless: re.Pattern[str] | None = None,
+) -> Reply | CouldNotAsk:
+    """Run a program, and kill its process group after `timeout` seconds.
 
-
-@contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program, and kill its process group at the end of the block.
-
-    Sites put scripts in front of Slurm's programs: an sbatch that outlives its script would still
-    submit the job.
+    After `patience` seconds it is killed if it says what is `hopeless`. Sites put scripts in front
+    of Slurm's programs: an sbatch that outlives its script would still submit the job.
     """
     _LOGGER.debug("runs %s", shlex.join(command))
-    with subprocess.Popen(
-        command,
-        env=environment(command[0]),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    try:
+        with subprocess.Popen(
+            command,
+            env=environment(command[0]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
+            try:
+                reply = _wait(process, min(patience, timeout))
+                if reply.code is None and not (hopeless and hopeless.search(reply.err)):
+                    reply = _wait(process, max(0.0, timeout - patience))
+                return reply
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+    except OSError as error:
+        if shutil.which(command[0]) is None:
+            text = "not found; Slurm's programs are on the login nodes"
+            return CouldNotAsk(command[0], Silence.ABSENT, text)
+        return CouldNotAsk(command[0], Silence.FAILED, f"{error.strerror}: {error.filename}")
 
 
-def wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
-    """Wait at most `seconds` for the end of a program, which may run on after that."""
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
-        return Reply(None, decoded(late.stdout), decoded(late.stderr))
-    return Reply(process.returncode, decoded(out), decoded(err))
+        return Reply(None, _decoded(late.stdout), _decoded(late.stderr))
+    return Reply(process.returncode, _decoded(out), _decoded(err))
 
 
 def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | CouldNotAsk:
@@ -225,14 +228,6 @@ def _message(program: str, reply: Reply) -> str:
     return cut(re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err)), _SHOWN)
 
 
-def not_started(program: str, error: OSError) -> CouldNotAsk:
-    """Return why a program could not be started."""
-    if shutil.which(program) is None:
-        text = "not found; Slurm's programs are on the login nodes"
-        return CouldNotAsk(program, Silence.ABSENT, text)
-    return CouldNotAsk(program, Silence.FAILED, f"{error.strerror}: {error.filename}")
-
-
 def environment(program: str) -> dict[str, str]:
     """Return our environment without the variables that change what a program prints or does.
 
@@ -248,7 +243,7 @@ def environment(program: str) -> dict[str, str]:
     return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: whole lists of tasks
 
 
-def decoded(raw: bytes | str | None) -> str:
+def _decoded(raw: bytes | str | None) -> str:
     """Decode output; names may have another encoding. NUL, which no argument can hold, goes."""
     text = raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -73,10 +73,8 @@ def parse_id(text: str) -> JobId:
     match = _FORM.fullmatch(text)
     if not match:
         return JobId(text)
-    task = int(match["task"]) if match["task"] else None
-    return JobId(
-        text, int(match["job"]), task, _ranges(match["tasks"] or ""), match["cluster"] or ""
-    )
+    task, tasks = int(match["task"]) if match["task"] else None, _ranges(match["tasks"] or "")
+    return JobId(text, int(match["job"]), task, tasks, match["cluster"] or "")
 
 
 def task_list(tasks: Iterable[int]) -> str:

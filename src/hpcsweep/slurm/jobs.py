@@ -53,9 +53,7 @@ class Meaning(Enum):
     UNKNOWN = "unknown"  # not in the table
 
 
-_OVER: Final = frozenset(
-    {Meaning.DONE, Meaning.FAILED, Meaning.INFRASTRUCTURE, Meaning.CANCELLED, Meaning.TIMEOUT}
-)
+_NOT_OVER: Final = {Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED, Meaning.UNKNOWN}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class State:
     @property
     def over(self) -> bool:
         """Whether the attempt is over; in an unknown state it is not."""
-        return self.meaning in _OVER
+        return self.meaning not in _NOT_OVER
 
 
 _P, _R, _Q = Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED
@@ -255,7 +253,6 @@ def _shown(job: str, timeout: float) -> list[JobState] | CouldNotAsk:
 
 
 def _read_shown(line: str) -> Iterator[JobState]:
-    """Yield the tasks in a line of `scontrol show job`."""
     job, array, place = _JOB.match(line), _ARRAY.search(line), _PLACE.search(line)
     if job and place:
         text = f"{array[1]}_[{array[2]}]" if array else job[1]

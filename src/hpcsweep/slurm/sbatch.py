@@ -18,7 +18,7 @@ from typing import Final
 from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.records import dataclass
 from hpcsweep.slurm import call
-from hpcsweep.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Reply, Silence
+from hpcsweep.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Silence
 from hpcsweep.slurm.ids import JobId, parse_id
 from hpcsweep.text import cut
 
@@ -151,7 +151,7 @@ def submit(
         Unanswered: no answer within `timeout`, or one without an id; the job may be in the queue.
     """
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
-    reply = _patiently(command, timeout, patience)
+    reply = call.run(command, timeout, patience, hopeless=BUSY)  # it would retry
     if isinstance(reply, CouldNotAsk):
         if reply.why is Silence.ABSENT:
             raise MissingDependency(str(reply))
@@ -163,9 +163,8 @@ def submit(
     # Some sites print a greeting here.
     printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
     if not printed:
-        raise _open_question(
-            script, f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
-        )
+        what = f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
+        raise _open_question(script, what)
     return printed[-1]
 
 
@@ -189,18 +188,6 @@ def would_accept(
         raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
     return Expectation(*(match.groups() if match else ("", "")))
-
-
-def _patiently(command: list[str], timeout: float, patience: float) -> Reply | CouldNotAsk:
-    """Run sbatch; kill it early if it says that it will retry."""
-    try:
-        with call.running(command) as process:
-            reply = call.wait(process, min(patience, timeout))
-            if reply.code is None and not BUSY.search(reply.err):
-                reply = call.wait(process, max(0.0, timeout - patience))
-            return reply
-    except OSError as error:
-        return call.not_started("sbatch", error)
 
 
 def _open_question(script: Path, what: str) -> Unanswered:

@@ -169,9 +169,7 @@ def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str,
     """Return the parent of every account, since partitions' lists may hold for children."""
     chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
     answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen, timeout=timeout)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    return {account: parent for account, parent in answer if parent}
+    return answer if isinstance(answer, CouldNotAsk) else {a: p for a, p in answer if p}
 
 
 def _node(name: str, listed: list[list[str]]) -> Node:

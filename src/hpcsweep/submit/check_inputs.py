@@ -273,7 +273,6 @@ def _place(doc: document.Document, key: str, value: object) -> tuple[str | int, 
 def _places(
     data: object, value: object, loc: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[str | int, ...]]:
-    """Yield where a value stands in plain data."""
     if data == value:
         yield loc
     elif isinstance(data, dict):

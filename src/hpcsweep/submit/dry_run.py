@@ -116,9 +116,8 @@ def _rehearse(run: rundir.RunDir, asked: Request, say: Say) -> int:
     here, point = _here(asked)
     about = duration(_seconds(run, here, point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        submission = prepare.prepare(
-            rundir.RunDir(Path(folder) / asked.sweep.name), here
-        ).submission
+        alone = rundir.RunDir(Path(folder) / asked.sweep.name)
+        submission = prepare.prepare(alone, here).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         label = point.label(asked.sweep.maps)
         say(f"measuring one point here: {label} on {here.device}, about {about}")

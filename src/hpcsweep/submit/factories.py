@@ -65,7 +65,6 @@ def _tree(spec: ModuleSpec) -> ast.Module | None:
 
 
 def _modules(folders: Sequence[str]) -> list[str]:
-    """Return the modules that lie in the folders."""
     files = [path for folder in map(Path, folders) for path in sorted(folder.glob("*.py"))]
     inits = [path for folder in map(Path, folders) for path in sorted(folder.glob("*/__init__.py"))]
     inner = [f"{path.parent.name}.{one.stem}" for path in inits for one in path.parent.glob("*.py")]

@@ -12,6 +12,7 @@ builds a network once, and what will be compared lies side by side.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
@@ -24,6 +25,7 @@ from hpcsweep.records import dataclass, replace
 from hpcsweep.store.chunk_file import Chunk
 
 Block = Sequence[Any]  # of points, or of what stands for them
+Seconds = Callable[[Any], float]  # that a point is expected to take
 
 _COMPARED: Final = frozenset({"algorithm", VISIT})
 
@@ -32,8 +34,8 @@ _COMPARED: Final = frozenset({"algorithm", VISIT})
 class Limits:
     """How large a chunk may become: expected seconds, of them `start` before any point; points."""
 
-    seconds: float
-    points: int
+    seconds: float = math.inf
+    points: float = math.inf
     start: float = 0.0
 
 
@@ -47,9 +49,7 @@ def _configuration(point: Point) -> dict[str, Any]:
     return {name: value for name, value in point.axes.items() if name not in _COMPARED}
 
 
-def pack(
-    blocks: Iterable[Block], seconds_of: Callable[[Any], float], limits: Limits
-) -> Iterator[Chunk]:
+def pack(blocks: Iterable[Block], seconds_of: Seconds, limits: Limits) -> Iterator[Chunk]:
     """Pack a stream of blocks into chunks, in order; a point over the limit gets its own chunk."""
     index, total = 0, limits.start
     batch: list[Any] = []
@@ -69,9 +69,9 @@ def pack(
 
 
 def spread(
-    blocks: Iterable[Block], seconds_of: Callable[[Any], float], limits: Limits, tasks: int
+    blocks: Iterable[Block], seconds_of: Seconds, limits: Limits, tasks: int
 ) -> Iterator[Chunk]:
-    """Split blocks over so many tasks, of about equal time; more where one would be too large."""
+    """Split blocks into so many runs of about equal time; more where one would be too large."""
     listed = list(blocks)
     costs = {id(point): seconds_of(point) for block in listed for point in block}
     index = 0
@@ -79,19 +79,6 @@ def spread(
         for chunk in pack(part, lambda point: costs[id(point)], limits):
             yield Chunk(index, chunk.points, chunk.seconds)
             index += 1
-
-
-def share(
-    blocks: Iterable[Block], seconds_of: Callable[[Any], float], workers: int, start: float = 0.0
-) -> list[Chunk]:
-    """Split blocks over `workers` of one machine: contiguous runs of about equal time."""
-    listed = list(blocks)
-    costs = [sum(map(seconds_of, block)) for block in listed]
-    found = []
-    for index, part in enumerate(_shared(listed, costs, workers)):
-        seconds, costs = sum(costs[: len(part)]), costs[len(part) :]
-        found.append(Chunk(index, tuple(chain.from_iterable(part)), start + seconds))
-    return found
 
 
 def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Block]]:

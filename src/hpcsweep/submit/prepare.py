@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from itertools import chain
@@ -261,15 +261,13 @@ def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
 
 
 def chunks(
-    request: Request,
-    blocks: Iterable[Sequence[Any]],
-    seconds_of: Callable[[Any], float],
-    start: float,
+    request: Request, blocks: Iterable[packing.Block], seconds_of: packing.Seconds, start: float
 ) -> Iterable[chunk_file.Chunk]:
     """Return blocks in chunks: one for each worker here, or within the profile's limits."""
     profile, start = request.profile, start * request.sweep.repeats
     if not profile.in_slurm:
-        return packing.share(blocks, seconds_of, request.workers, start)
+        limits = packing.Limits(start=start)
+        return packing.spread(blocks, seconds_of, limits, request.workers)
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
     limits = packing.Limits(seconds, profile.max_points_per_chunk, start)

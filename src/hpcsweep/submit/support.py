@@ -304,9 +304,7 @@ def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
     return {key: cases[key] for key in keys}
 
 
-def _answers(
-    question: Mapping[str, Any], gpus: Sequence[Gpu], seconds: float, say: Say
-) -> _Answers:
+def _answers(question: dict[str, Any], gpus: Sequence[Gpu], seconds: float, say: Say) -> _Answers:
     """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
     cases, begin = question["cases"], f"{question['workload']} "
     shapes, kept = _Kept("shapes", _software()), {g.name: _Kept(g.key, _library()) for g in gpus}

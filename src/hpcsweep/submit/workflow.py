@@ -98,7 +98,6 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
 
 
 def _run_here(job: Submit) -> int:
-    """Run the chunks on this machine, and tell how it went."""
     job.say(job.headline)
     if job.asked.rehearsal:
         wants, has = ", ".join(request.gpus(job.asked.sweep)), job.asked.device

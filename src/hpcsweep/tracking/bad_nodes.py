@@ -88,9 +88,8 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
     for name in names:
         if name not in avoided:
             have = ", ".join(sorted(avoided)) or "none"
-            raise UsageError(
-                f"{run.name}: node '{name}' is not avoided{suggest(name, avoided)} (are: {have})"
-            )
+            told = f"node '{name}' is not avoided{suggest(name, avoided)} (are: {have})"
+            raise UsageError(f"{run.name}: {told}")
     kept = _read(run)
     nodes = tuple(node for node in kept.nodes if node.name not in names)
     allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
@@ -166,9 +165,8 @@ def _read(run: RunDir) -> _Kept:
     try:
         return typed_json.read(_Kept, files.read_json(run.bad_nodes))
     except (ResultsError, ValueError) as error:
-        raise ResultsError(
-            f"{run.bad_nodes}: cannot be used ({error}); delete it, and submit learns it anew"
-        ) from error
+        told = f"cannot be used ({error}); delete it, and submit learns it anew"
+        raise ResultsError(f"{run.bad_nodes}: {told}") from error
 
 
 def _write(run: RunDir, kept: _Kept) -> None:

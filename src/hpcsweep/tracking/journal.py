@@ -251,15 +251,11 @@ def sending(submission: SubmissionDir, first: int, tasks: int, here: slurm.Here)
     submission.append_job(Sending(sending=first, tasks=tasks, at=now(), **asdict(here)))
 
 
-def went_in(
-    submission: SubmissionDir, first: int, tasks: int, job_id: str, here: slurm.Here
-) -> None:
+def went_in(submission: SubmissionDir, first: int, tasks: int, job: str, here: slurm.Here) -> None:
     """Note that an array is in the queue."""
-    if named := slurm.parse_id(job_id).cluster:
+    if named := slurm.parse_id(job).cluster:
         here = slurm.Here(cluster=named, user=here.user)
-    entry = Queued(
-        job_id=job_id, first_chunk=first, tasks=tasks, submitted_at=now(), **asdict(here)
-    )
+    entry = Queued(job_id=job, first_chunk=first, tasks=tasks, submitted_at=now(), **asdict(here))
     submission.append_job(entry)
 
 
@@ -300,7 +296,6 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
 
 
 def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
-    """Return a message about the chunks that a damaged line may have been about."""
     what = f"{journal.submission.id}: its journal is damaged"
     if jobs:
         chunks, listed = len(journal.doubtful), ", ".join(map(str, sorted(jobs)))

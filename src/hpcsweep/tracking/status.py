@@ -54,9 +54,8 @@ def watch(root: Path, names: Sequence[str]) -> None:
     sweeps = read(root, names)
 
     def screen() -> Text:
-        return Text(
-            printable(sweep_status.text(sweeps, shutil.get_terminal_size().columns, at_work=True))
-        )
+        width = shutil.get_terminal_size().columns
+        return Text(printable(sweep_status.text(sweeps, width, at_work=True)))
 
     with Live(screen(), auto_refresh=False) as shown:
         while any(profile.live for sweep in sweeps for profile in sweep.profiles):

@@ -159,9 +159,8 @@ class SweepStatus:
         lines += [f"{rounds.device}: {rounds.text()}" for rounds in self.until]
         if self.avoided:
             shown = ", ".join(map(str, self.avoided))
-            lines.append(
-                f"new submissions avoid {shown}; `submit --allow-node NODE` uses one again"
-            )
+            again = "`submit --allow-node NODE` uses one again"
+            lines.append(f"new submissions avoid {shown}; {again}")
         if self.artifacts:
             kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
             shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))

@@ -54,7 +54,6 @@ def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
 
 
 def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
-    """Return sbatch's options for one array: its folder and its range."""
     throttle = f"%{profile.array_throttle}" if profile.array_throttle else ""
     array = f"--array=0-{tasks - 1}{throttle}"
     return [f"--chdir={submission.path.absolute()}", "--requeue", array]
