@@ -58,6 +58,19 @@ def test_the_fastest_is_starred_only_beyond_what_varies_between_visits(tmp_path)
     assert "*" not in table_of(close)
 
 
+def test_too_few_valid_visits_are_measured_again_not_repeated_once_more(tmp_path):
+    """The sweep repeats already; a lead that no common visit shows is no lead."""
+    lost = {"flags": "contended", "valid": "false"}
+    gemm = [*_visits("gemm", 1.0, 1.1), _row("gemm", 5.0, visit=3, **lost)]
+    fft = [*_visits("fft", 1.2, 1.3), _row("fft", 5.0, visit=3, **lost)]
+    few = report.read(_table(tmp_path, *gemm, *fft))
+    assert few.rows[0]["fastest_here"] == "gemm"
+    assert "fewer than three valid visits: `hpcsweep retry s --invalid` can tell" in table_of(few)
+    apart = [_row("gemm", 1.0, visit=1), _row("gemm", 5.0, visit=2), _row("fft", 4.9, visit=2)]
+    behind = report.read(_table(tmp_path, *apart))
+    assert behind.rows[0]["fastest_here"] == ""
+
+
 def test_what_a_visit_did_to_all_algorithms_is_no_difference_between_them(tmp_path):
     """The second visit took twice as long, for both; visits are compared one by one."""
     rows = *_visits("gemm", 1.0, 2.0, 1.0), *_visits("fft", 1.1, 2.2, 1.11)

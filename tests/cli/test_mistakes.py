@@ -79,6 +79,11 @@ COMMANDS = [
     ("submit quickstart --until-error -3%", "-3%: needs a percentage above 0", "--until-error 3%"),
     ("submit quickstart --until-error 3% --dry-run", "what it measures", "leave out --dry-run"),
     ("submit quickstart --watch", "--watch goes with --until-error", "status SWEEP --watch"),
+    (
+        "predict sweep.yaml --model vgg11",
+        "--model: model is an axis; the sweep file has its",
+    ),
+    ("report s --input-size 64", "--input-size: input_size is an axis; --where input_size=VALUE"),
     ("status nothing", "no results", "nothing"),
     ("logs", "no results yet", "hpcsweep submit SPEC"),
     (

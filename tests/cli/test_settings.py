@@ -142,6 +142,18 @@ def test_results_stand_beside_the_project_file(desk):
     assert f"{desk.results} has s" in told
 
 
+def test_results_beside_the_sweep_file_are_named_where_all_is_measured_anew(desk):
+    """Without a project file each folder has its own results; a rehearsal says it, too."""
+    desk.spec(NOOP)
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    below = type(desk)(desk.folder / "below")
+    below.folder.mkdir()
+    for more in (("--dry-run",), ()):
+        told = below.run("submit", "../sweep.yaml", "--cluster", "local", *more).stdout
+        assert f"warning: {desk.results}/s has results of this sweep, here all" in told
+    assert "has results" not in below.run("submit", "../sweep.yaml", "--cluster", "local").stdout
+
+
 def test_commands_take_what_the_files_say(desk, config):
     """A default profile, a flag, a form, a list."""
     config("cluster = 'mine.yaml'\n[estimate]\nsample = 1\n")

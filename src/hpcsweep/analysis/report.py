@@ -43,7 +43,9 @@ _USED: Final = ("point_id", "flags", "algorithm_coverage_pct", *_VISITS)
 # a row with another doubt may take less than it says: nothing is the fastest beside it
 _TIME_UNKNOWN: Final = DOUBTFUL - {"very_noisy", "inaccurate", "unverified", "algorithm_absent"}
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
-_HERE: Final = "'  fastest here, by {} %, not repeated: `measure: {{repeats: 3}}` can tell more"
+_HERE: Final = "'  fastest here, by {} %, {} can tell more"
+_NOT_REPEATED: Final = "not repeated: `measure: {repeats: 3}`"
+_FEW_VALID: Final = "but in fewer than three valid visits: `hpcsweep retry %s --invalid`"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Report:
         marks = [_STAR] if any(fastest) else []
         ahead = sorted(row["ahead_pct"] for row in self.rows if row["fastest_here"])
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
-        marks += [_HERE.format(" to ".join(ends))] if ahead else []
+        visited = any((self.table[name] > 1).any() for name in _VISITS if name in self.table)
+        why = _FEW_VALID % self.data.run.name if visited else _NOT_REPEATED
+        marks += [_HERE.format(" to ".join(ends), why)] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
         what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)
         return [View(
@@ -210,7 +214,8 @@ def _compared(cells: Sequence[Any], metric: str, ahead: verdicts.Fastest | None)
     unfit = [str(cell.algorithm) for cell in cells if cell.unfit] if repeated else unsure
     fit = ahead is not None and best not in unfit and (known[best] or 0) > 0
     sure = ahead is not None and fit and ahead.sure
-    once = ahead is not None and fit and not sure and ahead.visits < verdicts.VISITS
+    few = ahead is not None and ahead.visits < verdicts.VISITS and ahead.ahead > 0
+    once = fit and not sure and few
     return {
         metric: {cell.algorithm: cell.value for cell in cells},
         "coverage_pct": known,

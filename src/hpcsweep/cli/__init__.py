@@ -65,6 +65,14 @@ def _usage(error: click.ClickException) -> str:
     option = getattr(error, "option_name", "")
     if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
         return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
+    if isinstance(error, click.NoSuchOption) and ctx is not None:
+        from hpcsweep import catalog
+
+        axis = option.lstrip("-").replace("-", "_")
+        if axis in catalog.AXES:
+            filters = any("--where" in param.opts for param in ctx.command.params)
+            written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
+            return f"no option {option}: {axis} is an axis; {written}"
     text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 

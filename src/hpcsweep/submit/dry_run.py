@@ -45,6 +45,7 @@ def run(results: Path, asked: Request, say: Say) -> int:
     asked = replace(asked, options=replace(asked.options, argv=argv))
     sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)
     prepare.check_same_name(sweep, asked)
+    prepare.warn_of_results_elsewhere(sweep, asked, say)
     if not asked.options.again:
         check_inputs.tell_changed(sweep, asked, say)
     say(expected.text())

@@ -160,6 +160,17 @@ def check_same_name(run: RunDir, request: Request) -> None:
             )
 
 
+def warn_of_results_elsewhere(run: RunDir, request: Request, say: Say) -> None:
+    """Say where results of the sweep stand beside its file or a folder above, if none are here."""
+    for folder in () if run.path.exists() else request.sweep.path.resolve().parents[:2]:
+        other = RunDir(folder / run.path.parent.name / run.path.name)
+        if other.submissions_dir.is_dir():
+            say(
+                f"warning: {other.path} has results of this sweep, here all is measured anew; "
+                f"`hpcsweep --results {other.path.parent} submit` goes on there"
+            )
+
+
 def tell_templates(submission: SubmissionDir, say: Say) -> None:
     """Say which templates of the user's own the job script is made of: they are code."""
     for path in submission.read_manifest().templates:

@@ -38,6 +38,7 @@ def submit(results: Path, asked: Request, say: Say) -> int:
         support.warn([asked], say)
     job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
     prepare.check_same_name(job.run, asked)
+    prepare.warn_of_results_elsewhere(job.run, asked, say)
     if not asked.only and not asked.options.again:
         check_inputs.tell_changed(job.run, asked, say)
     with locks.held(job.run, LOCKED_BY):
