@@ -59,9 +59,7 @@ class Best:
             for row in table.itertuples()
         ]
         texts = {
-            **{
-                key: [dataset.format_value(key, value) for value in table[key]] for key in self.keys
-            },
+            **dataset.texts(table, self.keys),
             "changed": [f"{row.changed} of {row.layers}" for row in table.itertuples()],
             self.default: [f"{ms:.3f}" for ms in table["default_ms"]],
             "predicted": [f"{ms:.3f}" for ms in table["predicted_ms"]],
@@ -152,7 +150,7 @@ def read(
     points = points.assign(config=dataset.configurations(points))
     first = points.groupby("config", as_index=False).first()
     first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
-    varying = {axis for axis in dataset.varying_axes(first) if axis not in _HIDDEN}
+    varying = dataset.varying_axes(first, _HIDDEN)
     keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
     names = [_name(keys, row) for _, row in first[list(keys)].iterrows()]
     chosen = _maps(calls, over)
@@ -168,14 +166,10 @@ def read(
         name: _written_axes(row, with_gpu=several)
         for name, (_, row) in zip(names, first.iterrows(), strict=True)
     }
-    notes = [*left_out, *_untimed(len(first), points)]
+    rest = points["config"].nunique() - len(first)
+    notes = [*left_out]
+    notes += [f"{count(rest, 'configuration')} without layers under the default"] if rest else []
     return Best(run, over, table.assign(map=names), keys, maps, axes, tuple(notes))
-
-
-def _untimed(known: int, points: pd.DataFrame) -> list[str]:
-    """Return a note on configurations whose layers were not timed under the default."""
-    rest = points["config"].nunique() - known
-    return [f"{count(rest, 'configuration')} without layers under the default"] if rest else []
 
 
 def _name(keys: tuple[str, ...], row: pd.Series[Any]) -> str:
@@ -311,12 +305,11 @@ def confirmed(
             table[f"{name}_{end}"] = [of[name][place] for of in measured]
     gains = (table["gain_pct"], table["gain_hi_pct"], table["gain_lo_pct"])
     predicted = (1 - gain / 100 for gain in gains)
-    texts: dict[str, Any] = {
-        key: [dataset.format_value(key, value) for value in table[key]] for key in best.keys
-    }
+    texts = dataset.texts(table, best.keys)
     texts[best.default] = [f"{ms:.3f}" for ms in default_ms]
     texts["predicted"] = [*map(_gain, *predicted)]
-    texts |= {_heading(name): [_gain(*of[name]) for of in measured] for name in names}
+    for name in names:
+        texts["measured" if name == "mixed" else name] = [_gain(*of[name]) for of in measured]
     texts["verdict"] = [_verdict(of["mixed"], of["itself"]) for of in measured]
     return View(
         title=f"{best.run.name}: maps of {best.default}, measured in turns; gains in percent",
@@ -329,10 +322,6 @@ def confirmed(
         ],
         record={"sweep": best.run.name, "default": best.default, "maps": best.maps},
     )
-
-
-def _heading(name: str) -> str:
-    return "measured" if name == "mixed" else name
 
 
 def _gain(ratio: float, low: float, high: float) -> str:

@@ -51,7 +51,7 @@ class BestByShape:
             [f"{ms:.3f}" if ms == ms else "-" for ms in table[name]]  # noqa: PLR0124 - NaN is not
             for name in ("ms", "next_ms")
         )
-        size = " ".join(dataset.format_labelled(*item) for item in self.axes.items())
+        size = dataset.labelled(self.axes, self.axes)
         return View(
             title=f"{size} on {self.gpu}, by the times of {self.run.name}: unconfirmed",
             frame=table,

@@ -55,15 +55,15 @@ class Comparison:
         """Return the rows with a verdict that differ by at least a share, as labels."""
         far = np.abs(np.log(self.table["ratio"])) >= math.log1p(share)
         rows = self.table[far & (self.table["verdict"] == verdict)]
-        return [self._label(row) for _, row in rows.iterrows()]
+        return [
+            f"{dataset.labelled(row, self.keys)} ({row['ratio']:.3f})" for _, row in rows.iterrows()
+        ]
 
     def view(self) -> View:
         """Return the rows as a table."""
         table = self.table
         spans = [*map(_span, table["ratio"], table["low"], table["high"])]
-        texts: dict[str, Any] = {
-            key: [dataset.format_value(key, value) for value in table[key]] for key in self.keys
-        }
+        texts = dataset.texts(table, self.keys)
         texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
         texts |= {"ratio": spans, "verdict": list(table["verdict"])}
         if (table[["coverage_first", "coverage_second"]] < 100).any(axis=None):
@@ -103,10 +103,6 @@ class Comparison:
             told.append("one run on each side: only what exceeds all that the controls show counts")
             return [*told, "several runs of a side, joined by +, tell more"]
         return [*told, f"{runs}: the noise between runs is unknown; measure again and join by +"]
-
-    def _label(self, row: pd.Series[Any]) -> str:
-        words = " ".join(dataset.format_labelled(key, row[key]) for key in self.keys)
-        return f"{words} ({row['ratio']:.3f})"
 
 
 def _span(ratio: float, low: float, high: float) -> str:
@@ -168,18 +164,14 @@ def known(side: Side, metric: str) -> pd.DataFrame:
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     """Return the axes on which each side has one value, and not the same one, with both values."""
     found = {}
-    for axis in (
-        a for a in catalog.AXES if a in first and a in second and a not in dataset.REPEATS
-    ):
-        values = [rows[axis].unique() for rows in (first, second)]
-        if [len(of) for of in values] == [1, 1] and not _same(values[0][0], values[1][0]):
-            told = [dataset.format_value(axis, of[0]) for of in values]
+    axes = [a for a in catalog.AXES if a in first and a in second and a not in dataset.REPEATS]
+    for axis in axes:
+        (own, *more), (other, *rest) = (rows[axis].unique() for rows in (first, second))
+        same = own == other or (pd.isna(own) and pd.isna(other))
+        if not (same or more or rest):
+            told = [dataset.format_value(axis, value) for value in (own, other)]
             found[axis] = f"{axis} {told[0]} and {told[1]}"
     return found
-
-
-def _same(a: Any, b: Any) -> bool:  # noqa: ANN401 - cells
-    return bool(a == b) or bool(pd.isna(a) and pd.isna(b))
 
 
 def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -202,10 +194,7 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
     """Return how many configurations there are, and the first of them."""
     if rows.empty:
         return ""
-    some = [
-        " ".join(dataset.format_labelled(axis, row[axis]) for axis in axes)
-        for _, row in rows.head(_SHOWN).iterrows()
-    ]
+    some = [dataset.labelled(row, axes) for _, row in rows.head(_SHOWN).iterrows()]
     more = ["..."] if len(rows) > _SHOWN else []
     return f"{count(len(rows), 'configuration')} ({', '.join([*some, *more])})"
 
@@ -224,7 +213,10 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
     known = [OWN_FILES in rows and bool(rows[OWN_FILES].notna().any()) for rows in sides]
     unknown += [OWN_FILES] if known[0] != known[1] else []
     if mixed:
-        told = "; ".join(f"{name}: {' and '.join(map(_set, found))}" for name, found in mixed)
+        told = "; ".join(
+            f"{name}: {' and '.join(', '.join(sorted(map(str, of))) for of in found)}"
+            for name, found in mixed
+        )
         names = ",".join(name for name, _ in mixed)
         raise UsageError(f"the sides differ in {told}; --across {names} compares them all the same")
     return unknown
@@ -237,10 +229,6 @@ def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
         rows.dropna(subset=[OWN_FILES]).groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
     )
     return set(cells[cells > 1].index.get_level_values("model"))
-
-
-def _set(values: set[object]) -> str:
-    return ", ".join(sorted(map(str, values)))
 
 
 def _judged(

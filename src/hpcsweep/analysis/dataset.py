@@ -33,10 +33,8 @@ from hpcsweep.text import count
 Row = Mapping[str, Any]
 
 _REASONS: Final = 6  # lines of reasons why points were not measured
-_DOUBT: Final = DOUBTFUL | {
-    "noisy",
-    "host_copies",
-}  # flags that make a time unreliable, though it may be valid
+# flags that make a time unreliable, though it may be valid
+_DOUBT: Final = DOUBTFUL | {"noisy", "host_copies"}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 TRAINING: Final = "training"  # the workload
@@ -109,11 +107,8 @@ class Dataset:
         """Return a line on the points that an earlier version of own files was measured at."""
         if self.earlier.empty:
             return []
-        axes = ("model", *(one for one in varying_axes(self.earlier) if one != "model"))
-        some = (
-            " ".join(format_labelled(axis, row[axis]) for axis in axes)
-            for row in self.earlier.head(_REASONS).to_dict("records")
-        )
+        axes = ("model", *varying_axes(self.earlier, {"model"}))
+        some = (labelled(row, axes) for _, row in self.earlier.head(_REASONS).iterrows())
         more = ", ..." if len(self.earlier) > _REASONS else ""
         told = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
         again = f"to measure them again: {self.run.command('retry', '--changed')}"
@@ -248,9 +243,10 @@ def _has_rows(path: Path) -> bool:
         return bool(file.readline() and file.readline())
 
 
-def varying_axes(rows: pd.DataFrame) -> tuple[str, ...]:
+def varying_axes(rows: pd.DataFrame, without: Collection[str] = ()) -> tuple[str, ...]:
     """Return the axes that have more than one value in these rows; unset is a value."""
-    return tuple(a for a in catalog.AXES if a in rows and len(rows[a].unique()) > 1)
+    axes = (a for a in catalog.AXES if a in rows and a not in without)
+    return tuple(a for a in axes if len(rows[a].unique()) > 1)
 
 
 def configurations(points: pd.DataFrame) -> pd.Series[int]:
@@ -361,6 +357,16 @@ def format_labelled(name: str, value: object) -> str:
     return text if name in _SPEAKING else f"{name} {text}"
 
 
+def texts(rows: Any, names: Iterable[str]) -> dict[str, list[str]]:  # noqa: ANN401 - a table
+    """Return the cells of columns for people."""
+    return {name: [format_value(name, value) for value in rows[name]] for name in names}
+
+
+def labelled(row: Any, axes: Iterable[str]) -> str:  # noqa: ANN401 - a row
+    """Return the values of axes for people, on one line."""
+    return " ".join(format_labelled(axis, row[axis]) for axis in axes)
+
+
 def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
     """Return a sort key: numbers by size, algorithms and choices in catalogue order."""
     if pd.isna(value):
@@ -372,10 +378,14 @@ def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
     return (1, known.index(value)) if value in known else (2, value)
 
 
+def values(rows: pd.DataFrame, axis: str) -> list[Any]:
+    """Return the values of an axis in catalogue order."""
+    return sorted(rows[axis].unique(), key=lambda value: rank(axis, value))
+
+
 def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
     """Return the values of an axis as text, in catalogue order."""
-    found = sorted(rows[axis].unique(), key=lambda value: rank(axis, value))
-    return [format_value(axis, value) for value in found]
+    return [format_value(axis, value) for value in values(rows, axis)]
 
 
 def hardware(rows: pd.DataFrame) -> str:

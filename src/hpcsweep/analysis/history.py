@@ -50,10 +50,7 @@ class RunHistory:
         """Return a row per configuration, with the newest runs and all steps."""
         table = self.rows.pivot_table(index="key", columns="run", values=self.metric)
         first = self.rows.drop_duplicates("key").set_index("key")
-        texts = {
-            key: [dataset.format_value(key, value) for value in first.loc[table.index, key]]
-            for key in self.keys
-        }
+        texts = dataset.texts(first.loc[table.index], self.keys)
         for run in [*table][-_SHOWN:]:
             texts[f"run {run}"] = ["" if np.isnan(ms) else f"{ms:.5g}" for ms in table[run]]
         steps = self.rows.dropna(subset="step_pct")

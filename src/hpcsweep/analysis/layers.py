@@ -57,7 +57,7 @@ def read(  # noqa: PLR0913 - one argument per option
     rows = rows.assign(apart=_apart(rows) if not metric else False)
     metric = metric or "mean_ms"
     grouped = _grouped(rows, BY[by], metric)
-    names = sorted(rows["algorithm"].unique(), key=lambda n: dataset.rank("algorithm", n))
+    names = dataset.values(rows, "algorithm")
     table = _table(grouped, BY[by], names)
     about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
@@ -198,7 +198,7 @@ def _of_what(rows: pd.DataFrame) -> str:
 def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
     """Return what the values are means over, and what the mark means."""
     notes = []
-    over = [a for a in dataset.varying_axes(points) if a != "algorithm"]
+    over = dataset.varying_axes(points, {"algorithm"})
     if over:
         some = "; ".join(f"{axis} {_values(points, axis)}" for axis in over)
         notes.append(f"values are means over {some}; --where chooses")
@@ -211,15 +211,12 @@ def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
 
 def _at(every: pd.DataFrame, points: pd.DataFrame) -> str:
     """Say which part of the points the values are of, on the axes on which it is only a part."""
-    axes = [
-        axis for axis in dataset.varying_axes(every) if axis not in {"algorithm", *dataset.REPEATS}
-    ]
+    axes = dataset.varying_axes(every, {"algorithm", *dataset.REPEATS})
     parts = [a for a in axes if points[a].nunique(dropna=False) < every[a].nunique(dropna=False)]
     told = (f"{axis} {_values(points, axis)} alone, of {_values(every, axis)}" for axis in parts)
     return "".join(f", at {one}" for one in told)
 
 
 def _values(points: pd.DataFrame, axis: str) -> str:
-    values = sorted(points[axis].unique(), key=lambda value: dataset.rank(axis, value))
-    told = [dataset.format_value(axis, value) for value in values]
+    told = dataset.ordered(points, axis)
     return ", ".join(told if len(told) <= 4 else [*told[:2], "...", told[-1]])

@@ -83,10 +83,13 @@ class Plot:
         return not self.stacked and all(isinstance(place, int | float) for place in self.places)
 
     @property
+    def dots(self) -> list[Dot]:
+        return [dot for line in self.lines for dot in line.dots]
+
+    @property
     def places(self) -> list[Any]:
         """The values of x in order."""
-        found = {dot.x for line in self.lines for dot in line.dots}
-        return sorted(found, key=lambda value: dataset.rank(self.x, value))
+        return sorted({dot.x for dot in self.dots}, key=lambda value: dataset.rank(self.x, value))
 
     @property
     def compared(self) -> str:
@@ -97,7 +100,7 @@ class Plot:
     @property
     def _ends(self) -> list[tuple[str, str]]:
         """The ends of the interval that some dot has: as attribute, and as column."""
-        some = any(dot.low is not None for line in self.lines for dot in line.dots)
+        some = any(dot.low is not None for dot in self.dots)
         return list(zip(("low", "high"), _ENDS[self.y], strict=True)) if some else []
 
     def check_lines(self) -> None:
@@ -247,7 +250,7 @@ def _parts(
 
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
     """Return the numeric axis with most values, and a note where it was one of several."""
-    varying = [axis for axis in dataset.varying_axes(rows) if axis not in dataset.REPEATS]
+    varying = dataset.varying_axes(rows, dataset.REPEATS)
     found = [axis for axis in varying if _is_quantity(axis)] or varying
     if not found:
         raise UsageError("which column is x? give --x (no axis varies; try --x input_size)")
@@ -261,7 +264,7 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
 
     If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
-    varying = [a for a in dataset.varying_axes(rows) if a not in {x, y, *dataset.REPEATS}]
+    varying = dataset.varying_axes(rows, {x, y, *dataset.REPEATS})
     return tuple(axis for axis in varying if x in catalog.AXES or not _is_quantity(axis))
 
 
@@ -274,7 +277,7 @@ def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
     most = int(rows.groupby([*by, x], dropna=False).size().max())
     if most < 2:
         return []
-    over = [axis for axis in dataset.varying_axes(rows) if axis not in {x, *by}]
+    over = dataset.varying_axes(rows, {x, *by})
     what = f" over {', '.join(over)}" if over else ""
     return [f"values are medians{what}, of up to {most} points each"]
 
@@ -340,7 +343,7 @@ def speedups(
     over baseline, so more is faster. It is NaN where a row has no baseline, and `unsure` where the
     baseline is doubtful. `UsageError` where no row has the values of `match`.
     """
-    axes = [a for a in dataset.varying_axes(rows) if a not in {*match, *ignore}]
+    axes = dataset.varying_axes(rows, {*match, *ignore})
     keys = ["all", *axes]  # so that there is a key where no axis varies
     rows = rows.assign(all=0)
     ours = [Condition(column, "=", value) for column, value in match.items()]

@@ -112,7 +112,7 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
 def _check_logs(plot: Plot, *, log_x: bool, log_y: bool) -> None:
     if log_x and not plot.numeric:
         raise UsageError(f"{plot.x} holds names: no logarithmic axis for them")
-    values = [dot.y for line in plot.lines for dot in line.dots]
+    values = [dot.y for dot in plot.dots]
     for wanted, name, found in ((log_x, plot.x, plot.places), (log_y, plot.y, values)):
         if wanted and min(found) <= 0:
             raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
@@ -171,7 +171,7 @@ def _ink(colour: str) -> str:
 
 def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     top = panels[0]
-    dots = [dot for line in plot.lines for dot in line.dots]
+    dots = plot.dots
     sure = [dot.high for dot in dots if not dot.doubtful and dot.high is not None]
     low = [dot.low for dot in dots if not dot.doubtful and dot.low is not None]
     if plot.numeric:  # intervals of unreliable values do not set the scale
@@ -207,7 +207,7 @@ def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[_Style], lo
     if doubts := dataset.doubts(plot.rows):
         why = ":\n" + ",\n".join(doubts) if look.width >= WIDE else ""
         handles.append(_entry(f"unreliable{why}", "0.4", "none", bar=bar))
-    if any(dot.partial for line in plot.lines for dot in line.dots):
+    if any(dot.partial for dot in plot.dots):
         handles.append(_entry("in a part of\nthe convolutions", "0.4", "left", bar=bar))
     title = plot.by[0].replace("_", " ") if handles and len(plot.by) == 1 else None
     few = len(handles) <= _INSIDE and plot.numeric

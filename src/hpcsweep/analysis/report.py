@@ -79,7 +79,7 @@ class Report:
             name: [_cell(row, name, self.metric, with_share=name in shares) for row in self.rows]
             for name in names
         }
-        shown = {key: [dataset.format_value(key, cell) for cell in keys[key]] for key in self.keys}
+        shown = dataset.texts(keys, self.keys)
         marks = [_STAR] if any(fastest) else []
         ahead = sorted(row["ahead_pct"] for row in self.rows if row["fastest_here"])
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
@@ -287,9 +287,7 @@ class TrainingReport:
         ]  # fmt: skip
 
     def _texts(self, columns: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
-        keys = {
-            key: [dataset.format_value(key, row[key]) for row in self.rows] for key in self.keys
-        }
+        keys = dataset.texts(pd.DataFrame(self.rows, dtype=object), self.keys)
         cells = {
             head: [_step_cell(row, name, form) for row in self.rows] for name, head, form in columns
         }

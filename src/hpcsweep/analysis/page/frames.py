@@ -47,7 +47,7 @@ class Layout:
 
 def layout(rows: pd.DataFrame) -> Layout:
     """Choose what stands on x, what tells colours apart, and what is left to filters."""
-    varying = [axis for axis in dataset.varying_axes(rows) if axis not in dataset.REPEATS]
+    varying = dataset.varying_axes(rows, dataset.REPEATS)
     numbers = [axis for axis in varying if catalog.AXES[axis].kind in {"int", "float"}]
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
     colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
@@ -62,7 +62,7 @@ def thinned(rows: pd.DataFrame, x: str, most: int = 0) -> tuple[pd.DataFrame, st
     most = most or MOST_POINTS
     if len(rows) <= most:
         return rows, ""
-    places = sorted(rows[x].unique(), key=lambda value: dataset.rank(x, value))
+    places = dataset.values(rows, x)
     kept = rows[rows[x].isin(_spread(places, max(2, most * len(places) // len(rows))))]
     kept = kept.iloc[:: -(-len(kept) // most)]
     return kept, f"{count(len(kept), 'point')} of {len(rows):,} are shown, evenly spread over {x}"
@@ -105,7 +105,7 @@ def slowest(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
 
 def at_some_places(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the layers at evenly spread values of x, few enough for a page."""
-    places = sorted(layers[seen.x].dropna().unique(), key=lambda v: dataset.rank(seen.x, v))
+    places = dataset.values(layers.dropna(subset=seen.x), seen.x)
     return layers[layers[seen.x].isin(_spread(places, _MOST_PLACES))]
 
 
@@ -162,5 +162,4 @@ def _spread(places: Sequence[Any], most: int) -> list[Any]:
 def _texts(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the rows with text on every axis but x."""
     axes = {axis for axis in seen.axes if axis != seen.x or axis == seen.colour}
-    texts = {a: [dataset.format_value(a, value) for value in rows[a]] for a in axes if a in rows}
-    return rows.assign(**texts)
+    return rows.assign(**dataset.texts(rows, axes.intersection(rows)))
