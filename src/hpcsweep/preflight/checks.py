@@ -124,7 +124,9 @@ def examine(
     if why := _unknown_cluster(wants, cluster):
         return [Finding("warn", "cluster", f"not checked: {why}")]
     rights = Rights(wants, cluster)
-    chosen = _chosen(wants, cluster)
+    # without partitions in the profile, the default one
+    mine = [p for p in cluster.partitions if p.name in wants.partitions]
+    chosen = mine if wants.partitions else [p for p in cluster.partitions if p.default]
     return [
         *_partitions(rights, chosen),
         _named(rights, "account", rights.account, rights.accounts, "associations"),
@@ -141,13 +143,6 @@ def _unknown_cluster(wants: Wants, cluster: Cluster) -> str:
     silent = cluster.unanswered.get("nodes") or cluster.unanswered.get("partitions")
     hidden = not (cluster.nodes and cluster.partitions)
     return str(silent) if silent else "sinfo shows no nodes (PrivateData?)" * hidden
-
-
-def _chosen(wants: Wants, cluster: Cluster) -> list[Partition]:
-    """Return the profile's partitions that exist; without any in the profile, the default one."""
-    if wants.partitions:
-        return [partition for partition in cluster.partitions if partition.name in wants.partitions]
-    return [partition for partition in cluster.partitions if partition.default]
 
 
 def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding]:

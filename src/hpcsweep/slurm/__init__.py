@@ -43,7 +43,6 @@ from hpcsweep.slurm.sbatch import (
     LimitReached,
     Rejected,
     Unanswered,
-    maybe_accepted,
     refusal,
     submit,
     would_accept,

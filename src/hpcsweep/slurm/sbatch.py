@@ -43,11 +43,6 @@ class Unanswered(SchedulerError):
         self.maybe_accepted = maybe_accepted
 
 
-def maybe_accepted(error: Exception) -> bool:
-    """Say whether the job may be in the queue in spite of this error."""
-    return isinstance(error, Unanswered) and error.maybe_accepted
-
-
 _LONGEST: Final = 500  # characters of Slurm's message
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")

@@ -128,7 +128,10 @@ def _arguments(
         return None
     node, original = found[0]
     if isinstance(node, ast.ImportFrom):
-        return _imported(spec, node, original, folders, depth - 1)
+        relative = "." * node.level + (node.module or "")
+        module = importlib.util.resolve_name(relative, spec.parent) if node.level else relative
+        other = sources.Sources(folders).spec(module)
+        return _arguments(other, original, folders, depth - 1) if other else None
     if not isinstance(node, _Defined) or node.decorator_list:
         return None
     if isinstance(node, ast.ClassDef):
@@ -144,15 +147,6 @@ def _defines(node: ast.AST, name: str) -> str:
         return node.name * (node.name == name)
     stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name
     return name * stored
-
-
-def _imported(
-    spec: ModuleSpec, node: ast.ImportFrom, name: str, folders: Sequence[str], depth: int
-) -> _Arguments | None:
-    relative = "." * node.level + (node.module or "")
-    module = importlib.util.resolve_name(relative, spec.parent) if node.level else relative
-    other = sources.Sources(folders).spec(module)
-    return _arguments(other, name, folders, depth) if other else None
 
 
 def _of_class(

@@ -6,7 +6,6 @@ A submission goes without the nodes that failed, and attempts that are lost are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from hpcsweep import slurm
@@ -78,29 +77,23 @@ def learn_from_slurm(job: Submit) -> None:
 
 def check_and_send(job: Submit) -> None:
     """Send the chunks, if the profile fits the cluster."""
-    with _discarded_unless_sent(job):
+    try:
         prepare.tell_templates(job.submission, job.say)
         if job.asked.options.doctor:
             precheck(job.asked.profile, job.submission.path, job.say)
         ids = send(job.submission, job.asked.profile, job.bad_nodes, job.say)
+    except BaseException:
+        known = journal.read(job.submission)
+        if not known.arrays and not known.uncertain:  # nothing went in
+            prepare.discard(job.submission)
+            prepare.save_sweep(job.run, job.sweep_before)
+        raise
     job.say(job.headline)
     if job.ready.time_limit:
         asked_for = f"jobs ask for {job.ready.time_limit} instead of {job.asked.profile.time}"
         job.say(f"{asked_for}: points {job.ready.basis}")
     sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
     job.say(f"{sent}; you can log out")
-
-
-@contextmanager
-def _discarded_unless_sent(job: Submit) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        known = journal.read(job.submission)
-        if not known.arrays and not known.uncertain:
-            prepare.discard(job.submission)
-            prepare.save_sweep(job.run, job.sweep_before)
-        raise
 
 
 def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.attempt import AttemptRecord
     from hpcsweep.store.rundir import RunDir, ShardPath
     from hpcsweep.tracking.journal import Answer
 
@@ -78,7 +77,7 @@ def learn(run: RunDir, answer: Answer) -> list[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
     nodes, kept = current(run, answer), _read(run)
     if tuple(nodes) != kept.nodes:
-        _write(run, replace(kept, nodes=tuple(nodes)))
+        files.write_json(run.bad_nodes, typed_json.write(replace(kept, nodes=tuple(nodes))))
     return nodes
 
 
@@ -93,7 +92,7 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
     kept = _read(run)
     nodes = tuple(node for node in kept.nodes if node.name not in names)
     allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
-    _write(run, _Kept(nodes=nodes, allowed=allowed))
+    files.write_json(run.bad_nodes, typed_json.write(_Kept(nodes=nodes, allowed=allowed)))
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
@@ -139,14 +138,11 @@ def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
     """Yield the nodes on which a worker could not initialise its GPU."""
     for shard in attempts:
         record = attempt.read(shard)
-        if record and _to_blame(record):
+        if record is None or record.state is not AttemptState.REFUSED:
+            continue
+        if _BROKEN.search(record.reason) and any(map(record.slurm.get, _GIVEN)):
             why = f"its GPU failed to initialise in {shard.submission}:{shard.chunk}"
             yield BadNode(record.node, why, f"{record.updated_at[:19]}+00:00")
-
-
-def _to_blame(record: AttemptRecord) -> bool:
-    given = any(record.slurm.get(name) for name in _GIVEN)
-    return given and record.state is AttemptState.REFUSED and bool(_BROKEN.search(record.reason))
 
 
 def _rowless(run: RunDir) -> Iterator[ShardPath]:
@@ -167,7 +163,3 @@ def _read(run: RunDir) -> _Kept:
     except (ResultsError, ValueError) as error:
         told = f"cannot be used ({error}); delete it, and submit learns it anew"
         raise ResultsError(f"{run.bad_nodes}: {told}") from error
-
-
-def _write(run: RunDir, kept: _Kept) -> None:
-    files.write_json(run.bad_nodes, typed_json.write(kept))

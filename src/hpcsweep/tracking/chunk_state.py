@@ -91,7 +91,13 @@ def _ended(
     name = journal.over.get(chunk)
     if name not in {None, LOST, CANCELLED}:
         return _over(slurm.state_of(str(name)), newest, None)
-    return _unlisted(newest)
+    record = attempt.read(newest)  # without an end state from Slurm
+    if record and record.state is AttemptState.REFUSED:
+        return ChunkStatus(ChunkState.FAILED, record.reason)
+    if record and record.state is AttemptState.STOPPED:
+        why = "; ".join(filter(None, (record.reason, "submit again to continue")))
+        return ChunkStatus(ChunkState.STOPPED, why)
+    return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
 
 
 def _here(newest: ShardPath | None, *, live: bool) -> ChunkStatus:
@@ -137,17 +143,6 @@ def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
         return ChunkStatus(state, f"{doing} {verdict.why}", unseen=True)
     why = f"{verdict.why}; counts as live until {verdict.until}"
     return ChunkStatus(ChunkState.MAYBE_LOST, why, unseen=True)
-
-
-def _unlisted(newest: ShardPath | None) -> ChunkStatus:
-    """Return the state of a chunk that counts as over, without an end state from Slurm."""
-    record = attempt.read(newest)
-    if record and record.state is AttemptState.REFUSED:
-        return ChunkStatus(ChunkState.FAILED, record.reason)
-    if record and record.state is AttemptState.STOPPED:
-        why = "; ".join(filter(None, (record.reason, "submit again to continue")))
-        return ChunkStatus(ChunkState.STOPPED, why)
-    return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
 
 
 def _state_of(state: slurm.State) -> ChunkState:

@@ -70,7 +70,7 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
         try:
             job = submit_one(sent, size)
         except HpcsweepError as error:
-            if not slurm.maybe_accepted(error):
+            if not (isinstance(error, slurm.Unanswered) and error.maybe_accepted):
                 journal.not_sent(submission, sent)
             at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
             if at_limit and size > 1:  # sbatch is slow to tell MaxJobCount
