@@ -305,8 +305,8 @@ def machine(rows: pd.DataFrame) -> verdicts.Machine | None:
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:
     """Return the flags that make rows doubtful, and how many rows have each, most first."""
-    flags = _flags(rows)
-    counts = {str(k): int(v) for k, v in flags[flags.isin(_DOUBT)].value_counts().items()}
+    every = flags(rows)
+    counts = {str(k): int(v) for k, v in every[every.isin(_DOUBT)].value_counts().items()}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -318,10 +318,10 @@ def unreliable(rows: pd.DataFrame) -> list[str]:
 
 def flagged(rows: pd.DataFrame, names: Collection[str]) -> pd.Series[bool]:
     """Return which rows carry one of these flags."""
-    return _flags(rows).isin(names).groupby(level=0).any().reindex(rows.index, fill_value=False)
+    return flags(rows).isin(names).groupby(level=0).any().reindex(rows.index, fill_value=False)
 
 
-def _flags(rows: pd.DataFrame) -> pd.Series[str]:
+def flags(rows: pd.DataFrame) -> pd.Series[str]:
     """Return the flags one by one, each with the index of its row."""
     return rows.get("flags", pd.Series("", rows.index)).str.split(";").explode()
 
@@ -381,6 +381,11 @@ def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
 def values(rows: pd.DataFrame, axis: str) -> list[Any]:
     """Return the values of an axis in catalogue order."""
     return sorted(rows[axis].unique(), key=lambda value: rank(axis, value))
+
+
+def is_quantity(axis: str) -> bool:
+    """Tell whether the values of an axis are numbers."""
+    return catalog.AXES[axis].kind in {"int", "float"}
 
 
 def ordered(rows: pd.DataFrame, axis: str) -> list[str]:

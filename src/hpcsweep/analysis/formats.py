@@ -7,7 +7,7 @@ says its unit, and whether more of it is better.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,13 +90,11 @@ class View:
 
         A table fits the `width` and has at most so many rows, where these are given.
         """
-        forms: dict[str, Callable[[], str]] = {
-            "table": lambda: self._table(width, most),
-            "csv": self._csv,
-            "md": self._markdown,
-            "latex": self._latex,
-        }
-        return forms[form]()
+        if form == "table":
+            return self._table(width, most)
+        if form == "csv":
+            return output.csv_text([*map(str, self.frame)], self.rows()).rstrip("\n")
+        return self._markdown() if form == "md" else self._latex()
 
     def __str__(self) -> str:
         return self._table(None, _SHOWN)
@@ -117,9 +115,6 @@ class View:
             {str(name): dataset.to_json(str(name), value) for name, value in row.items()}
             for row in self.frame.to_dict("records")
         ]
-
-    def _csv(self) -> str:
-        return output.csv_text([*map(str, self.frame)], self.rows()).rstrip("\n")
 
     def _latex(self) -> str:
         texts = self.texts.apply(lambda column: column.str.strip()).rename(columns=str.strip)

@@ -54,7 +54,9 @@ def read(  # noqa: PLR0913 - one argument per option
     every, _ = data.chosen(where, everything=True)
     points, lacking = _comparable(points)
     rows = rows[rows["point_id"].isin(points["point_id"])]
-    rows = rows.assign(apart=_apart(rows) if not metric else False)
+    median = rows.get("median_ms", rows["mean_ms"])
+    apart = (rows["mean_ms"] - median).abs() > _FAR * median
+    rows = rows.assign(apart=apart if not metric else False)
     metric = metric or "mean_ms"
     grouped = _grouped(rows, BY[by], metric)
     names = dataset.values(rows, "algorithm")
@@ -121,12 +123,6 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
         ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any"),
         apart=("apart", "any"), square=("square", "sum"),
     )  # fmt: skip
-
-
-def _apart(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return the rows whose mean is far from the median."""
-    median = rows.get("median_ms", rows["mean_ms"])
-    return (rows["mean_ms"] - median).abs() > _FAR * median
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:

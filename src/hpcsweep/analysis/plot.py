@@ -251,7 +251,7 @@ def _parts(
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
     """Return the numeric axis with most values, and a note where it was one of several."""
     varying = dataset.varying_axes(rows, dataset.REPEATS)
-    found = [axis for axis in varying if _is_quantity(axis)] or varying
+    found = [axis for axis in varying if dataset.is_quantity(axis)] or varying
     if not found:
         raise UsageError("which column is x? give --x (no axis varies; try --x input_size)")
     most = max(found, key=lambda axis: rows[axis].nunique())  # of equal ones the first
@@ -265,11 +265,7 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
     If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
     varying = dataset.varying_axes(rows, {x, y, *dataset.REPEATS})
-    return tuple(axis for axis in varying if x in catalog.AXES or not _is_quantity(axis))
-
-
-def _is_quantity(axis: str) -> bool:
-    return catalog.AXES[axis].kind in {"int", "float"}
+    return tuple(axis for axis in varying if x in catalog.AXES or not dataset.is_quantity(axis))
 
 
 def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:

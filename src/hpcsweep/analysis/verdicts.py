@@ -78,24 +78,17 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
     Smyth's moments: log s^2 has mean log s0^2 + psi(d/2) - psi(d0/2) + log(d0/d) and variance
     psi'(d/2) + psi'(d0/2).
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - only repeated measurements need it
+
     half = df / 2
     logs = np.log(variances) - polygamma(0, half) + np.log(half)
     scatter = float(np.var(logs, ddof=1) - np.mean(polygamma(1, half)))
-    prior_df = min(2 * _inverse_trigamma(scatter), _MOST_DF) if scatter > 0 else _MOST_DF
+    prior_df = _MOST_DF
+    if scatter > polygamma(1, _MOST_DF / 2):  # which falls, and is more than 1 / x
+        half_df = brentq(lambda x: polygamma(1, x) - scatter, 1 / scatter, _MOST_DF / 2)
+        prior_df = 2 * float(half_df)
     mean = float(np.mean(logs)) + float(polygamma(0, prior_df / 2)) - np.log(prior_df / 2)
     return float(np.exp(mean)), prior_df
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Return x with psi'(x) = value, by Newton's method on 1 / psi' (Smyth 2004, appendix)."""
-    x = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
-        x += step
-        if abs(step) < 1e-8 * x:
-            break
-    return x
 
 
 @dataclass(frozen=True)
@@ -306,7 +299,10 @@ def judge(table: pd.DataFrame) -> JudgedRatios | None:
     less = gap - shift
     near = np.where(gap * less > 0, np.sign(gap) * np.minimum(abs(gap), abs(less)), 0.0)
     error, df, mean_half = _errors(logs, within)
-    differs, level = _selected(near, error, df)
+    chance = 2 * stdtr(df, -np.abs(near) / error)
+    level = threshold(chance)
+    differs = chance <= level
+    level = level if differs.any() else WRONG / len(chance)
     half = error * stdtrit(df, 1 - level / 2)
     return _judged(gap, np.minimum(gap, less) - half, np.maximum(gap, less) + half, differs,
                    mean_half + abs(shift))  # fmt: skip
@@ -361,14 +357,6 @@ def _shift(table: pd.DataFrame) -> float:
     """Return by how much the controls of the second side are above the first's; 0 if unknown."""
     first, second = _controls(table)
     return float(np.median(second) - np.median(first)) if len(first) and len(second) else 0.0
-
-
-def _selected(gap: Floats, error: Floats, df: Floats) -> tuple[NDArray[np.bool_], float]:
-    """Return which differences are none of chance, and the level of the intervals to show."""
-    chance = 2 * stdtr(df, -np.abs(gap) / error)
-    level = threshold(chance)
-    passed = chance <= level
-    return passed, level if passed.any() else WRONG / len(chance)
 
 
 def threshold(chance: Floats) -> float:

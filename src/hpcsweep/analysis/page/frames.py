@@ -48,7 +48,7 @@ class Layout:
 def layout(rows: pd.DataFrame) -> Layout:
     """Choose what stands on x, what tells colours apart, and what is left to filters."""
     varying = dataset.varying_axes(rows, dataset.REPEATS)
-    numbers = [axis for axis in varying if catalog.AXES[axis].kind in {"int", "float"}]
+    numbers = [axis for axis in varying if dataset.is_quantity(axis)]
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
     colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
     x = next((a for a in ("input_size", "batch_size", *numbers) if a in numbers), colour)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import resources
@@ -18,15 +19,19 @@ from hpcsweep import __version__
 from hpcsweep.analysis import dataset, formats, output, report
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.history import RunHistory
-from hpcsweep.analysis.page import frames, headline, sections
+from hpcsweep.analysis.page import frames, sections
 from hpcsweep.analysis.page.frames import Layout
 from hpcsweep.analysis.page.sections import Drawn
+from hpcsweep.analysis.report import Report, TrainingReport
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.records import astuple, dataclass
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store.rundir import RunDir
-from hpcsweep.text import count, printable
+from hpcsweep.store.state import PointStatus
+from hpcsweep.text import count, printable, tally
+
+Row = dict[str, Any]
 
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
@@ -68,7 +73,7 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     return env.from_string(_resource("page.html")).render(
         name=data.run.name,
         counts=data.counts(),
-        headline=headline.lines(data, found),
+        headline=_headline(data, found),
         notes=drawn.notes,
         when=_when(data.rows),
         version=__version__,
@@ -122,15 +127,11 @@ def _report(view: View, legend: Sequence[str]) -> PageTable:
     texts = view.texts.apply(lambda column: column.str.strip())
     heads = [(str(name), str(name)) for name in texts]
     shown = texts.head(_MOST_ROWS).itertuples(index=False)
-    values = [[(text, _number(text)) for text in row] for row in shown]
+    # a cell that begins with a digit is aligned as a number
+    values = [[(text, 0.5 if text[:1].isdigit() else text) for text in row] for row in shown]
     rest = len(texts) - len(values)
     more = [f"... and {count(rest, 'row')} more: hpcsweep report --all"] if rest else []
     return PageTable(heads, values, title=view.title, marks=[*more, *view.marks, *legend])
-
-
-def _number(text: str) -> object:
-    """Return what aligns a cell as a number, if it begins with one."""
-    return 0.5 if text[:1].isdigit() else text
 
 
 def _when(rows: pd.DataFrame) -> str:
@@ -153,14 +154,12 @@ def _shown(value: object) -> object:
 
 def _harmless(text: str) -> str:
     """Return JSON that cannot end the script element that it stands in; it shows controls."""
-    shown = _ESCAPED.sub(
-        lambda one: f"\\{one[0]}" if one[1] and _is_control(one[1]) else one[0], text
-    )
-    return shown.replace("<", "\\u003c")
 
+    def shown(escape: re.Match[str]) -> str:
+        letter = chr(int(escape[1], 16)) if escape[1] else ""
+        return escape[0] if printable(letter) == letter else f"\\{escape[0]}"
 
-def _is_control(digits: str) -> bool:
-    return printable(chr(int(digits, 16))) != chr(int(digits, 16))
+    return _ESCAPED.sub(shown, text).replace("<", "\\u003c")
 
 
 def _resource(name: str) -> str:
@@ -180,6 +179,7 @@ _SHAPE: Final = re.compile(r'[{ ]"?(\S)"?: "(M[^"]+)"')  # of figures.js: a mark
 _WITH_INTERVAL: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms")
 _MOST_ROWS: Final = 300  # of the report
 _FEW: Final = 6  # values of a cell that are named
+_FEW_NAMED: Final = 3  # values of an axis that the headline names
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,7 @@ def _failures(data: dataset.Dataset) -> PageTable:
 
 def _flags(rows: pd.DataFrame) -> PageTable:
     """Return the flags that rows carry, what they mean, and how many points have them."""
-    found = rows["flags"].dropna().str.split(";").explode() if "flags" in rows else rows.iloc[:0, 0]
-    counts = found[found != ""].value_counts()
+    counts = dataset.flags(rows).replace("", None).value_counts()
     cells = [
         [(str(flag), flag), (FLAGS.get(str(flag), ""), ""), (str(number), int(number))]
         for flag, number in counts.items()
@@ -267,3 +266,88 @@ def _text(value: object, half: float) -> str:
     if not isinstance(value, float):
         return str(value)
     return formats.rounded(value, half) if half > 0 else f"{value:.6g}"
+
+
+def _headline(data: dataset.Dataset, found: Report | TrainingReport) -> list[str]:
+    """Say what was found: failures first, what is fastest where, how sure, on what."""
+    told = _training(found) if isinstance(found, TrainingReport) else _algorithms(found)
+    rows = data.rows
+    models = dataset.ordered(rows, "model")
+    few = len(models) <= _FEW_NAMED
+    named = ", ".join(models) if few else count(len(models), "network")
+    gpus = ", ".join(map(str, rows["gpu"].dropna().unique()))
+    return [*_not_measured(data), *told, f"{named} on {dataset.hardware(rows) or gpus}."]
+
+
+def _not_measured(data: dataset.Dataset) -> Iterable[str]:
+    if failed := len(data.failed):
+        groups = tally(Counter(map(str, data.failed["status"])), PointStatus)
+        points = count(failed + len(data.rows), "point")
+        yield f"{failed:,} of {points} were not measured: {groups}."
+    if bad := data.tally.not_valid:
+        why = ", ".join(dataset.doubts(data.rows)) or "not valid"
+        yield f"Of {count(len(data.rows), 'measured point')}, {bad:,} are not valid ({why})."
+
+
+def _algorithms(found: Report) -> Iterable[str]:
+    by_name: dict[tuple[str, bool], list[Row]] = defaultdict(list)
+    for row in found.rows:
+        if name := row["fastest"] or row["fastest_here"]:
+            by_name[name, bool(row["fastest"])].append(row)
+    several = [row for row in found.rows if len(row[found.metric]) > 1]
+    for (name, sure), rows in sorted(
+        by_name.items(), key=lambda one: (not one[0][1], -len(one[1]))
+    ):
+        ahead = _span([row["ahead_pct"] for row in rows], "{:.0f}")
+        where = _where(rows, found)
+        of = f"{len(rows)} of {count(len(several), 'configuration')}"
+        how = (
+            f"more than varies between {min(row['visits'] for row in rows)} visits"
+            if sure and min(row["visits"] for row in rows) > 1
+            else "more than the machine varies"
+            if sure
+            else "measured once: not repeated"
+        )
+        yield f"{name} is fastest in {of}{where}, by {ahead} % ({how})."
+    if several and (undecided := len(several) - sum(map(len, by_name.values()))):
+        which = count(undecided, "configuration")
+        yield f"In {which} no algorithm is ahead by more than the noise."
+    if not several and found.rows:
+        values = [value for row in found.rows for value in row[found.metric].values()]
+        yield f"A pass takes {_span(values, '{:.4g}')} ms{_where(found.rows, found)}."
+
+
+def _training(found: TrainingReport) -> Iterable[str]:
+    rows = [row for row in found.rows if row.get("throughput_sps") and not row["doubtful"]]
+    if not rows:
+        yield "No training step was measured reliably."
+        return
+    best = max(rows, key=lambda row: float(row["throughput_sps"]))
+    what = ", ".join(dataset.format_labelled(key, best[key]) for key in found.keys)
+    yield (
+        f"{what} trains fastest: {best['throughput_sps']:.4g} samples/s, a step takes "
+        f"{best['median_ms']:.4g} ms (of {count(len(rows), 'configuration')})."
+    )
+
+
+def _where(rows: Sequence[Row], found: Report) -> str:
+    """Say which values of the varying axes these rows have, if that is not all of them."""
+    told = []
+    for key in found.keys:
+        own = list(dict.fromkeys(row[key] for row in rows))
+        every = list(dict.fromkeys(row[key] for row in found.rows))
+        if own != every and key != "point_id":
+            numeric = all(isinstance(value, int | float) for value in own)
+            short = len(own) <= _FEW_NAMED or not numeric
+            values = ", ".join(
+                dataset.format_value(key, value) for value in own[: _FEW_NAMED if short else 0]
+            )
+            more = ", ..." if short and len(own) > _FEW_NAMED else ""
+            told.append(f"{formats.label(key).partition(' (')[0]} "
+                        f"{f'{values}{more}' if short else _span(own, '{:.10g}')}")  # fmt: skip
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    texts = dict.fromkeys(form.format(value) for value in (min(values), max(values)))
+    return " to ".join(texts)

@@ -17,14 +17,13 @@ import pandas as pd
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.merged import select
 from hpcsweep.analysis.roofline.work import Export, Work
-from hpcsweep.catalog.axes import AXES, may_use_tensor_cores
+from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
 Row = Mapping[Any, Any]
 
-_NUMERIC: Final = {name for name, axis in AXES.items() if axis.kind in {"int", "float"}}
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the definition
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
@@ -47,7 +46,9 @@ def make(
     rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
-    pieces = data.layers() if layers else _of_forward_passes(rows, trained)
+    # of a training point the work columns count the forward pass, so that is its time
+    forward = rows["median_ms"].where(~trained, rows.get("phase_forward_ms", math.nan))
+    pieces = data.layers() if layers else rows.assign(median_ms=forward)
     pieces = pieces[pieces["point_id"].isin(points)]
     known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
     known = known.dropna(subset=_WORK).query("flops > 0")
@@ -72,12 +73,6 @@ def make(
     return Export(work, _device(rows), tuple(notes), piece, counted=False, hardware=hardware)
 
 
-def _of_forward_passes(rows: pd.DataFrame, trained: pd.Series[bool]) -> pd.DataFrame:
-    """Give training points the time of what their work columns count: the forward pass."""
-    forward = rows.get("phase_forward_ms", math.nan)
-    return rows.assign(median_ms=rows["median_ms"].where(~trained, forward))
-
-
 def _of_one_gpu(data: dataset.Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
     names = sorted(rows["gpu"].dropna().unique())
     if len(names) < 2:
@@ -100,18 +95,19 @@ def _device(rows: pd.DataFrame) -> str:
 
 def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work:
     known = [axis for axis in varying if pd.notna(point[axis])]
-    texts = [dataset.format_labelled(axis, point[axis]) for axis in known if axis not in _NUMERIC]
-    numbers = [dataset.format_labelled(axis, point[axis]) for axis in known if axis in _NUMERIC]
-    ident, name = row["point_id"], " ".join(texts) or str(point["model"])
-    if layers:
-        ident, name, numbers = f"{ident}:{row['call_index']:g}", row["layer"], [*texts, *numbers]
+    known.sort(key=dataset.is_quantity)  # names first
+    told = [axis for axis in known if layers or dataset.is_quantity(axis)]
+    ident, name = f"{row['point_id']}:{row['call_index']:g}", row["layer"]
+    if not layers:
+        names = [axis for axis in known if axis not in told]
+        ident, name = row["point_id"], dataset.labelled(point, names) or str(point["model"])
     return Work(
         name,
         ident,
         {_unit(row, point): float(row["flops"])},
         float(row["bytes_min"]),
         float(row["median_ms"]) / 1e3,
-        detail=" ".join(numbers),
+        detail=dataset.labelled(point, told),
         fewer=any(
             name.startswith(_FEWER)
             for cell in (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm"))
