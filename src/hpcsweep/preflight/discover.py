@@ -80,11 +80,7 @@ def ask() -> list[Discovery]:
 
 
 def find(cluster: Cluster) -> list[Discovery]:
-    """Return a profile for every GPU type of a cluster; pure.
-
-    Raises:
-        SchedulerError: nodes or partitions could not be asked.
-    """
+    """Return a profile for every GPU type; `SchedulerError` if nodes or partitions are unknown."""
     for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
         why = cluster.unanswered[source]
         raise SchedulerError(f"{why}; run this again when the controller answers")
@@ -95,8 +91,7 @@ def find(cluster: Cluster) -> list[Discovery]:
 def write(discoveries: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
     """Write the profiles, and yield a line for each; keep existing files, unless `force`.
 
-    Raises:
-        UsageError: the folder cannot be written.
+    `UsageError` where the folder cannot be written.
     """
     for discovery in discoveries:
         path = folder / f"{discovery.name}.yaml"
@@ -141,10 +136,7 @@ def _kinds(nodes: Sequence[Node]) -> list[_GpuKind]:
 
 
 def _known(kind: str, features: Sequence[str]) -> str:
-    """Return the catalogue's name of a GPU, by its type or by a feature of its node.
-
-    If neither is known and the GRES has no type, return the features.
-    """
+    """Return the catalogue's name of a GPU, by its type or a feature; without any, the features."""
     short = next(filter(None, map(gpus.by_label, (kind, *features))), "")
     return short or (_slug("-".join(features)) if not kind else "")
 

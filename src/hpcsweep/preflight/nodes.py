@@ -36,11 +36,7 @@ def _renamed(expression: str, name: str, new: str) -> str:
 
 
 def _fits(expression: str, features: Collection[str]) -> bool:
-    """Say whether a node with these features can run the job.
-
-    Raises:
-        ValueError: the expression is not valid.
-    """
+    """Say whether a node with these features can run the job; `ValueError` for no expression."""
     if _COUNT.search(expression):
         return any(name in features for name in _feature_names(expression))
     tokens = iter(_TOKEN.findall(expression))

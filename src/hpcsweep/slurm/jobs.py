@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from enum import Enum
@@ -190,18 +190,15 @@ class Survey:
 def queue(
     job_ids: Iterable[JobId | str] | None = None, *, timeout: float = TIMEOUT
 ) -> list[JobState] | CouldNotAsk:
-    """Return the queue's entries for these jobs, or by default for this user.
-
-    Jobs that Slurm does not know, or no longer knows, are not in the list.
-    """
+    """Return the queue's entries for those of these jobs that it knows, by default of this user."""
     ids = _parsed(job_ids or ())
     if job_ids is not None and not _bases(ids):
         return []
     answer = _queue(ids, timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
-    jobs = _read_all("squeue", answer)
-    return jobs if job_ids is None else _asked_for(jobs, ids)
+    jobs = _read("squeue", answer)
+    return [*jobs] if job_ids is None else _asked_for(jobs, ids)
 
 
 def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
@@ -216,10 +213,7 @@ def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
 
 
 def working_folders(*, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
-    """Return the working folder of each job or array of this user, by its number.
-
-    squeue's answer is completed by that of scontrol.
-    """
+    """Return the working folder of each job of this user, by number, by squeue and by scontrol."""
     options = ["-h", "-t", "all", f"--user={os.getuid()}", "-o", _FOLDER]
     answer = ask_for_rows("squeue", *options, fields=2, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
@@ -241,12 +235,10 @@ def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | Cou
 
 def _shown(job: str, timeout: float) -> list[JobState] | CouldNotAsk:
     """Return the tasks that `scontrol show job` lists, of one job or (empty) of all jobs."""
-    chosen = [job] if job else []
-    reply = run(["scontrol", "--all", "--oneliner", "show", "job", *chosen], timeout)
+    reply = run(["scontrol", "--all", "--oneliner", "show", "job", *filter(None, [job])], timeout)
     if isinstance(reply, CouldNotAsk):
         return reply
-    none = "No jobs in the system" in reply.out
-    if none or (reply.code and _UNKNOWN in reply.err):
+    if "No jobs in the system" in reply.out or (reply.code and _UNKNOWN in reply.err):
         return []
     jobs = [job for line in reply.out.splitlines() for job in _read_shown(line)]
     return jobs or cause("scontrol", reply, timeout)
@@ -273,7 +265,7 @@ def attempts(
     answer = _accounts(ids, since, timeout) if _bases(ids) else Listing([])
     if isinstance(answer, CouldNotAsk):
         return answer
-    return sorted(_asked_for(_read_all("sacct", answer), ids), key=_age)
+    return sorted(_asked_for(_read("sacct", answer), ids), key=_age)
 
 
 def _accounts(ids: list[JobId], since: datetime, timeout: float) -> Listing | CouldNotAsk:
@@ -300,7 +292,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
         past = pool.submit(_accounts, ids, since, timeout)
         answers = (_queue(ids, timeout), past.result())
     listed, accounts = (
-        [] if isinstance(a, CouldNotAsk) else _asked_for(_read_all(source, a), ids)
+        [] if isinstance(a, CouldNotAsk) else _asked_for(_read(source, a), ids)
         for source, a in zip(("squeue", "sacct"), answers, strict=True)
     )
     accounts.sort(key=_age)
@@ -317,11 +309,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
 
 
 def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
-    """Cancel jobs; ids that Slurm does not know are no error.
-
-    Raises:
-        SchedulerError: Slurm could not be asked, or refused.
-    """
+    """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
     ids = _parsed(job_ids)
     for cluster in dict.fromkeys(job.cluster for job in ids):
         same = [job for job in ids if job.cluster == cluster]
@@ -348,31 +336,25 @@ def _age(job: JobState) -> tuple[float, float]:
     return submitted.timestamp() if submitted else 0, started.timestamp() if started else math.inf
 
 
-def _read(source: str, row: Sequence[str]) -> list[JobState]:
-    """Read a row of squeue, or of sacct, where one row holds all waiting tasks of an array."""
-    job, state, reason, nodes, submitted, started, ended, *code, folder = row
-    meaning = state_of(state)
-    waits = meaning.meaning in {Meaning.PENDING, Meaning.REQUEUED}
-    counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
-    return [
-        JobState(
-            id=task,
-            state=meaning,
-            source=source,
-            reason=reason if counts else "",
-            nodes="" if nodes == "None assigned" else nodes,
-            submitted=moment(submitted),
-            started=None if waits else moment(started),  # before, squeue has a forecast
-            ended=moment(ended) if meaning.over else None,  # before, it is that of the limit
-            exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
-            folder=folder,
-        )
-        for task in islice(parse_id(job).expand(), _MOST_TASKS)
-    ]
-
-
-def _read_all(source: str, answer: Listing) -> list[JobState]:
-    return [job for row in answer.rows for job in _read(source, row)]
+def _read(source: str, answer: Listing) -> Iterator[JobState]:
+    """Yield the tasks in rows of squeue, or of sacct, with one row for an array's waiting tasks."""
+    for job, state, reason, nodes, submitted, started, ended, *code, folder in answer.rows:
+        meaning = state_of(state)
+        waits = meaning.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+        counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
+        for task in islice(parse_id(job).expand(), _MOST_TASKS):
+            yield JobState(
+                id=task,
+                state=meaning,
+                source=source,
+                reason=reason if counts else "",
+                nodes="" if nodes == "None assigned" else nodes,
+                submitted=moment(submitted),
+                started=None if waits else moment(started),  # before, squeue has a forecast
+                ended=moment(ended) if meaning.over else None,  # before, it is that of the limit
+                exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
+                folder=folder,
+            )
 
 
 def _asked_for(jobs: Iterable[JobState], ids: list[JobId]) -> list[JobState]:

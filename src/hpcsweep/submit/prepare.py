@@ -75,7 +75,6 @@ def prepare(
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.
         ResultsError: the folder cannot be written.
-
     """
     before = known(run, request, queue)
     settled: dict[str, int] = {}

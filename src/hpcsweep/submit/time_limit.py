@@ -47,10 +47,7 @@ class TimeLimit:
             yield chunk
 
     def of(self, estimates: Estimates) -> str:
-        """Return the limit as Slurm writes it; empty where it is the profile's.
-
-        A shorter one has to rest on measured points.
-        """
+        """Return the limit as Slurm writes it; empty where it is the profile's."""
         profile, sweep = self._asked.profile, self._asked.sweep
         may = profile.in_slurm and profile.shorten_time and profile.wrapper == "none"
         if not may or profile.time_seconds is None or self._tried_again or not estimates.is_firm:
